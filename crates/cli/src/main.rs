@@ -1,0 +1,2 @@
+//! The `learnedkv` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Learned indexes over sorted keys.

@@ -1,0 +1,206 @@
+//! The disk: every byte the engine reads or writes passes this trait.
+//!
+//! Variants, one folder each: [`real`] (the operating system), [`sim`] (in memory, crashes),
+//! [`faulty`] (a wrapper that fails on script). What we assume of a disk is written in
+//! docs/TESTING.md. A disk never knows a format: it moves bytes, names and sizes.
+//!
+//! Rules for every variant, checked by `conformance`:
+//! 1. Bytes written are visible to later reads at once; they are durable only after [`File::sync`].
+//! 2. A created, renamed or removed name is visible at once; it is durable only after
+//!    [`Disk::sync_dir`] of its directory.
+//! 3. Writes to disjoint ranges may run concurrently. All methods take `&self`.
+//! 4. A read past the end is an error (`Corruption`: expected and found lengths), never short.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+
+/// How a file that is opened will be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Small reads at unrelated offsets, through the page cache.
+    Random,
+    /// Large reads in order, through the page cache.
+    Sequential,
+    /// Around the page cache where the system can (Linux: `O_DIRECT`); otherwise as `Random`.
+    Direct,
+}
+
+/// A disk. See the module page for the rules.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Creates `path`, empty, for reading and writing.
+    ///
+    /// # Errors
+    /// `Io` if it exists already or cannot be made.
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>>;
+
+    /// Opens an existing file for reading (and, if the permissions allow it, writing).
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file; `Io` otherwise.
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>>;
+
+    /// Removes a file's name. Open handles go on working.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file.
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Renames a file, replacing `to` in one step if it exists.
+    ///
+    /// # Errors
+    /// `NotFound` if `from` does not exist.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// The names in a directory (files and directories), sorted.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such directory.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+
+    /// Creates a directory and its missing parents; no error if it is there.
+    ///
+    /// # Errors
+    /// `Io` if it cannot be made, or if a file stands there.
+    fn create_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Makes the names in a directory durable.
+    ///
+    /// # Errors
+    /// `Io` if the system could not.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Takes the lock file at `path` exclusively, until the guard drops.
+    ///
+    /// # Errors
+    /// `Locked` if somebody else (or this process) holds it.
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+
+    /// Creates `path` as a region of `length_bytes` zero bytes for log records: preallocated, its
+    /// size durable, its name not (that takes [`Disk::sync_dir`]).
+    ///
+    /// # Errors
+    /// `DiskFull` if the space is not there; `Io` otherwise.
+    fn create_log_region(&self, path: &Path, length_bytes: u64) -> Result<Arc<dyn LogRegion>>;
+
+    /// Does all `requests`, as concurrently as this disk can; each gets its own result.
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Vec<Result<()>> {
+        requests.iter_mut().map(|r| r.file.read_exact_at(r.buffer, r.offset_bytes)).collect()
+    }
+
+    /// A random number (the simulated disk: from its seed).
+    fn random_u64(&self) -> u64;
+}
+
+/// One read of [`Disk::read_many`]: fill `buffer` from `offset_bytes` of `file`.
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// The file to read.
+    pub file: &'a dyn File,
+    /// Where in it.
+    pub offset_bytes: u64,
+    /// What to fill, wholly.
+    pub buffer: &'a mut [u8],
+}
+
+/// An open file.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Fills `buffer` from `offset_bytes`.
+    ///
+    /// # Errors
+    /// `Corruption` if the file ends before; `Io` otherwise.
+    fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()>;
+
+    /// Writes `bytes` at `offset_bytes`, growing the file if needed (a gap reads as zeros).
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`; then any part of `bytes` may have been written.
+    fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()>;
+
+    /// Makes all bytes written so far, and the file's length, durable.
+    ///
+    /// # Errors
+    /// `Io`: then any part of what was not durable may be lost, and a retry may lie.
+    fn sync(&self) -> Result<()>;
+
+    /// Sets the length: cuts, or grows with zeros.
+    ///
+    /// # Errors
+    /// `Io` or `DiskFull`.
+    fn truncate(&self, length_bytes: u64) -> Result<()>;
+
+    /// Reserves space so that writes below `length_bytes` do not meet a full disk, growing the
+    /// length to it (zeros). On systems without reservation it only sets the length.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`.
+    fn preallocate(&self, length_bytes: u64) -> Result<()>;
+
+    /// Gives back the space of a range; it reads as zeros, or as before, from then on. A hint:
+    /// where the file system cannot, nothing happens.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()>;
+
+    /// The file's length.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn length_bytes(&self) -> Result<u64>;
+}
+
+/// Holds a lock file until dropped.
+pub trait Lock: Send + Sync + fmt::Debug {}
+
+/// A preallocated run of bytes that many threads append records to.
+///
+/// A record is [reserved](LogRegion::reserve), which fixes its place, then
+/// [published](LogRegion::publish), which writes it: published bytes survive the death of the
+/// process. [Synced](LogRegion::sync) bytes survive the death of the machine.
+pub trait LogRegion: Send + Sync + fmt::Debug {
+    /// The region's size.
+    fn capacity_bytes(&self) -> u64;
+
+    /// The next `length_bytes` bytes, or `None` if so many are not left. Reservations are handed
+    /// out in order, each beginning where the one before ended.
+    fn reserve(&self, length_bytes: usize) -> Option<Reservation>;
+
+    /// Lets `fill` write the reserved bytes (they are zero before) and publishes them.
+    ///
+    /// # Errors
+    /// `Io` or `DiskFull` where the region writes through system calls.
+    ///
+    /// # Panics
+    /// If the reservation is another region's.
+    fn publish(&self, reservation: Reservation, fill: &mut dyn FnMut(&mut [u8])) -> Result<()>;
+
+    /// Makes everything published below `up_to_bytes` durable.
+    ///
+    /// # Errors
+    /// `Io`: then nothing may be assumed of what was not durable before.
+    fn sync(&self, up_to_bytes: u64) -> Result<()>;
+}
+
+/// A place in a [`LogRegion`], given out once and used up by publishing.
+#[derive(Debug)]
+#[must_use = "a reserved place that is not published is a hole in the log"]
+pub struct Reservation {
+    region: u64,
+    offset_bytes: u64,
+    length_bytes: usize,
+}
+
+impl Reservation {
+    /// Where the reserved bytes begin in the region.
+    pub fn offset_bytes(&self) -> u64 {
+        self.offset_bytes
+    }
+
+    /// How many were reserved.
+    pub fn length_bytes(&self) -> usize {
+        self.length_bytes
+    }
+}

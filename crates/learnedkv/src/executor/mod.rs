@@ -1,0 +1,71 @@
+//! Background work: state machines with [`Job::step`], run by an [`Executor`].
+//!
+//! Variants: [`threads`] (production) and [`seeded`] (tests: nothing runs by itself, a seeded
+//! scheduler picks which job steps next, so that every interleaving can be had again).
+//!
+//! Rules:
+//! 1. A job is stepped by one thread at a time. A step does a bounded piece of work.
+//! 2. A job that returns [`Step::Wait`] is stepped again after the next [`Executor::notify`]; a
+//!    notification between its look at the state and its return is not lost.
+//! 3. Whoever waits for background work does so in [`Executor::wait_until`], never on a lock that
+//!    a job needs.
+//! 4. The engine reads no other clock than [`Executor::now`].
+
+use std::fmt;
+use std::time::Duration;
+
+pub mod seeded;
+pub mod threads;
+
+/// What a job wants after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Step me again: there is more to do.
+    Again,
+    /// Nothing to do until the next notification.
+    Wait,
+    /// Finished: drop me.
+    Done,
+}
+
+/// Which jobs go first when threads are scarce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Writers wait for it (flush): one thread is always kept for these.
+    Urgent,
+    /// Everything else.
+    Normal,
+}
+
+/// A state machine that does background work in bounded steps.
+pub trait Job: Send {
+    /// What the job is, for people.
+    fn name(&self) -> &'static str;
+    /// How urgent it is.
+    fn priority(&self) -> Priority {
+        Priority::Normal
+    }
+    /// Does one bounded piece of work.
+    fn step(&mut self) -> Step;
+}
+
+/// Runs jobs. See the module page for the rules.
+pub trait Executor: Send + Sync + fmt::Debug {
+    /// Hands a job over. It is stepped for the first time without a notification.
+    fn spawn(&self, job: Box<dyn Job>);
+    /// Something changed: waiting jobs and waiting callers look again.
+    fn notify(&self);
+    /// Returns when `ready` says true, looking again after every notification.
+    ///
+    /// The seeded scheduler steps jobs in between.
+    ///
+    /// # Panics
+    /// The seeded scheduler, if no job can make `ready` true: a deadlock.
+    fn wait_until(&self, ready: &mut dyn FnMut() -> bool);
+    /// A place where the seeded scheduler may step jobs; threads do nothing here.
+    fn yield_now(&self) {}
+    /// Time since the executor was made; never goes back.
+    fn now(&self) -> Duration;
+    /// Drops all jobs; returns when no step runs any more. Later jobs are dropped at once.
+    fn shutdown(&self);
+}
