@@ -14,8 +14,6 @@
 use std::fmt;
 use std::time::Duration;
 
-pub mod seeded;
-pub mod threads;
 
 /// What a job wants after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
