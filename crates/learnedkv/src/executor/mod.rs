@@ -14,7 +14,6 @@
 use std::fmt;
 use std::time::Duration;
 
-
 /// What a job wants after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
