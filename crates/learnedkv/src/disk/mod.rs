@@ -11,11 +11,17 @@
 //! 3. Writes to disjoint ranges may run concurrently. All methods take `&self`.
 //! 4. A read past the end is an error (`Corruption`: expected and found lengths), never short.
 
+mod operation;
+pub mod real;
+mod region;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
+
+pub use operation::OperationKind;
 
 /// How a file that is opened will be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +200,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// A place in the region `region`. Only a [`LogRegion`] may make one, and no two that overlap:
+    /// the mapped region writes through it without further checks.
+    pub(in crate::disk) fn new(region: u64, offset_bytes: u64, length_bytes: usize) -> Reservation {
+        Reservation { region, offset_bytes, length_bytes }
+    }
+
     /// Where the reserved bytes begin in the region.
     pub fn offset_bytes(&self) -> u64 {
         self.offset_bytes
