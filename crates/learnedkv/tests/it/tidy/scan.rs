@@ -101,7 +101,7 @@ pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 
         let before = text[..at].chars().next_back().is_some_and(is_name);
         let after = text[at + word.len()..].chars().next().is_some_and(is_name);
         let (starts, ends) = (word.starts_with(is_name), word.ends_with(is_name));
-        !(starts && before) && !(ends && after)
+        !(starts && before || ends && after)
     };
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| whole(at))
 }
