@@ -61,13 +61,17 @@ pub trait Executor: Send + Sync + fmt::Debug {
     /// Hands a job over. It is stepped for the first time without a notification.
     fn spawn(&self, job: Box<dyn Job>);
     /// Something changed: waiting jobs and waiting callers look again.
+    ///
+    /// Cheap while nobody waits. A waiting job is stepped for it, so call this when something
+    /// changed that a job may wait for (a memtable filled, a debt fell), not for every key written.
     fn notify(&self);
     /// Returns when `ready` says true, looking again after every notification.
     ///
     /// The seeded scheduler steps jobs in between.
     ///
     /// # Panics
-    /// The seeded scheduler, if no job can make `ready` true: a deadlock.
+    /// If a job has panicked, with its name, unless `ready` says true all the same. The seeded
+    /// scheduler also if no job can make `ready` true: a deadlock.
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool);
     /// A place where the seeded scheduler may step jobs; threads do nothing here.
     fn yield_now(&self) {}
