@@ -11,9 +11,13 @@
 //! 3. Writes to disjoint ranges may run concurrently. All methods take `&self`.
 //! 4. A read past the end is an error (`Corruption`: expected and found lengths), never short.
 
+#[cfg(test)]
+mod conformance;
+pub mod faulty;
 mod operation;
 pub mod real;
 mod region;
+pub mod sim;
 
 use std::fmt;
 use std::path::Path;
