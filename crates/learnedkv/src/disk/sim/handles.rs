@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::random::Random;
 use super::{Operation, SimDisk};
 use crate::disk::region::{self, Cursor};
 use crate::disk::{File, Lock, LogRegion, OperationKind, Reservation};
@@ -45,8 +46,10 @@ impl SimFile {
         }
         let (head, tail) = bytes.split_at(bytes.len() / 2);
         let tail_offset_bytes = offset_bytes + head.len() as u64;
-        // A log record's halves may land in any order; a system call's do not.
-        if operation.kind == OperationKind::Publish && running.index() % 2 == 1 {
+        // A log record's halves may land in any order; a system call's do not. Not by the index's
+        // parity: reservations and publications tend to alternate.
+        let tail_first = Random::new(running.index()).chance(8);
+        if operation.kind == OperationKind::Publish && tail_first {
             write(tail, tail_offset_bytes)?;
             running.midway();
             return write(head, offset_bytes);

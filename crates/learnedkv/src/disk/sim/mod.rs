@@ -25,6 +25,8 @@ mod names;
 mod page;
 mod random;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 use std::fmt;
