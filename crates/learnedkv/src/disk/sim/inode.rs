@@ -19,8 +19,6 @@ pub(super) struct Inode {
     durable_length: u64,
     pending_lengths: Vec<u64>,
     allocated_pages: u64,
-    /// Whether any page may be unsynced: spares the search, clone after clone, of settled files.
-    maybe_unsynced: bool,
 }
 
 impl Inode {
@@ -120,7 +118,6 @@ impl Inode {
 
     /// Makes `from..to` zeros, and gives back the space of the pages wholly inside.
     pub(super) fn clear(&mut self, from: u64, to: u64) {
-        self.maybe_unsynced = true;
         let touched = |p: &Page| p.allocated || p.current().is_some();
         for number in self.pages.select(from / PAGE, to.div_ceil(PAGE), touched) {
             let page = self.pages.get_mut(number);
@@ -140,12 +137,7 @@ impl Inode {
 
     /// Content and length are durable from now on.
     pub(super) fn sync(&mut self) {
-        if self.maybe_unsynced {
-            for number in self.pages.unsynced(0, u64::MAX) {
-                self.pages.get_mut(number).sync();
-            }
-            self.maybe_unsynced = false;
-        }
+        self.pages.sync(u64::MAX);
         self.durable_length = self.length_bytes();
         self.pending_lengths.clear();
     }
@@ -153,18 +145,16 @@ impl Inode {
     /// The content below `up_to_bytes` is durable from now on, and not a byte more: who
     /// acknowledges beyond what was synced shall be found out.
     pub(super) fn sync_prefix(&mut self, up_to_bytes: u64) {
-        for number in self.pages.unsynced(0, up_to_bytes.div_ceil(PAGE)) {
-            match up_to_bytes - number * PAGE {
-                rest if rest < PAGE => self.pages.get_mut(number).sync_prefix(rest as usize),
-                _ => self.pages.get_mut(number).sync(),
-            }
+        self.pages.sync(up_to_bytes / PAGE);
+        for number in self.pages.unsynced(up_to_bytes / PAGE, up_to_bytes.div_ceil(PAGE)) {
+            self.pages.get_mut(number).sync_prefix((up_to_bytes % PAGE) as usize);
         }
         self.durable_length = self.length_bytes();
         self.pending_lengths.clear();
     }
 
     pub(super) fn is_synced(&self) -> bool {
-        self.pending_lengths.is_empty() && !self.maybe_unsynced
+        self.pending_lengths.is_empty() && self.pages.is_synced()
     }
 
     /// What a crash leaves, all of it durable. Bytes past the length found are gone.
@@ -173,21 +163,16 @@ impl Inode {
             0 => self.durable_length,
             i => self.pending_lengths[i - 1],
         };
-        let mut left = Inode {
-            pages: self.pages.after_crash(fates, random),
-            durable_length: length,
-            pending_lengths: Vec::new(),
-            allocated_pages: 0,
-            maybe_unsynced: false,
-        };
-        left.allocated_pages = left.pages.select(0, u64::MAX, |p| p.allocated).len() as u64;
+        let mut left = self.clone();
+        left.allocated_pages += left.pages.crash(fates, random);
+        left.durable_length = length;
+        left.pending_lengths.clear();
         left.clear(length, u64::MAX);
         left.sync();
         left
     }
 
     fn allocated_page(&mut self, number: u64) -> &mut Page {
-        self.maybe_unsynced = true;
         let page = self.pages.get_mut(number);
         self.allocated_pages += u64::from(!page.allocated);
         page.allocated = true;

@@ -15,6 +15,35 @@
 //! so the closure may use the disk; what it does there is not observed. Calls are one at a time:
 //! other threads' operations wait, so do not wait in it for other threads.
 //!
+//! ```
+//! use std::path::Path;
+//! use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
+//! use learnedkv::disk::{Access, Disk};
+//!
+//! # fn main() -> learnedkv::error::Result<()> {
+//! let path = Path::new("/settings");
+//! let disk = SimDisk::new(1);
+//! disk.observe(move |operation, disk| {
+//!     if operation.stage == Stage::Midway {
+//!         return;
+//!     }
+//!     for seed in 0..20 {
+//!         // Whenever the machine crashes: no settings, or all of them.
+//!         let left = disk.crash_clone(CrashKind::Machine, seed);
+//!         if let Ok(file) = left.open(path, Access::Random) {
+//!             assert_eq!(file.length_bytes().unwrap(), 5, "after {:?}", operation.kind);
+//!         }
+//!     }
+//! });
+//! let file = disk.create(Path::new("/settings.tmp"))?;
+//! file.write_all_at(b"a = 1", 0)?;
+//! file.sync()?; // Without this, the assertion fails.
+//! disk.rename(Path::new("/settings.tmp"), path)?;
+//! disk.sync_dir(Path::new("/"))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Paths are as on Unix; `/` and the empty path are directories that are always there. Nothing
 //! depends on the clock or on addresses: the same calls with the same seeds give the same disks.
 

@@ -53,10 +53,6 @@ impl Page {
         self.push(Some(Arc::new(bytes)));
     }
 
-    pub(super) fn is_synced(&self) -> bool {
-        self.pending.is_empty()
-    }
-
     /// What reads see is durable from now on.
     pub(super) fn sync(&mut self) {
         if let Some(newest) = self.pending.pop() {
@@ -104,25 +100,35 @@ fn copy_of(content: &Content) -> [u8; PAGE_BYTES] {
     content.as_deref().copied().unwrap_or([0; PAGE_BYTES])
 }
 
+/// Pages that are shared and copied together.
+#[derive(Debug, Clone)]
+struct Group {
+    pages: Vec<Page>,
+    /// Spares the search, clone after clone, of what is settled.
+    maybe_unsynced: bool,
+}
+
 /// The pages of a file by number. Cloning shares groups of them; writing copies one group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PageTable {
-    groups: BTreeMap<u64, Arc<Vec<Page>>>,
+    groups: BTreeMap<u64, Arc<Group>>,
 }
 
 impl PageTable {
     pub(super) fn get(&self, number: u64) -> Option<&Page> {
         let group = self.groups.get(&(number / GROUP_PAGES))?;
-        group.get((number % GROUP_PAGES) as usize)
+        group.pages.get((number % GROUP_PAGES) as usize)
     }
 
     /// The page, made (zeros, taking no space) if it is not there.
     pub(super) fn get_mut(&mut self, number: u64) -> &mut Page {
-        let group = self
-            .groups
-            .entry(number / GROUP_PAGES)
-            .or_insert_with(|| Arc::new(vec![Page::default(); GROUP_PAGES as usize]));
-        &mut Arc::make_mut(group)[(number % GROUP_PAGES) as usize]
+        let group = self.groups.entry(number / GROUP_PAGES).or_insert_with(|| {
+            let pages = vec![Page::default(); GROUP_PAGES as usize];
+            Arc::new(Group { pages, maybe_unsynced: true })
+        });
+        let group = Arc::make_mut(group);
+        group.maybe_unsynced = true;
+        &mut group.pages[(number % GROUP_PAGES) as usize]
     }
 
     /// Whether the page takes space.
@@ -132,37 +138,58 @@ impl PageTable {
 
     /// The numbers of the pages of `from..to` for which `wanted` holds.
     pub(super) fn select(&self, from: u64, to: u64, wanted: impl Fn(&Page) -> bool) -> Vec<u64> {
-        let mut numbers = Vec::new();
-        for (&group, pages) in self.groups.range(from / GROUP_PAGES..) {
-            let first = group * GROUP_PAGES;
-            if first >= to {
-                break;
-            }
-            let in_group = (first..).zip(pages.iter());
-            numbers.extend(
-                in_group.filter(|(n, p)| (from..to).contains(n) && wanted(p)).map(|(n, _)| n),
-            );
-        }
-        numbers
+        self.select_in(|_| true, from, to, wanted)
     }
 
     /// The unsynced pages of `from..to`.
     pub(super) fn unsynced(&self, from: u64, to: u64) -> Vec<u64> {
-        self.select(from, to, |p| !p.is_synced())
+        self.select_in(|group| group.maybe_unsynced, from, to, |p| !p.pending.is_empty())
     }
 
-    /// The table that a crash leaves: every page in one state, which is durable.
-    pub(super) fn after_crash(&self, fates: &Fates, random: &mut Random) -> PageTable {
-        let mut left = self.clone();
-        for number in self.unsynced(0, u64::MAX) {
-            let page = left.get_mut(number);
-            let content = page.after_crash(fates, random);
-            *page = Page {
-                allocated: page.allocated || content.is_some(),
-                durable: content,
-                pending: Vec::new(),
-            };
+    fn select_in(
+        &self,
+        in_group: impl Fn(&Group) -> bool,
+        from: u64,
+        to: u64,
+        wanted: impl Fn(&Page) -> bool,
+    ) -> Vec<u64> {
+        let groups = self.groups.range(from / GROUP_PAGES..to.div_ceil(GROUP_PAGES));
+        let mut numbers = Vec::new();
+        for (index, group) in groups.filter(|(_, group)| in_group(group)) {
+            let numbered = (index * GROUP_PAGES..).zip(&group.pages);
+            let here = numbered.filter(|(n, page)| (from..to).contains(n) && wanted(page));
+            numbers.extend(here.map(|(n, _)| n));
         }
-        left
+        numbers
+    }
+
+    /// Whether a crash certainly finds what reads see.
+    pub(super) fn is_synced(&self) -> bool {
+        self.groups.values().all(|group| !group.maybe_unsynced)
+    }
+
+    /// What reads see of the pages below number `to` is durable from now on.
+    pub(super) fn sync(&mut self, to: u64) {
+        let groups = self.groups.range_mut(..to.div_ceil(GROUP_PAGES));
+        for (index, group) in groups.filter(|(_, group)| group.maybe_unsynced) {
+            let group = Arc::make_mut(group);
+            let numbered = (index * GROUP_PAGES..).zip(&mut group.pages);
+            numbered.filter(|(n, _)| *n < to).for_each(|(_, page)| page.sync());
+            group.maybe_unsynced = group.pages.iter().any(|p| !p.pending.is_empty());
+        }
+    }
+
+    /// Turns into what a crash leaves, every page in one state; returns how many pages take space
+    /// again (discarded, and back).
+    pub(super) fn crash(&mut self, fates: &Fates, random: &mut Random) -> u64 {
+        let mut back = 0;
+        for number in self.unsynced(0, u64::MAX) {
+            let page = self.get_mut(number);
+            let content = page.after_crash(fates, random);
+            let allocated = page.allocated || content.is_some();
+            back += u64::from(allocated && !page.allocated);
+            *page = Page { durable: content, pending: Vec::new(), allocated };
+        }
+        back
     }
 }

@@ -124,6 +124,22 @@ fn lengths_and_content_persist_apart() {
 }
 
 #[test]
+fn the_first_seeds_are_the_extremes() {
+    let disk = disk();
+    synced_file(&disk, "/d/a", b"1");
+    disk.open(Path::new("/d/a"), Access::Random).unwrap().write_all_at(b"22", 0).unwrap();
+    disk.create(Path::new("/d/b")).unwrap().write_all_at(b"3", 0).unwrap();
+    let look = |seed| {
+        let left = disk.crash_clone(CrashKind::Machine, seed);
+        (String::from_utf8(content(&left, "/d/a")).unwrap(), summary(&left))
+    };
+    let expected = [("1", "a1"), ("22", "a2 b3"), ("1\0", "a1 b\0"), ("2", "a2 b-"), ("22", "a2")];
+    for (seed, (a, all)) in (0..).zip(expected) {
+        assert_eq!(look(seed), (a.to_owned(), all.to_owned()), "seed {seed}");
+    }
+}
+
+#[test]
 fn names_need_a_directory_sync() {
     let disk = disk();
     let file = disk.create(Path::new("/d/a")).unwrap();
@@ -171,8 +187,9 @@ fn changes_of_one_name_persist_in_order() {
     let second = disk.create(Path::new("/d/a")).unwrap();
     second.write_all_at(b"2", 0).unwrap();
     second.sync().unwrap();
+    // Never "a2" alone, with the rename undone: file 1 would be lost without having been removed.
+    assert_eq!(summaries(&disk), ["a1", "a2 b1", "b1"]);
     disk.remove(Path::new("/d/b")).unwrap();
-    // Never "a2" with the rename undone: file 1 would be lost without having been removed.
     assert_eq!(summaries(&disk), ["", "a1", "a2", "a2 b1", "b1"]);
 }
 
@@ -240,8 +257,9 @@ fn log_records_persist_in_any_order_and_syncs_are_exact() {
     let disk = disk();
     let region = disk.create_log_region(Path::new("/d/log"), 3 * 4096).unwrap();
     disk.sync_dir(Path::new("/d")).unwrap();
-    for value in 1..=3 {
-        region.publish(region.reserve(4096).unwrap(), &mut |b| b.fill(value)).unwrap();
+    // The second page in three records, so that it has older unsynced states.
+    for (value, length) in [(1, 4096), (2, 500), (2, 400), (2, 3196), (3, 4096)] {
+        region.publish(region.reserve(length).unwrap(), &mut |b| b.fill(value)).unwrap();
     }
     let firsts = outcomes(&disk, |d| {
         let log = content(d, "/d/log");
