@@ -15,8 +15,8 @@ use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::{
-    Change, EDIT_HEADER_BYTES, Edit, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark,
-    decode_edit, decode_header, encode_edit, encode_header,
+    Change, EDIT_HEADER_BYTES, Edit, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord,
+    Watermark, decode_edit, decode_header, encode_edit, encode_header,
 };
 use crate::wal::recovery::LogState;
 
@@ -321,11 +321,16 @@ fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
             // Edits are synced one by one, so only the last can be torn, and the first never is.
             Err(e) if !e.is_corruption() || ordinal == 0 => return Err(e),
             Err(e) => {
-                let behind = (offset + 1..bytes.len().saturating_sub(EDIT_HEADER_BYTES))
-                    .find(|&o| (ordinal + 1..ordinal + 4).any(|n| decode_edit(bytes, database, number, o, n).is_ok()));
+                let behind =
+                    (offset + 1..bytes.len().saturating_sub(EDIT_HEADER_BYTES)).find(|&o| {
+                        (ordinal + 1..ordinal + 4)
+                            .any(|n| decode_edit(bytes, database, number, o, n).is_ok())
+                    });
                 return match behind {
-                    Some(found) => Err(Error::corruption(format!("{e}; yet a later edit stands at byte {found}"))
-                        .at_offset(offset as u64)),
+                    Some(found) => Err(Error::corruption(format!(
+                        "{e}; yet a later edit stands at byte {found}"
+                    ))
+                    .at_offset(offset as u64)),
                     None => Ok((database, state)),
                 };
             }
@@ -338,7 +343,13 @@ impl Manifest {
     ///
     /// # Errors
     /// Any error of the disk. Then the old manifest may or may not count any more: reopen.
-    pub fn begin(disk: Arc<dyn Disk>, dir: &Path, database: u64, number: u64, state: State) -> Result<Manifest> {
+    pub fn begin(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        database: u64,
+        number: u64,
+        state: State,
+    ) -> Result<Manifest> {
         let path = dir.join(manifest_name(number));
         let file = disk.create(&path)?;
         let mut manifest = Manifest {

@@ -237,11 +237,15 @@ impl KeyspaceOptions {
     /// `InvalidArgument` if there is no such option or the value is none for it.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let number = || {
-            value.parse::<u64>().map_err(|_| Error::invalid(format!("expected a number, found {value:?}")))
+            value
+                .parse::<u64>()
+                .map_err(|_| Error::invalid(format!("expected a number, found {value:?}")))
         };
         match name {
             "store" if value == STORE => {}
-            "store" => return Err(Error::invalid(format!("expected the store {STORE}, found {value:?}"))),
+            "store" => {
+                return Err(Error::invalid(format!("expected the store {STORE}, found {value:?}")));
+            }
             "block_bytes" => self.block_bytes = number()?,
             "partition_bytes" => self.partition_bytes = number()?,
             "delta_limit_percent" => self.delta_limit_percent = number()?,

@@ -48,7 +48,9 @@ impl Batch {
                 )));
             }
             if self.count == MAX_BATCH_COUNT {
-                return Err(Error::invalid(format!("a batch holds at most {MAX_BATCH_COUNT} operations")));
+                return Err(Error::invalid(format!(
+                    "a batch holds at most {MAX_BATCH_COUNT} operations"
+                )));
             }
             Ok(())
         });
@@ -93,7 +95,8 @@ impl Batch {
         if self.count == 0 {
             return Ok(());
         }
-        let commit = Commit { payload: &self.payload, count: self.count, keyspaces: &self.keyspaces };
+        let commit =
+            Commit { payload: &self.payload, count: self.count, keyspaces: &self.keyspaces };
         self.handle.engine.commit(commit, durability)
     }
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Batch, Keyspace, Snapshot, Stats};
-use crate::disk::{Disk, RealDisk};
+use crate::disk::Disk;
+use crate::disk::real::RealDisk;
 use crate::engine::{Engine, OpenReport, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, ThreadExecutor};
@@ -192,7 +193,10 @@ impl Database {
         };
         engine.edit(engine.log.reserved(), &[], plan, |_| {})?;
         self.find(name).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("keyspace {name:?} was dropped while it was made"))
+            Error::new(
+                ErrorKind::NotFound,
+                format!("keyspace {name:?} was dropped while it was made"),
+            )
         })
     }
 

@@ -148,8 +148,10 @@ impl Keyspace {
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
         let prefix = prefix.as_ref();
         match prefix_end(prefix) {
-            Some(end) => self.range((Bound::Included(prefix), Bound::Excluded(end.as_slice()))),
-            None => self.range((Bound::Included(prefix), Bound::Unbounded)),
+            Some(end) => {
+                self.range::<&[u8]>((Bound::Included(prefix), Bound::Excluded(end.as_slice())))
+            }
+            None => self.range::<&[u8]>((Bound::Included(prefix), Bound::Unbounded)),
         }
     }
 

@@ -37,7 +37,8 @@ pub struct KeyspaceStats {
 impl KeyspaceStats {
     pub(crate) fn of(view: &KeyspaceView) -> KeyspaceStats {
         let tables = &view.tables;
-        let memtables = std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
+        let memtables =
+            std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
         let mut stats = KeyspaceStats {
             name: view.name.to_string(),
             memtable_bytes: memtables.map(|m| m.size_bytes() as u64).sum(),

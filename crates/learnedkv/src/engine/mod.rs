@@ -200,9 +200,10 @@ impl Engine {
     /// `NotFound` if it was dropped.
     pub fn keyspace(&self, id: KeyspaceId) -> Result<Arc<KeyspaceView>> {
         let view = self.view();
-        view.keyspaces.get(&id).cloned().ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("keyspace {id} was dropped"))
-        })
+        view.keyspaces
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {id} was dropped")))
     }
 
     /// Seals the active memtable of a keyspace, if anything is in it. Returns the sequence number
@@ -323,8 +324,10 @@ impl Engine {
                 match view.keyspaces.get_mut(&id) {
                     Some(shown) => Arc::make_mut(shown).tables = tables,
                     None => {
-                        let options = KeyspaceOptions::decode(&keyspace.options).unwrap_or_default();
-                        view.keyspaces.insert(id, new_keyspace(id, &keyspace.name, options, tables));
+                        let options =
+                            KeyspaceOptions::decode(&keyspace.options).unwrap_or_default();
+                        view.keyspaces
+                            .insert(id, new_keyspace(id, &keyspace.name, options, tables));
                     }
                 }
             }
@@ -348,9 +351,10 @@ impl Engine {
         // Whatever is reserved later is above `reserved`, read before the View.
         let next = self.log.reserved() + 1;
         let view = self.view();
-        let memtables = view.keyspaces.values().flat_map(|k| {
-            k.sealed.iter().map(|s| &s.memtable).chain(std::iter::once(&k.active))
-        });
+        let memtables = view
+            .keyspaces
+            .values()
+            .flat_map(|k| k.sealed.iter().map(|s| &s.memtable).chain(std::iter::once(&k.active)));
         memtables
             .filter(|m| without.is_none_or(|gone| !Arc::ptr_eq(gone, m)))
             .map(|m| m.first_sequence())

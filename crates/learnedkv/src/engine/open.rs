@@ -127,7 +127,9 @@ fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
     if let Some(name) = names.iter().find(|name| !leftover(name)) {
         let ours = segment_id(name).is_some() || table_id(name).is_some();
         let message = if ours {
-            format!("found {name:?} but no {CURRENT}: a part of a database without its head; restore {CURRENT}")
+            format!(
+                "found {name:?} but no {CURRENT}: a part of a database without its head; restore {CURRENT}"
+            )
         } else {
             format!("expected an empty directory or a learnedkv database, found {name:?}")
         };
@@ -144,7 +146,8 @@ fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
     let mut view = View::default();
     for (&id, keyspace) in &state.keyspaces {
         let options = KeyspaceOptions::decode(&keyspace.options)?;
-        let tables = Tables::of(keyspace, |record| Table::open(context, record.clone()).map(Arc::new))?;
+        let tables =
+            Tables::of(keyspace, |record| Table::open(context, record.clone()).map(Arc::new))?;
         view.keyspaces.insert(id, new_keyspace(id, &keyspace.name, options, Arc::new(tables)));
     }
     Ok(view)
@@ -270,7 +273,8 @@ fn remove_orphans(
     manifest: u64,
     log: &Log,
 ) -> Result<Vec<String>> {
-    let tables: BTreeSet<_> = state.keyspaces.values().flat_map(|k| k.tables().map(|t| t.id)).collect();
+    let tables: BTreeSet<_> =
+        state.keyspaces.values().flat_map(|k| k.tables().map(|t| t.id)).collect();
     let segments: BTreeSet<_> = log.segments().into_iter().collect();
     let mut removed = Vec::new();
     for name in disk.list(dir)? {

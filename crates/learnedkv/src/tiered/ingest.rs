@@ -99,7 +99,9 @@ impl Ingest {
         let smallest = first.properties.smallest.clone();
         let largest = last.properties.largest.clone();
         let settled = loop {
-            let placed = self.engine.with_commits_held(|| self.place(&records, &tables, &smallest, &largest));
+            let placed = self
+                .engine
+                .with_commits_held(|| self.place(&records, &tables, &smallest, &largest));
             match placed? {
                 Some(settled) => break settled,
                 None => self.flush_memtables()?,
@@ -196,12 +198,22 @@ fn settle(
     for record in records {
         // The first partition of all begins where the old one began.
         let lower = if partitions.is_empty() { &old.lower } else { &record.properties.smallest };
-        partitions.push(PartitionRecord { lower: lower.clone(), base: Some(record.clone()), delta: None });
+        partitions.push(PartitionRecord {
+            lower: lower.clone(),
+            base: Some(record.clone()),
+            delta: None,
+        });
     }
     if after {
         let lower = [largest, &[0]].concat();
         partitions.push(PartitionRecord { lower, ..old.clone() });
     }
     let from = old.lower.clone();
-    Some(Change::ReplacePartitions { keyspace, from, count: 1, partitions, watermark: Watermark::Keep })
+    Some(Change::ReplacePartitions {
+        keyspace,
+        from,
+        count: 1,
+        partitions,
+        watermark: Watermark::Keep,
+    })
 }

@@ -23,7 +23,12 @@ pub fn spawn(engine: &Arc<Engine>) {
     executor.spawn(Box::new(SpareJob { engine: engine.clone() }));
     executor.spawn(Box::new(FlushJob::new(engine)));
     executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
-    executor.spawn(Box::new(SettleJob { engine: engine.clone(), work: Work::None, freezing: None, covers: None }));
+    executor.spawn(Box::new(SettleJob {
+        engine: engine.clone(),
+        work: Work::None,
+        freezing: None,
+        covers: None,
+    }));
 }
 
 /// Keeps the next log segment ready.

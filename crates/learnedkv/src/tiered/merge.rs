@@ -73,9 +73,9 @@ impl Merge {
     /// Those of the disk; the merge is then given up.
     pub fn step(&mut self) -> Result<bool> {
         let table_bytes = self.table_bytes;
-        let ended = self.output.copy(&mut self.cursor, true, &mut |output, _| {
-            output.data_bytes() >= table_bytes
-        })?;
+        let ended = self
+            .output
+            .copy(&mut self.cursor, true, &mut |output, _| output.data_bytes() >= table_bytes)?;
         if !ended {
             return Ok(false);
         }
@@ -94,7 +94,8 @@ impl Merge {
         let replaced = &self.replaced;
         let plan = |state: &crate::manifest::State| {
             let runs = state.keyspaces.get(&keyspace)?.runs.get(first..first + count)?;
-            let same = runs.iter().zip(replaced).all(|(run, ids)| run.iter().map(|t| &t.id).eq(ids));
+            let same =
+                runs.iter().zip(replaced).all(|(run, ids)| run.iter().map(|t| &t.id).eq(ids));
             let (first, count) = (first as u64, count as u64);
             same.then(|| vec![Change::ReplaceRuns { keyspace, first, count, tables }])
         };

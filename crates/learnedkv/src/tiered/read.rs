@@ -35,7 +35,8 @@ fn value(lookup: Lookup) -> Option<Slice> {
 }
 
 fn get_from_tables(tables: &Tables, key: &[u8]) -> Result<Lookup> {
-    let frozen = tables.frozen.iter().filter(|f| key >= f.watermark.as_slice()).flat_map(|f| &f.runs);
+    let frozen =
+        tables.frozen.iter().filter(|f| key >= f.watermark.as_slice()).flat_map(|f| &f.runs);
     for run in tables.runs.iter().chain(frozen) {
         match get_from_run(run, key)? {
             Lookup::Absent => {}
@@ -107,9 +108,7 @@ fn settled(
     choose: fn(&Partition) -> Option<&std::sync::Arc<Table>>,
 ) -> Vec<Clipped> {
     let partitions = tables.partitions.iter().enumerate();
-    partitions
-        .filter_map(|(i, p)| Some(clip(choose(p)?, &p.lower, tables.upper(i))))
-        .collect()
+    partitions.filter_map(|(i, p)| Some(clip(choose(p)?, &p.lower, tables.upper(i)))).collect()
 }
 
 /// Moves a cursor past tombstones.

@@ -220,7 +220,8 @@ impl SweepStep {
         };
         let ends = watermark == Watermark::End;
         let keyspace = self.keyspace;
-        let change = Change::ReplacePartitions { keyspace, from: lower, count: 1, partitions, watermark };
+        let change =
+            Change::ReplacePartitions { keyspace, from: lower, count: 1, partitions, watermark };
         if commit(&self.engine, keyspace, change, &opened)? {
             self.output.keep();
             self.engine.metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);

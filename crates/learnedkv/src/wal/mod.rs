@@ -135,10 +135,22 @@ impl Log {
         let mut kept: Vec<Kept> = recovered
             .ended
             .iter()
-            .map(|e| Kept { id: e.segment, first: e.first, last: Some(e.last), ended: Some(e.end), unsynced: None })
+            .map(|e| Kept {
+                id: e.segment,
+                first: e.first,
+                last: Some(e.last),
+                ended: Some(e.end),
+                unsynced: None,
+            })
             .collect();
         let next = recovered.last + 1;
-        kept.push(Kept { id, first: next, last: None, ended: None, unsynced: Some(active.clone()) });
+        kept.push(Kept {
+            id,
+            first: next,
+            last: None,
+            ended: None,
+            unsynced: Some(active.clone()),
+        });
         Ok(Log {
             disk,
             dir: dir.to_owned(),
@@ -184,7 +196,12 @@ impl Log {
     /// # Errors
     /// `DiskFull` or `Io` if a new segment is needed and cannot be had; nothing is given out then.
     /// `InvalidArgument` if the batch is too large for a record.
-    pub fn reserve(&self, payload_bytes: usize, count: u32, external_position: Option<[u8; 16]>) -> Result<Ticket> {
+    pub fn reserve(
+        &self,
+        payload_bytes: usize,
+        count: u32,
+        external_position: Option<[u8; 16]>,
+    ) -> Result<Ticket> {
         if count == 0 || count > MAX_BATCH_COUNT || u32::try_from(payload_bytes).is_err() {
             return Err(Error::invalid(format!(
                 "a batch may hold 1 to {MAX_BATCH_COUNT} operations and {} bytes, \
@@ -372,13 +389,22 @@ impl Log {
     }
 }
 
-fn create_segment(disk: &dyn Disk, dir: &Path, database: u64, id: u64, bytes: u64) -> Result<Arc<Segment>> {
+fn create_segment(
+    disk: &dyn Disk,
+    dir: &Path,
+    database: u64,
+    id: u64,
+    bytes: u64,
+) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
     let created = || {
         let region = disk.create_log_region(&path, bytes)?;
         let header = region.reserve(SEGMENT_HEADER_BYTES);
-        let header = header.ok_or_else(|| Error::invalid("a log segment needs room for its header"))?;
-        region.publish(header, &mut |out| out.copy_from_slice(&encode_segment_header(id, database)))?;
+        let header =
+            header.ok_or_else(|| Error::invalid("a log segment needs room for its header"))?;
+        region.publish(header, &mut |out| {
+            out.copy_from_slice(&encode_segment_header(id, database))
+        })?;
         region.sync(SEGMENT_HEADER_BYTES as u64)?;
         disk.sync_dir(dir)?;
         Ok(Arc::new(Segment { id, region }))

@@ -85,7 +85,10 @@ pub fn recover(
         database,
         next: state.first,
         synced: synced.max(state.first - 1),
-        recovered: Recovered { next_segment: newest.max(state.open_from) + 1, ..Recovered::default() },
+        recovered: Recovered {
+            next_segment: newest.max(state.open_from) + 1,
+            ..Recovered::default()
+        },
     };
     for &(segment, end) in &state.ended {
         let bytes = reading.read(segment)?;
@@ -187,7 +190,8 @@ impl Reading<'_> {
         let (last_segment, stop) = stopped.unwrap_or((0, 0));
         for &segment in open.iter().filter(|id| **id >= last_segment) {
             let bytes = self.read(segment)?;
-            let mut offset = if segment == last_segment { stop as usize } else { SEGMENT_HEADER_BYTES };
+            let mut offset =
+                if segment == last_segment { stop as usize } else { SEGMENT_HEADER_BYTES };
             while let Some(candidate) = next_candidate(&bytes, segment, offset) {
                 offset = candidate + 8;
                 if let Ok(record) = self.record(&bytes, segment, candidate)

@@ -10,6 +10,8 @@ mod file;
 mod platform;
 mod region_buffered;
 mod region_mapped;
+#[cfg(test)]
+mod tests;
 
 use std::collections::hash_map::RandomState;
 use std::fs::{OpenOptions, TryLockError};

@@ -115,7 +115,7 @@ pub(super) fn preallocate(file: &File, length_bytes: u64) -> Result<()> {
     grow(file, length_bytes)
 }
 
-fn grow(file: &File, length_bytes: u64) -> Result<()> {
+pub(super) fn grow(file: &File, length_bytes: u64) -> Result<()> {
     if file.metadata()?.len() < length_bytes { file.set_len(length_bytes) } else { Ok(()) }
 }
 
@@ -127,6 +127,10 @@ pub(super) fn reserve_blocks(file: &File, length_bytes: u64) -> Result<()> {
         Err(e) if unsupported(&e) => {}
         other => return other,
     }
+    write_zeros(file, length_bytes)
+}
+
+pub(super) fn write_zeros(file: &File, length_bytes: u64) -> Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut offset_bytes = 0;
     while offset_bytes < length_bytes {
