@@ -266,6 +266,20 @@ mod tests {
         );
     }
 
+    /// A hundred keys side by side, then one far away: in between, the line would run on to 2^40.
+    #[test]
+    fn a_gap_is_answered_as_tightly_as_a_key() {
+        let mut fitter = Fitter::new(8);
+        for position in 0..100 {
+            fitter.push(position, position);
+        }
+        fitter.push(1 << 50, 100);
+        fitter.push((1 << 50) + 1, 101);
+        let segments = fitter.finish(102);
+        assert_eq!(segments.count(), 2);
+        assert_eq!(segments.around(1 << 40, 1), Bound { first: 92, last: 100 });
+    }
+
     /// The extremes a decoder lets through, evaluated far away.
     #[test]
     fn no_accepted_line_overflows() {

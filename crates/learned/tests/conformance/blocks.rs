@@ -99,6 +99,23 @@ pub fn small_worlds<K: Kind>() {
     }
 }
 
+pub fn erratic<K: Kind>() {
+    for (index, (_, keys)) in key_sets::erratic().into_iter().enumerate() {
+        let asked = queries(&keys);
+        for (layout, blocks) in layouts(keys.len()) {
+            for epsilon in [0, 1, 4] {
+                check::<K>(
+                    &format!("erratic set {index}, {layout}"),
+                    &keys,
+                    &blocks,
+                    &asked,
+                    epsilon,
+                );
+            }
+        }
+    }
+}
+
 pub fn contract<K: Kind>() {
     for (set, keys) in key_sets::tiny().into_iter().chain(key_sets::hard()) {
         // Nine layouts to the positions' one: a fifth of the queries, every epsilon.
@@ -160,7 +177,7 @@ pub fn damaged<K: Kind>() {
 
 macro_rules! battery {
     ($kind:ty) => {
-        crate::blocks::battery!($kind; small_worlds contract real_keys unsorted damaged);
+        crate::blocks::battery!($kind; small_worlds erratic contract real_keys unsorted damaged);
     };
     ($kind:ty; $($check:ident)*) => {
         $(#[test]

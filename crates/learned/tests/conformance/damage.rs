@@ -2,13 +2,19 @@
 
 use learned::{Bound, Persist};
 
-/// Cuts `bytes` at every length and sets every byte to every other value; runs `probe` on each model
-/// that still decodes. Says how many did and how many did not.
+/// Cuts `bytes` at every length, which must not decode, and sets every byte to every other value, which
+/// may; runs `probe` on each model that decodes. Says how many did and how many did not.
 pub fn damage<M: Persist>(bytes: &[u8], probe: impl Fn(&M)) -> (usize, usize) {
+    for cut in 0..bytes.len() {
+        let error = M::decode(&bytes[..cut]).err().expect("a cut encoding is refused");
+        assert!(error.offset <= cut, "{error}");
+    }
+    assert!(M::decode(&[bytes, &[0]].concat()).is_err(), "a byte too many is refused");
+
     let (mut decoded, mut refused) = (0, 0);
     let mut attempt = |bytes: &[u8]| match M::decode(bytes) {
         Ok(model) => {
-            assert!(model.size_bytes() <= 16 * bytes.len(), "memory out of proportion");
+            assert!(model.size_bytes() <= 8 * bytes.len(), "memory out of proportion");
             probe(&model);
             decoded += 1;
         }
@@ -17,11 +23,6 @@ pub fn damage<M: Persist>(bytes: &[u8], probe: impl Fn(&M)) -> (usize, usize) {
             refused += 1;
         }
     };
-    for cut in 0..bytes.len() {
-        assert!(M::decode(&bytes[..cut]).is_err(), "cut to {cut} of {} bytes", bytes.len());
-        attempt(&bytes[..cut]);
-    }
-    attempt(&[bytes, &[0]].concat());
     let mut mutant = bytes.to_vec();
     for index in 0..bytes.len() {
         for change in 1..=u8::MAX {

@@ -125,6 +125,25 @@ pub fn hard() -> Vec<KeySet> {
     ]
 }
 
+/// Small sets whose gaps are drawn from every order of magnitude, with runs of equal keys: many shapes,
+/// none of them anybody's idea of a distribution.
+pub fn erratic() -> Vec<KeySet> {
+    let mut random = Random(2_014);
+    let mut set = |_| {
+        let largest_gap_bits = 1 + random.below(62);
+        let mut key = random.next() >> random.below(64);
+        let mut keys = Vec::new();
+        for _ in 0..random.below(80) {
+            let run = if random.below(8) == 0 { random.below(30) } else { 1 };
+            keys.extend((0..run).map(|_| key));
+            let gap_bits = random.below(largest_gap_bits);
+            key = key.saturating_add(1 + (random.next() >> (63 - gap_bits)));
+        }
+        ("erratic", keys)
+    };
+    (0..400).map(&mut set).collect()
+}
+
 /// The first `limit` keys of each real set, in SOSD format (a little-endian u64 count, then keys);
 /// absent sets are named on standard output and left out.
 ///

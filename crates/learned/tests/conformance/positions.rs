@@ -59,6 +59,15 @@ pub fn small_worlds<K: Kind>() {
     }
 }
 
+pub fn erratic<K: Kind>() {
+    for (index, (_, keys)) in key_sets::erratic().into_iter().enumerate() {
+        let asked = queries(&keys);
+        for epsilon in EPSILONS {
+            check::<K>(&format!("erratic set {index}"), &keys, &asked, epsilon);
+        }
+    }
+}
+
 pub fn contract<K: Kind>() {
     for (name, keys) in key_sets::tiny().into_iter().chain(key_sets::hard()) {
         let asked = queries(&keys);
@@ -114,7 +123,7 @@ pub fn damaged<K: Kind>() {
 
 macro_rules! battery {
     ($kind:ty) => {
-        crate::positions::battery!($kind; small_worlds contract real_keys unsorted damaged);
+        crate::positions::battery!($kind; small_worlds erratic contract real_keys unsorted damaged);
     };
     ($kind:ty; $($check:ident)*) => {
         $(#[test]
