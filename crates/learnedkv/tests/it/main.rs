@@ -1,3 +1,4 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
+mod model;
 mod tidy;

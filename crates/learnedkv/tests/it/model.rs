@@ -1,0 +1,159 @@
+//! A keyspace against a `BTreeMap`: random operations, the seeded executor, the simulated disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::executor::SeededExecutor;
+use learnedkv::{Database, KeyspaceOptions};
+
+/// SplitMix64: a test's own random numbers, from its seed.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+pub fn open(disk: &SimDisk, seed: u64) -> Database {
+    Database::builder("/db")
+        .disk(Arc::new(disk.clone()))
+        .executor(Arc::new(SeededExecutor::new(seed)))
+        .memtable_bytes(8 << 10)
+        .memory_budget_bytes(1 << 20)
+        .log_segment_bytes(16 << 10)
+        .open()
+        .unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+}
+
+pub fn small_tables() -> KeyspaceOptions {
+    KeyspaceOptions::default()
+        .block_bytes(512)
+        .partition_bytes(16 << 10)
+        .min_conversion_bytes(32 << 10)
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn check(keyspace: &learnedkv::Keyspace, model: &Model, random: &mut Random, seed: u64) {
+    let pairs = |iter: learnedkv::Iter| -> Vec<(Vec<u8>, Vec<u8>)> {
+        iter.map(|e| e.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect()
+    };
+    let all: Vec<_> = model.clone().into_iter().collect();
+    assert_eq!(pairs(keyspace.iter()), all, "seed {seed}: all, upwards");
+    let mut down: Vec<_> =
+        keyspace.iter().rev().map(|e| e.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
+    down.reverse();
+    assert_eq!(down, all, "seed {seed}: all, downwards");
+    for _ in 0..10 {
+        let (a, b) = (key(random), key(random));
+        let (a, b) = (a.clone().min(b.clone()), a.max(b));
+        let expected: Vec<_> =
+            model.range(a.clone()..b.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(
+            pairs(keyspace.range(a.clone()..b.clone())),
+            expected,
+            "seed {seed}: {a:?}..{b:?}"
+        );
+        // From both ends in turn.
+        let mut iter = keyspace.range(a.clone()..=b.clone());
+        let mut rest: std::collections::VecDeque<_> = model.range(a..=b).collect();
+        loop {
+            let front = random.below(2) == 0;
+            let (found, expected) = if front {
+                (iter.next(), rest.pop_front())
+            } else {
+                (iter.next_back(), rest.pop_back())
+            };
+            let found = found.transpose().unwrap();
+            assert_eq!(
+                found.as_ref().map(|(k, v)| (&**k, &**v)),
+                expected.map(|(k, v)| (k.as_slice(), v.as_slice())),
+                "seed {seed}"
+            );
+            if found.is_none() {
+                break;
+            }
+        }
+        let k = key(random);
+        assert_eq!(
+            keyspace.get(&k).unwrap().as_deref(),
+            model.get(&k).map(Vec::as_slice),
+            "seed {seed}"
+        );
+    }
+}
+
+fn key(random: &mut Random) -> Vec<u8> {
+    format!("key{:05}", random.below(600)).into_bytes()
+}
+
+#[test]
+fn any_mix_of_operations_answers_like_a_btree_map() {
+    for seed in 0..30 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut db = open(&disk, seed);
+        let mut keyspace = db.keyspace("model", small_tables()).unwrap();
+        let mut model = Model::new();
+        for step in 0..1500u64 {
+            match random.below(1000) {
+                0..800 => {
+                    let (k, length) = (key(&mut random), random.below(200) as usize);
+                    let value = vec![step as u8; length];
+                    keyspace.insert(&k, &value).unwrap();
+                    model.insert(k, value);
+                }
+                800..950 => {
+                    let k = key(&mut random);
+                    keyspace.remove(&k).unwrap();
+                    model.remove(&k);
+                }
+                950..970 => {
+                    let k = key(&mut random);
+                    assert_eq!(
+                        keyspace.get(&k).unwrap().as_deref(),
+                        model.get(&k).map(Vec::as_slice)
+                    );
+                }
+                970..980 => keyspace.flush().unwrap(),
+                980..986 => keyspace.convert().unwrap(),
+                986..990 => check(&keyspace, &model, &mut random, seed),
+                990..994 => {
+                    // A bulk load over part of the keys.
+                    let start = random.below(500);
+                    let entries: Vec<_> = (start..start + 50)
+                        .map(|i| (format!("key{i:05}").into_bytes(), vec![7; i as usize % 90]))
+                        .collect();
+                    keyspace.ingest(entries.iter().map(|(k, v)| (k, v))).unwrap();
+                    model.extend(entries);
+                }
+                _ => {
+                    drop((db, keyspace));
+                    db = open(&disk, seed + step);
+                    keyspace = db.keyspace("model", small_tables()).unwrap();
+                }
+            }
+        }
+        check(&keyspace, &model, &mut random, seed);
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert_eq!((stats.lsm_entries, stats.runs), (0, 0), "seed {seed}: {stats}");
+        assert_eq!(db.stats().index_fallbacks, 0, "seed {seed}");
+        check(&keyspace, &model, &mut random, seed);
+    }
+}
