@@ -54,7 +54,12 @@ impl Error {
     /// A new error of `kind`, saying `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
-            inner: Box::new(Inner { kind, message: message.into(), path: None, offset_bytes: None }),
+            inner: Box::new(Inner {
+                kind,
+                message: message.into(),
+                path: None,
+                offset_bytes: None,
+            }),
         }
     }
 

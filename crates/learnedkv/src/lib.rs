@@ -1,5 +1,54 @@
 //! An embedded, ordered, durable key-value store whose indexes are learned.
+//!
+//! ```
+//! use learnedkv::{Database, KeyspaceOptions};
+//!
+//! # fn main() -> learnedkv::Result<()> {
+//! # let dir = std::env::temp_dir().join(format!("learnedkv-doc-{}", std::process::id()));
+//! let db = Database::open(&dir)?;
+//! let fruit = db.keyspace("fruit", KeyspaceOptions::default())?;
+//! fruit.insert("apple", "red")?;
+//! fruit.insert("banana", "yellow")?;
+//! assert_eq!(fruit.get("apple")?.as_deref(), Some(&b"red"[..]));
+//!
+//! // A batch becomes visible and durable as one, across keyspaces.
+//! let mut batch = db.batch();
+//! batch.remove(&fruit, "apple");
+//! batch.insert(&fruit, "cherry", "dark red");
+//! batch.commit()?;
+//!
+//! let names: Vec<_> = fruit.iter().map(|entry| Ok(entry?.0)).collect::<learnedkv::Result<_>>()?;
+//! assert_eq!(names, ["banana", "cherry"]);
+//! db.close()?;
+//! # std::fs::remove_dir_all(&dir).ok();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Durability**: by default an acknowledged write survives the death of the process, not that of
+//! the machine; see [`Durability`].
 
+mod cache;
+mod cursor;
+mod db;
 pub mod disk;
-pub mod error;
+mod engine;
+mod error;
 pub mod executor;
+mod format;
+mod manifest;
+mod memtable;
+mod options;
+mod slice;
+mod sstable;
+mod tiered;
+mod view;
+mod wal;
+
+pub use db::{Batch, Builder, Database, Iter, Keyspace, KeyspaceStats, Snapshot, Stats};
+pub use engine::OpenReport;
+pub use error::{Error, ErrorKind, Result};
+pub use options::{Durability, KeyspaceOptions};
+pub use slice::Slice;
+pub use sstable::index::IndexKind;
+pub use tiered::ingest::Ingested;

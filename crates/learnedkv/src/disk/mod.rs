@@ -11,11 +11,21 @@
 //! 3. Writes to disjoint ranges may run concurrently. All methods take `&self`.
 //! 4. A read past the end is an error (`Corruption`: expected and found lengths), never short.
 
+#[cfg(test)]
+mod conformance;
+pub mod faulty;
+mod operation;
+pub mod real;
+mod region;
+pub mod sim;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
+
+pub use operation::OperationKind;
 
 /// How a file that is opened will be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +58,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `NotFound` if there is no such file.
     fn remove(&self, path: &Path) -> Result<()>;
 
-    /// Renames a file, replacing `to` in one step if it exists.
+    /// Renames a file, replacing `to` in one step if it exists. Between directories it is durable
+    /// only after [`Disk::sync_dir`] of both.
     ///
     /// # Errors
     /// `NotFound` if `from` does not exist.
@@ -60,7 +71,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `NotFound` if there is no such directory.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
 
-    /// Creates a directory and its missing parents; no error if it is there.
+    /// Creates a directory and its missing parents; no error if it is there. Each is a name in its
+    /// parent, durable only after [`Disk::sync_dir`] of that.
     ///
     /// # Errors
     /// `Io` if it cannot be made, or if a file stands there.
@@ -135,7 +147,7 @@ pub trait File: Send + Sync + fmt::Debug {
     /// length to it (zeros). On systems without reservation it only sets the length.
     ///
     /// # Errors
-    /// `DiskFull` or `Io`.
+    /// `DiskFull` or `Io`; then part of the space may have been taken, and the file have grown.
     fn preallocate(&self, length_bytes: u64) -> Result<()>;
 
     /// Gives back the space of a range; it reads as zeros, or as before, from then on. A hint:
@@ -194,6 +206,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// A place in the region `region`. Only a [`LogRegion`] may make one, and no two that overlap:
+    /// the mapped region writes through it without further checks.
+    pub(in crate::disk) fn new(region: u64, offset_bytes: u64, length_bytes: usize) -> Reservation {
+        Reservation { region, offset_bytes, length_bytes }
+    }
+
     /// Where the reserved bytes begin in the region.
     pub fn offset_bytes(&self) -> u64 {
         self.offset_bytes

@@ -11,9 +11,18 @@
 //!    a job needs.
 //! 4. The engine reads no other clock than [`Executor::now`].
 
+#[cfg(test)]
+mod conformance;
+pub mod seeded;
+pub mod threads;
+
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+pub use seeded::SeededExecutor;
+pub use threads::ThreadExecutor;
 
 /// What a job wants after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,13 +61,17 @@ pub trait Executor: Send + Sync + fmt::Debug {
     /// Hands a job over. It is stepped for the first time without a notification.
     fn spawn(&self, job: Box<dyn Job>);
     /// Something changed: waiting jobs and waiting callers look again.
+    ///
+    /// Cheap while nobody waits. A waiting job is stepped for it, so call this when something
+    /// changed that a job may wait for (a memtable filled, a debt fell), not for every key written.
     fn notify(&self);
     /// Returns when `ready` says true, looking again after every notification.
     ///
     /// The seeded scheduler steps jobs in between.
     ///
     /// # Panics
-    /// The seeded scheduler, if no job can make `ready` true: a deadlock.
+    /// If a job has panicked, with its name, unless `ready` says true all the same. The seeded
+    /// scheduler also if no job can make `ready` true: a deadlock.
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool);
     /// A place where the seeded scheduler may step jobs; threads do nothing here.
     fn yield_now(&self) {}
@@ -66,4 +79,25 @@ pub trait Executor: Send + Sync + fmt::Debug {
     fn now(&self) -> Duration;
     /// Drops all jobs; returns when no step runs any more. Later jobs are dropped at once.
     fn shutdown(&self);
+}
+
+/// Steps a job; a panic in it comes back as the words to fail the executor with.
+fn step_caught(job: &mut Box<dyn Job>) -> Result<Step, String> {
+    let name = job.name();
+    catch_unwind(AssertUnwindSafe(|| job.step())).map_err(|panic| words(name, panic.as_ref()))
+}
+
+/// Drops a job; a panic in its `Drop` comes back as the words to fail the executor with.
+fn drop_caught(job: Box<dyn Job>) -> Result<(), String> {
+    let name = job.name();
+    catch_unwind(AssertUnwindSafe(|| drop(job))).map_err(|panic| words(name, panic.as_ref()))
+}
+
+fn words(job: &str, panic: &(dyn Any + Send)) -> String {
+    let said = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    format!("background job `{job}` panicked: {said}")
 }

@@ -1,0 +1,117 @@
+//! What the two Greedy-PLR kinds share: fitting lines to a rising staircase, and evaluating them.
+//!
+//! Both kinds index a *staircase*: a function `y` of the key that never falls, known at the keys that
+//! were pushed. For [`GreedyPlr`](crate::GreedyPlr) `y` is the lower-bound position, for
+//! [`GreedyPlrPlus`](crate::GreedyPlrPlus) the block of the lower bound. What is wanted is an integer
+//! function `f`, made of few lines, such that
+//!
+//! 1. at every pushed key, `y - epsilon <= f <= y + epsilon`, and
+//! 2. between two pushed keys, where `y` already has the value of the right one,
+//!    `y - 1 - epsilon <= f <= y + epsilon`.
+//!
+//! The lines never fall, so (2) follows from (1) wherever `y` rises by at most one, and only the
+//! corners of the staircase need fitting:
+//!
+//! ```text
+//!   y                        points offered to the cone
+//!   7 |              o---    o  the first and the last key of each step (1)
+//!   6 |           x          x  the key after a jump of more than one, one below where the
+//!     |                         jump leads: without it, (2) could fail (a run of equal keys
+//!   3 |     o---o               longer than epsilon is such a jump)
+//!   2 | o-o
+//!     +------------------- key
+//! ```
+//!
+//! A line holds from the first key of its segment up to the first key of the next. Past its last
+//! point it is only extrapolated, and so [`segments`] clips it to the next segment's first `y`.
+
+mod cone;
+mod segments;
+
+use cone::Cone;
+pub(crate) use segments::Segments;
+
+/// Turns pushed `(key, y)` pairs into [`Segments`], keeping only the segment being grown in memory
+/// besides the finished ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Fitter {
+    epsilon: u16,
+    cone: Option<Cone>,
+    segments: Segments,
+    step: Option<Step>,
+}
+
+/// The step of the staircase that is being walked.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    y: u64,
+    first_key: u64,
+    last_key: u64,
+}
+
+impl Fitter {
+    pub(crate) fn new(epsilon: u16) -> Self {
+        Self { epsilon, cone: None, segments: Segments::new(epsilon), step: None }
+    }
+
+    /// Takes the next pair. The caller has checked that neither `key` nor `y` falls; of pairs with
+    /// equal keys the first counts, since that is where the lower bound lies.
+    pub(crate) fn push(&mut self, key: u64, y: u64) {
+        match &mut self.step {
+            Some(step) if step.last_key == key => return,
+            Some(step) if step.y == y => {
+                step.last_key = key;
+                return;
+            }
+            _ => {}
+        }
+        if let Some(step) = self.step {
+            self.leave(step);
+            if key - step.last_key > 1 {
+                self.jump(step, y);
+            }
+        }
+        self.point(key, y);
+        self.step = Some(Step { y, first_key: key, last_key: key });
+    }
+
+    /// Ends the staircase: keys above the last one pushed have the value `end`.
+    pub(crate) fn finish(mut self, end: u64) -> Segments {
+        if let Some(step) = self.step {
+            self.leave(step);
+            if step.last_key < u64::MAX {
+                self.jump(step, end);
+            }
+        }
+        if let Some(cone) = self.cone {
+            self.segments.push(cone.first_key(), cone.line());
+        }
+        self.segments.finish(end)
+    }
+
+    /// Pins the right end of a step. The keys inside need no point: in the segment of the step's first
+    /// key the line never falls below its value there, and it is held down by the right end, which is
+    /// either a point of the same segment or the first `y` of the next.
+    fn leave(&mut self, step: Step) {
+        if step.last_key > step.first_key {
+            self.point(step.last_key, step.y);
+        }
+    }
+
+    /// Pins the gap after `step` where the staircase goes on at `y`.
+    fn jump(&mut self, step: Step, y: u64) {
+        if y - step.y > 1 {
+            self.point(step.last_key + 1, y - 1);
+        }
+    }
+
+    fn point(&mut self, key: u64, y: u64) {
+        if let Some(cone) = &mut self.cone {
+            if cone.admit(key, y) {
+                return;
+            }
+            self.segments.push(cone.first_key(), cone.line());
+        }
+        self.cone = Some(Cone::new(self.epsilon, key, y));
+    }
+}

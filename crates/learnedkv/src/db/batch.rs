@@ -1,0 +1,102 @@
+//! Batches: operations that become visible and durable together.
+
+use std::sync::Arc;
+
+use super::Keyspace;
+use super::database::Handle;
+use super::keyspace::check_lengths;
+use crate::engine::Commit;
+use crate::error::{Error, Result};
+use crate::format::batch::put_op;
+use crate::format::entry::{KeyspaceId, Kind};
+use crate::format::log::MAX_BATCH_COUNT;
+use crate::options::Durability;
+
+/// Operations on any keyspaces of one database, committed together or not at all. Of several on the
+/// same key the last counts.
+#[derive(Debug)]
+#[must_use = "a batch does nothing until it is committed"]
+pub struct Batch {
+    handle: Arc<Handle>,
+    payload: Vec<u8>,
+    count: u32,
+    keyspaces: Vec<KeyspaceId>,
+    error: Option<Error>,
+}
+
+impl Batch {
+    pub(crate) fn new(handle: Arc<Handle>) -> Batch {
+        Batch { handle, payload: Vec::new(), count: 0, keyspaces: Vec::new(), error: None }
+    }
+
+    /// Sets the value of a key. A key or value that is too long makes the commit an error.
+    pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.push(keyspace, Kind::Value, key.as_ref(), value.as_ref());
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
+        self.push(keyspace, Kind::Tombstone, key.as_ref(), &[]);
+    }
+
+    fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
+        let checked = check_lengths(key, value).and_then(|()| {
+            if !keyspace.is_of(&self.handle) {
+                return Err(Error::invalid(format!(
+                    "keyspace {:?} belongs to another database than the batch",
+                    keyspace.name()
+                )));
+            }
+            if self.count == MAX_BATCH_COUNT {
+                return Err(Error::invalid(format!(
+                    "a batch holds at most {MAX_BATCH_COUNT} operations"
+                )));
+            }
+            Ok(())
+        });
+        if let Err(e) = checked {
+            self.error.get_or_insert(e);
+            return;
+        }
+        put_op(&mut self.payload, keyspace.id(), kind, key, value);
+        self.count += 1;
+        if !self.keyspaces.contains(&keyspace.id()) {
+            self.keyspaces.push(keyspace.id());
+        }
+    }
+
+    /// How many operations it holds.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Commits it with the database's durability.
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert`]; nothing of it was written then.
+    pub fn commit(self) -> Result<()> {
+        let durability = self.handle.engine.options.durability;
+        self.commit_with(durability)
+    }
+
+    /// Commits it with a durability of its own.
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert`]; nothing of it was written then.
+    pub fn commit_with(self, durability: Durability) -> Result<()> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if self.count == 0 {
+            return Ok(());
+        }
+        let commit =
+            Commit { payload: &self.payload, count: self.count, keyspaces: &self.keyspaces };
+        self.handle.engine.commit(commit, durability)
+    }
+}

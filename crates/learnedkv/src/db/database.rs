@@ -1,0 +1,290 @@
+//! Databases: opening, keyspaces, closing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Batch, Keyspace, Snapshot, Stats};
+use crate::disk::Disk;
+use crate::disk::real::RealDisk;
+use crate::engine::{Engine, OpenReport, open};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::{Executor, ThreadExecutor};
+use crate::format::manifest::Change;
+use crate::options::{DatabaseOptions, Durability, KeyspaceOptions};
+use crate::tiered;
+
+/// The longest name of a keyspace, bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// Closes the engine when the last handle goes.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Engine>,
+    report: OpenReport,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Whoever wants to know how it went calls `Database::close`.
+        let _ = self.engine.close();
+    }
+}
+
+/// A database: a directory of keyspaces that share a log, a cache and a memory budget.
+///
+/// Handles are cheap to clone and may be used from any thread. The database is closed when the last
+/// handle (of it, its keyspaces, snapshots and iterators) is dropped, or by [`Database::close`].
+#[derive(Debug, Clone)]
+pub struct Database {
+    handle: Arc<Handle>,
+}
+
+/// Says how a database is opened.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    path: PathBuf,
+    options: DatabaseOptions,
+    disk: Option<Arc<dyn Disk>>,
+    executor: Option<Arc<dyn Executor>>,
+}
+
+impl Builder {
+    /// All memory the database may use, bytes: memtables, indexes, cache; 512 MiB by default. It
+    /// must hold four memtables at least. Give it what the machine can spare: what the memtables
+    /// and the (small) metadata leave is cache.
+    pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
+        self.options.memory_budget_bytes = bytes;
+        self
+    }
+
+    /// How large a memtable grows before it is flushed, bytes; 32 MiB by default. Larger ones make
+    /// fewer, larger runs and hold more of a skewed update load; they also make recovery longer.
+    pub fn memtable_bytes(mut self, bytes: usize) -> Self {
+        self.options.memtable_bytes = bytes;
+        self
+    }
+
+    /// How large a segment of the log is, bytes; 32 MiB by default.
+    pub fn log_segment_bytes(mut self, bytes: u64) -> Self {
+        self.options.log_segment_bytes = bytes;
+        self
+    }
+
+    /// When a write is durable. **The default is [`Durability::Buffered`]: writes survive the death
+    /// of the process, not that of the machine.**
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.options.durability = durability;
+        self
+    }
+
+    /// Reads tables around the operating system's page cache, where that is possible; off by
+    /// default. For measuring, and for machines whose page cache belongs to others.
+    pub fn direct_reads(mut self, direct: bool) -> Self {
+        self.options.direct_reads = direct;
+        self
+    }
+
+    /// Whether blocks are cached in memory; on by default. Off only for measuring.
+    pub fn block_cache(mut self, on: bool) -> Self {
+        self.options.block_cache = on;
+        self
+    }
+
+    /// Whether a directory without a database gets one; on by default.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.options.create_if_missing = create;
+        self
+    }
+
+    /// Whether fresh data is settled by itself once there is much of it; on by default. Where it is
+    /// off, [`Keyspace::convert`] settles.
+    pub fn automatic_conversion(mut self, automatic: bool) -> Self {
+        self.options.automatic_conversion = automatic;
+        self
+    }
+
+    /// Uses another disk than the operating system's: a simulated one, in tests.
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.disk = Some(disk);
+        self
+    }
+
+    /// Uses another executor than threads: a seeded one, in tests.
+    pub fn executor(mut self, executor: Arc<dyn Executor>) -> Self {
+        self.executor = Some(executor);
+        self
+    }
+
+    /// Opens the database, recovering what an earlier process left.
+    ///
+    /// # Errors
+    /// `Locked` if it is open already; `NotFound` if there is none and none is to be made;
+    /// `NotADatabase` if something else is there; `Unsupported` if a newer version wrote it;
+    /// `Corruption` if it is damaged; `InvalidArgument` for options that cannot work.
+    pub fn open(self) -> Result<Database> {
+        let disk = self.disk.unwrap_or_else(|| Arc::new(RealDisk::new()));
+        let executor = match self.executor {
+            Some(executor) => executor,
+            None => Arc::new(ThreadExecutor::new(BACKGROUND_THREADS)?),
+        };
+        let opened = open(disk, executor.clone(), &self.path, self.options);
+        let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;
+        tiered::spawn(&engine);
+        Ok(Database { handle: Arc::new(Handle { engine, report }) })
+    }
+}
+
+/// One for what writers wait for, one for the rest.
+const BACKGROUND_THREADS: usize = 2;
+
+impl Database {
+    /// Begins to say how the database in directory `path` is opened.
+    pub fn builder(path: impl AsRef<Path>) -> Builder {
+        Builder {
+            path: path.as_ref().to_owned(),
+            options: DatabaseOptions::default(),
+            disk: None,
+            executor: None,
+        }
+    }
+
+    /// Opens (or makes) the database in directory `path` with default options.
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::builder(path).open()
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
+    /// What opening found and did.
+    pub fn open_report(&self) -> &OpenReport {
+        &self.handle.report
+    }
+
+    /// The keyspace of that name, made with `options` if there is none. An existing one keeps the
+    /// options it was made with.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad name or options; any error of the disk.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(Error::invalid(format!(
+                "expected a keyspace name of 1 to {MAX_NAME_BYTES} bytes, found {}",
+                name.len()
+            )));
+        }
+        if let Some(keyspace) = self.find(name) {
+            return Ok(keyspace);
+        }
+        options.check()?;
+        let engine = self.engine();
+        engine.executor.yield_now();
+        let plan = |state: &crate::manifest::State| {
+            // Somebody else may have made it meanwhile.
+            let there = state.keyspaces.values().any(|k| k.name == name);
+            let keyspace = state.next_keyspace;
+            let (name, options) = (name.to_owned(), options.encode());
+            (!there).then(|| vec![Change::CreateKeyspace { keyspace, name, options }])
+        };
+        engine.edit(engine.log.reserved(), &[], plan, |_| {})?;
+        self.find(name).ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!("keyspace {name:?} was dropped while it was made"),
+            )
+        })
+    }
+
+    /// The keyspace of that name, if there is one.
+    pub fn find(&self, name: &str) -> Option<Keyspace> {
+        let view = self.engine().view();
+        let found = view.keyspaces.values().find(|k| *k.name == *name)?;
+        Some(Keyspace::new(self.handle.clone(), found))
+    }
+
+    /// The names of all keyspaces, in the order they were made.
+    pub fn keyspace_names(&self) -> Vec<String> {
+        self.engine().view().keyspaces.values().map(|k| k.name.to_string()).collect()
+    }
+
+    /// Removes a keyspace and all its data. Handles to it answer `NotFound` from then on; snapshots
+    /// and iterators that hold it go on.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of that name; any error of the disk.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let engine = self.engine();
+        let plan = |state: &crate::manifest::State| {
+            let found = state.keyspaces.iter().find(|(_, k)| k.name == name);
+            found.map(|(id, _)| vec![Change::DropKeyspace { keyspace: *id }])
+        };
+        if engine.edit(engine.log.reserved(), &[], plan, |_| {})? {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}")))
+    }
+
+    /// An empty batch: operations on any keyspaces that become visible and durable together.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.handle.clone())
+    }
+
+    /// The database as it is now, to read from for as long as you hold it. It keeps the memtables
+    /// and files it needs.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.handle.clone())
+    }
+
+    /// Makes all writes up to now durable, whatever the durability mode.
+    ///
+    /// # Errors
+    /// Any error of the disk; the writer is then poisoned.
+    pub fn sync(&self) -> Result<()> {
+        let engine = self.engine();
+        engine.health.check_writable()?;
+        engine.log.sync(engine.log.visible()).inspect_err(|e| engine.health.poison(e))
+    }
+
+    /// Waits until there is no background work: flushes, merges and sweeps under way are done.
+    ///
+    /// # Errors
+    /// The error that background work met.
+    pub fn wait_idle(&self) -> Result<()> {
+        let engine = self.engine();
+        let busy = || {
+            let view = engine.view();
+            view.keyspaces.values().any(|k| {
+                !k.sealed.is_empty()
+                    || k.tables.frozen.is_some()
+                    || k.tables.runs.len() > tiered::MAX_RUNS
+            })
+        };
+        engine.executor.notify();
+        engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
+        if busy() { engine.health.check_background() } else { Ok(()) }
+    }
+
+    /// What the database holds and what it cost so far.
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.engine())
+    }
+
+    /// The error that background work met last, if it has not succeeded since.
+    pub fn background_error(&self) -> Option<Error> {
+        self.engine().health.background_error()
+    }
+
+    /// Stops background work and makes all writes durable. Writes through other handles are refused
+    /// from then on; reads go on.
+    ///
+    /// # Errors
+    /// Those of the last sync.
+    pub fn close(self) -> Result<()> {
+        self.engine().close()
+    }
+}

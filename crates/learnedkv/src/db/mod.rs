@@ -1,0 +1,15 @@
+//! What users hold: databases, keyspaces, batches, snapshots, iterators.
+
+mod batch;
+mod database;
+mod iter;
+mod keyspace;
+mod snapshot;
+mod stats;
+
+pub use batch::Batch;
+pub use database::{Builder, Database};
+pub use iter::Iter;
+pub use keyspace::Keyspace;
+pub use snapshot::Snapshot;
+pub use stats::{KeyspaceStats, Stats};

@@ -1,0 +1,239 @@
+//! What a database holds and what it cost.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::engine::Engine;
+use crate::view::KeyspaceView;
+
+/// What a keyspace holds now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its memtables.
+    pub memtable_bytes: u64,
+    /// Runs of its LSM part, and of its frozen part.
+    pub runs: u64,
+    /// Entries in these runs.
+    pub lsm_entries: u64,
+    /// Bytes of their files.
+    pub lsm_bytes: u64,
+    /// Partitions of its settled run.
+    pub partitions: u64,
+    /// Partitions that have a delta table.
+    pub deltas: u64,
+    /// Entries in its partitions' tables.
+    pub settled_entries: u64,
+    /// Bytes of their files.
+    pub settled_bytes: u64,
+    /// Bytes of memory that find the blocks of all its tables.
+    pub metadata_bytes: u64,
+    /// Data blocks of all its tables.
+    pub blocks: u64,
+}
+
+impl KeyspaceStats {
+    pub(crate) fn of(view: &KeyspaceView) -> KeyspaceStats {
+        let tables = &view.tables;
+        let memtables =
+            std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
+        let mut stats = KeyspaceStats {
+            name: view.name.to_string(),
+            memtable_bytes: memtables.map(|m| m.size_bytes() as u64).sum(),
+            runs: (tables.runs.len() + tables.frozen.as_ref().map_or(0, |f| f.runs.len())) as u64,
+            partitions: tables.partitions.len() as u64,
+            deltas: tables.partitions.iter().filter(|p| p.delta.is_some()).count() as u64,
+            ..KeyspaceStats::default()
+        };
+        let frozen = tables.frozen.iter().flat_map(|f| &f.runs);
+        for table in tables.runs.iter().chain(frozen).flatten() {
+            stats.lsm_entries += table.properties().entries;
+            stats.lsm_bytes += table.record().file_bytes;
+        }
+        for table in tables.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)) {
+            stats.settled_entries += table.properties().entries;
+            stats.settled_bytes += table.record().file_bytes;
+        }
+        for table in tables.all() {
+            stats.metadata_bytes += table.metadata_bytes() as u64;
+            stats.blocks += table.block_count();
+        }
+        stats
+    }
+
+    /// Metadata, bits per entry of all tables.
+    pub fn metadata_bits_per_entry(&self) -> f64 {
+        let entries = (self.lsm_entries + self.settled_entries).max(1);
+        self.metadata_bytes as f64 * 8.0 / entries as f64
+    }
+
+    /// The share of table entries that are settled, 0 to 1; 1 if there are none.
+    pub fn settled_share(&self) -> f64 {
+        match self.lsm_entries + self.settled_entries {
+            0 => 1.0,
+            entries => self.settled_entries as f64 / entries as f64,
+        }
+    }
+}
+
+/// What a database holds now, and what it cost since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Each keyspace.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// All memory the database may use.
+    pub memory_budget_bytes: u64,
+    /// Bytes of cached blocks.
+    pub cache_bytes: u64,
+    /// The most the cache may hold now.
+    pub cache_capacity_bytes: u64,
+    /// Blocks found in the cache.
+    pub cache_hits: u64,
+    /// Blocks not found in the cache.
+    pub cache_misses: u64,
+    /// Read requests to the disk for data blocks.
+    pub read_requests: u64,
+    /// Bytes they asked for.
+    pub read_bytes: u64,
+    /// Lookups whose index named blocks that do not hold the key's place.
+    pub index_fallbacks: u64,
+    /// Tables whose index was rebuilt from their blocks.
+    pub rebuilt_indexes: u64,
+    /// Bytes of keys and values put.
+    pub put_bytes: u64,
+    /// Bytes of the log's segments.
+    pub log_bytes: u64,
+    /// The last operation's sequence number.
+    pub last_sequence: u64,
+    /// The last that is known to be durable.
+    pub synced_sequence: u64,
+    /// Memtables flushed.
+    pub flushes: u64,
+    /// Bytes of tables that flushes wrote.
+    pub flushed_bytes: u64,
+    /// Bytes of tables that merges of runs wrote.
+    pub merged_bytes: u64,
+    /// Sweeps that reached the end.
+    pub sweeps: u64,
+    /// Steps of sweeps that were committed.
+    pub sweep_steps: u64,
+    /// Bytes of tables that sweeps wrote.
+    pub swept_bytes: u64,
+}
+
+impl Stats {
+    pub(crate) fn of(engine: &Engine) -> Stats {
+        let (metrics, reads) = (&engine.metrics, &engine.context.metrics);
+        let cache = &engine.context.cache;
+        Stats {
+            keyspaces: engine.view().keyspaces.values().map(|k| KeyspaceStats::of(k)).collect(),
+            memory_budget_bytes: engine.options.memory_budget_bytes,
+            cache_bytes: cache.used_bytes(),
+            cache_capacity_bytes: cache.capacity_bytes(),
+            cache_hits: reads.cache_hits.load(Relaxed),
+            cache_misses: reads.cache_misses.load(Relaxed),
+            read_requests: reads.requests.load(Relaxed),
+            read_bytes: reads.bytes.load(Relaxed),
+            index_fallbacks: reads.fallbacks.load(Relaxed),
+            rebuilt_indexes: reads.rebuilt_indexes.load(Relaxed),
+            put_bytes: metrics.put_bytes.load(Relaxed),
+            log_bytes: engine.log.size_bytes(),
+            last_sequence: engine.log.visible(),
+            synced_sequence: engine.log.synced(),
+            flushes: metrics.flushes.load(Relaxed),
+            flushed_bytes: metrics.flushed_bytes.load(Relaxed),
+            merged_bytes: metrics.merged_bytes.load(Relaxed),
+            sweeps: metrics.sweeps.load(Relaxed),
+            sweep_steps: metrics.sweep_steps.load(Relaxed),
+            swept_bytes: metrics.swept_bytes.load(Relaxed),
+        }
+    }
+
+    /// Bytes written to tables and log per byte put; 0 if nothing was put.
+    pub fn write_amplification(&self) -> f64 {
+        if self.put_bytes == 0 {
+            return 0.0;
+        }
+        let tables = self.flushed_bytes + self.merged_bytes + self.swept_bytes;
+        (tables + self.put_bytes) as f64 / self.put_bytes as f64
+    }
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+impl fmt::Display for KeyspaceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "keyspace {:?}", self.name)?;
+        writeln!(f, "  memtables      {:>12.1} MiB", self.memtable_bytes as f64 / MIB)?;
+        writeln!(
+            f,
+            "  LSM part       {:>12.1} MiB  {} runs, {} entries",
+            self.lsm_bytes as f64 / MIB,
+            self.runs,
+            self.lsm_entries
+        )?;
+        writeln!(
+            f,
+            "  settled run    {:>12.1} MiB  {} partitions ({} with a delta), {} entries ({:.1} %)",
+            self.settled_bytes as f64 / MIB,
+            self.partitions,
+            self.deltas,
+            self.settled_entries,
+            self.settled_share() * 100.0
+        )?;
+        writeln!(
+            f,
+            "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks",
+            self.metadata_bytes as f64 / MIB,
+            self.metadata_bits_per_entry(),
+            self.blocks
+        )
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for keyspace in &self.keyspaces {
+            write!(f, "{keyspace}")?;
+        }
+        writeln!(
+            f,
+            "cache            {:>12.1} MiB  of {:.1}; {} hits, {} misses",
+            self.cache_bytes as f64 / MIB,
+            self.cache_capacity_bytes as f64 / MIB,
+            self.cache_hits,
+            self.cache_misses
+        )?;
+        writeln!(
+            f,
+            "reads            {:>12}      requests, {:.1} MiB; {} fallbacks, {} indexes rebuilt",
+            self.read_requests,
+            self.read_bytes as f64 / MIB,
+            self.index_fallbacks,
+            self.rebuilt_indexes
+        )?;
+        writeln!(
+            f,
+            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged, {:.1} swept \
+             ({} sweeps, {} steps); {:.2} bytes per byte",
+            self.put_bytes as f64 / MIB,
+            self.flushed_bytes as f64 / MIB,
+            self.flushes,
+            self.merged_bytes as f64 / MIB,
+            self.swept_bytes as f64 / MIB,
+            self.sweeps,
+            self.sweep_steps,
+            self.write_amplification()
+        )?;
+        writeln!(
+            f,
+            "log              {:>12.1} MiB  {} operations, durable up to {}",
+            self.log_bytes as f64 / MIB,
+            self.last_sequence,
+            self.synced_sequence
+        )
+    }
+}

@@ -1,0 +1,414 @@
+//! The battery that every disk passes: the rules of the module page, and what the methods promise.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::faulty::FaultyDisk;
+use super::real::{LogRegionKind, RealDisk};
+use super::sim::SimDisk;
+use super::{Access, Disk, File, LogRegion, ReadRequest};
+use crate::error::{Error, ErrorKind};
+
+/// A disk with an empty directory to work in.
+struct Fixture {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Fixture {
+    fn real(kind: LogRegionKind) -> Fixture {
+        let temporary = tempfile::tempdir().unwrap();
+        Fixture {
+            disk: Arc::new(RealDisk::with_log_regions(kind)),
+            dir: temporary.path().to_path_buf(),
+            _temporary: Some(temporary),
+        }
+    }
+
+    fn sim() -> Fixture {
+        let disk = Arc::new(SimDisk::new(7));
+        let dir = PathBuf::from("/work");
+        disk.create_dir(&dir).unwrap();
+        Fixture { disk, dir, _temporary: None }
+    }
+
+    /// A simulated disk that is observed takes other ways through writes.
+    fn observed_sim() -> Fixture {
+        let sim = SimDisk::new(7);
+        sim.observe(|operation, disk| assert!(operation.index < disk.operation_count()));
+        let dir = PathBuf::from("/work");
+        sim.create_dir(&dir).unwrap();
+        Fixture { disk: Arc::new(sim), dir, _temporary: None }
+    }
+
+    fn faulty() -> Fixture {
+        let sim = Fixture::sim();
+        Fixture { disk: Arc::new(FaultyDisk::new(sim.disk)), ..sim }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> Arc<dyn File> {
+        let file = self.disk.create(&self.path(name)).unwrap();
+        file.write_all_at(content, 0).unwrap();
+        file
+    }
+}
+
+/// The whole content of a file.
+fn content(disk: &dyn Disk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, Access::Sequential).unwrap();
+    let mut bytes = vec![0xee; file.length_bytes().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Checks that an error is of `kind` and tells where it happened.
+#[track_caller]
+fn assert_error<T>(result: Result<T, Error>, kind: ErrorKind, path: &Path) {
+    let error = result.err().expect("should fail");
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+}
+
+/// Bytes in which every position is told from its neighbours.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i * 31 + i / 256) as u8).collect()
+}
+
+fn writes_are_visible_and_overwrite(f: &Fixture) {
+    let file = f.file("a", &pattern(10_000));
+    let again = f.disk.open(&f.path("a"), Access::Random).unwrap();
+    file.write_all_at(&[0xff; 5000], 4000).unwrap();
+    again.write_all_at(b"end", 9_998).unwrap();
+    let mut expected = pattern(10_001);
+    expected[4000..9000].fill(0xff);
+    expected[9_998..].copy_from_slice(b"end");
+    assert_eq!(content(&*f.disk, &f.path("a")), expected);
+    assert_eq!(file.length_bytes().unwrap(), 10_001);
+    file.sync().unwrap();
+    assert_eq!(content(&*f.disk, &f.path("a")), expected);
+}
+
+fn gaps_and_growth_read_as_zeros(f: &Fixture) {
+    let file = f.file("a", b"abc");
+    file.write_all_at(b"xyz", 20_000).unwrap();
+    let mut expected = vec![0; 20_003];
+    expected[..3].copy_from_slice(b"abc");
+    expected[20_000..].copy_from_slice(b"xyz");
+    assert_eq!(content(&*f.disk, &f.path("a")), expected);
+
+    file.truncate(2).unwrap();
+    assert_eq!(content(&*f.disk, &f.path("a")), b"ab");
+    file.truncate(5).unwrap();
+    assert_eq!(content(&*f.disk, &f.path("a")), b"ab\0\0\0", "cut bytes do not come back");
+    file.preallocate(6000).unwrap();
+    assert_eq!(file.length_bytes().unwrap(), 6000);
+    assert_eq!(content(&*f.disk, &f.path("a"))[..5], *b"ab\0\0\0");
+    assert!(content(&*f.disk, &f.path("a"))[5..].iter().all(|&b| b == 0));
+    file.preallocate(10).unwrap();
+    assert_eq!(file.length_bytes().unwrap(), 6000, "preallocating never cuts");
+}
+
+fn reads_past_the_end_are_errors(f: &Fixture) {
+    let file = f.file("a", &pattern(5000));
+    for access in [Access::Random, Access::Sequential, Access::Direct] {
+        let file = f.disk.open(&f.path("a"), access).unwrap();
+        for (offset, length) in [(4999, 2), (5000, 1), (0, 5001), (9000, 1), (4096, 4096)] {
+            let read = file.read_exact_at(&mut vec![0; length], offset);
+            let error = read.expect_err("past the end");
+            assert!(error.is_corruption(), "{error}");
+            assert_eq!(error.offset_bytes(), Some(offset));
+            let found = 5000_u64.saturating_sub(offset).min(length as u64);
+            let text = format!("expected {length} bytes, found {found}");
+            assert!(error.to_string().contains(&text), "{error}");
+            assert!(error.to_string().contains(&f.path("a").display().to_string()), "{error}");
+        }
+        file.read_exact_at(&mut [], 5000).unwrap();
+    }
+    drop(file);
+}
+
+fn every_access_reads_every_alignment(f: &Fixture) {
+    let expected = pattern((2 << 20) + 4097);
+    let writer = f.file("a", &expected);
+    let longest = expected.len();
+    for access in [Access::Random, Access::Sequential, Access::Direct] {
+        let file = f.disk.open(&f.path("a"), access).unwrap();
+        for offset in [0, 1, 511, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20] {
+            for length in [1, 2, 4095, 4096, 4097, 8192, 1 << 20, longest - offset] {
+                let mut found = vec![0xee; length];
+                file.read_exact_at(&mut found, offset as u64).unwrap();
+                assert!(found == expected[offset..offset + length], "{offset} {length} {access:?}");
+            }
+        }
+        // Unsynced writes are seen by all, and a file open for direct reads can be written.
+        writer.write_all_at(b"fresh", 77).unwrap();
+        let mut found = [0; 5];
+        file.read_exact_at(&mut found, 77).unwrap();
+        assert_eq!(&found, b"fresh");
+        file.write_all_at(&expected[77..82], 77).unwrap();
+        writer.read_exact_at(&mut found, 77).unwrap();
+        assert_eq!(found, expected[77..82]);
+    }
+}
+
+fn many_reads_fail_one_by_one(f: &Fixture) {
+    let bytes = pattern(9000);
+    let file = f.file("a", &bytes);
+    let (mut x, mut y, mut z) = ([0; 100], [0; 10], [0; 4096]);
+    let mut requests = [
+        ReadRequest { file: &*file, offset_bytes: 50, buffer: &mut x },
+        ReadRequest { file: &*file, offset_bytes: 8995, buffer: &mut y },
+        ReadRequest { file: &*file, offset_bytes: 4000, buffer: &mut z },
+    ];
+    let results = f.disk.read_many(&mut requests);
+    assert_eq!(results.iter().map(|r| r.is_ok()).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!((&x[..], &z[..]), (&bytes[50..150], &bytes[4000..8096]));
+}
+
+fn disjoint_writes_run_concurrently(f: &Fixture) {
+    let file = f.file("a", b"");
+    let expected = pattern(64 * 1000);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (file, expected) = (&file, &expected);
+            scope.spawn(move || {
+                for chunk in (thread..64).step_by(4) {
+                    let range = chunk * 1000..(chunk + 1) * 1000;
+                    file.write_all_at(&expected[range.clone()], range.start as u64).unwrap();
+                }
+            });
+        }
+    });
+    assert!(content(&*f.disk, &f.path("a")) == expected);
+}
+
+fn discard_reads_as_zeros_or_as_before(f: &Fixture) {
+    let file = f.file("a", &pattern(40_000));
+    file.sync().unwrap();
+    file.discard(5000, 20_000).unwrap();
+    file.discard(7, 0).unwrap();
+    file.discard(39_000, 100_000).unwrap();
+    let (before, after) = (pattern(40_000), content(&*f.disk, &f.path("a")));
+    assert_eq!(after.len(), before.len(), "the length stays");
+    for (i, (&b, &a)) in before.iter().zip(&after).enumerate() {
+        let discarded = (5000..25_000).contains(&i) || i >= 39_000;
+        assert!(a == b || (discarded && a == 0), "byte {i}: {a}");
+    }
+    file.write_all_at(&pattern(40_000), 0).unwrap();
+    assert!(content(&*f.disk, &f.path("a")) == before, "discarded space can be written again");
+}
+
+fn names_are_found_listed_and_sorted(f: &Fixture) {
+    f.disk.create_dir(&f.path("sub/deep")).unwrap();
+    f.disk.create_dir(&f.path("sub/deep")).unwrap();
+    for name in ["c", "a", "b10", "b9", "sub/inner"] {
+        f.file(name, name.as_bytes());
+    }
+    assert_eq!(f.disk.list(&f.dir).unwrap(), ["a", "b10", "b9", "c", "sub"]);
+    assert_eq!(f.disk.list(&f.path("sub")).unwrap(), ["deep", "inner"]);
+    assert_eq!(f.disk.list(&f.path("sub/deep")).unwrap(), [""; 0]);
+    assert_eq!(content(&*f.disk, &f.path("sub/inner")), b"sub/inner");
+    f.disk.sync_dir(&f.dir).unwrap();
+    f.disk.remove(&f.path("b10")).unwrap();
+    assert_eq!(f.disk.list(&f.dir).unwrap(), ["a", "b9", "c", "sub"]);
+}
+
+fn errors_name_kind_and_path(f: &Fixture) {
+    let (d, a, no) = (&f.disk, f.path("a"), f.path("missing"));
+    f.file("a", b"old");
+    assert_error(d.create(&a), ErrorKind::Io, &a);
+    assert_error(d.create_log_region(&a, 4096), ErrorKind::Io, &a);
+    assert_error(d.create_log_region(&no, 0), ErrorKind::InvalidArgument, &no);
+    assert_error(d.create_dir(&a), ErrorKind::Io, &a);
+    assert_eq!(content(&**d, &a), b"old", "a failed create leaves the file alone");
+    for access in [Access::Random, Access::Sequential, Access::Direct] {
+        assert_error(d.open(&no, access), ErrorKind::NotFound, &no);
+    }
+    assert_error(d.remove(&no), ErrorKind::NotFound, &no);
+    assert_error(d.rename(&no, &a), ErrorKind::NotFound, &no);
+    assert_error(d.list(&no), ErrorKind::NotFound, &no);
+    assert_error(d.sync_dir(&no), ErrorKind::NotFound, &no);
+    let under = no.join("file");
+    assert_error(d.create(&under), ErrorKind::NotFound, &under);
+    assert_error(d.create_log_region(&under, 4096), ErrorKind::NotFound, &under);
+    assert_error(d.lock(&under), ErrorKind::NotFound, &under);
+    assert_error(d.rename(&a, &under), ErrorKind::NotFound, &a);
+    assert_eq!(d.list(&f.dir).unwrap(), ["a"], "failures leave nothing behind");
+}
+
+fn rename_replaces_and_keeps_handles(f: &Fixture) {
+    let (new, old) = (f.file("a", b"new"), f.file("b", b"older"));
+    f.disk.rename(&f.path("a"), &f.path("b")).unwrap();
+    assert_eq!(f.disk.list(&f.dir).unwrap(), ["b"]);
+    assert_eq!(content(&*f.disk, &f.path("b")), b"new");
+    assert_eq!(old.length_bytes().unwrap(), 5, "the replaced file lives while it is open");
+    new.write_all_at(b"NEW", 0).unwrap();
+    assert_eq!(content(&*f.disk, &f.path("b")), b"NEW");
+    f.disk.rename(&f.path("b"), &f.path("b")).unwrap();
+    f.disk.create_dir(&f.path("sub")).unwrap();
+    f.disk.rename(&f.path("b"), &f.path("sub/c")).unwrap();
+    assert_eq!(content(&*f.disk, &f.path("sub/c")), b"NEW");
+    assert_eq!(f.disk.list(&f.dir).unwrap(), ["sub"]);
+}
+
+fn removed_files_work_while_open(f: &Fixture) {
+    let file = f.file("a", b"abc");
+    f.disk.remove(&f.path("a")).unwrap();
+    f.disk.sync_dir(&f.dir).unwrap();
+    assert_eq!(f.disk.list(&f.dir).unwrap(), [""; 0]);
+    file.write_all_at(b"def", 3).unwrap();
+    file.sync().unwrap();
+    f.file("a", b"another");
+    let mut found = [0; 6];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(&found, b"abcdef");
+}
+
+fn a_lock_excludes_until_dropped(f: &Fixture) {
+    let path = f.path("LOCK");
+    for _ in 0..2 {
+        let held = f.disk.lock(&path).unwrap();
+        for _ in 0..2 {
+            assert_error(f.disk.lock(&path), ErrorKind::Locked, &path);
+        }
+        let _other = f.disk.lock(&f.path("OTHER")).unwrap();
+        drop(held);
+    }
+    assert_eq!(f.disk.list(&f.dir).unwrap(), ["LOCK", "OTHER"]);
+}
+
+/// Reserves and publishes `length` bytes of `value`; false if the region is full.
+fn append(region: &dyn LogRegion, length: usize, value: u8) -> bool {
+    let Some(place) = region.reserve(length) else { return false };
+    assert_eq!(place.length_bytes(), length);
+    region
+        .publish(place, &mut |bytes| {
+            assert_eq!(bytes.len(), length);
+            assert!(bytes.iter().all(|&b| b == 0), "reserved bytes are zero before");
+            bytes.fill(value);
+        })
+        .unwrap();
+    true
+}
+
+fn log_regions_hold_records_in_order(f: &Fixture) {
+    let path = f.path("log");
+    let region = f.disk.create_log_region(&path, 10_000).unwrap();
+    assert_eq!(region.capacity_bytes(), 10_000);
+    assert_eq!(content(&*f.disk, &path), [0; 10_000]);
+    let (first, second) = (region.reserve(5000).unwrap(), region.reserve(3000).unwrap());
+    assert_eq!((first.offset_bytes(), second.offset_bytes()), (0, 5000));
+    region.publish(second, &mut |bytes| bytes.fill(2)).unwrap();
+    let mut expected = vec![0; 10_000];
+    expected[5000..8000].fill(2);
+    assert_eq!(content(&*f.disk, &path), expected, "published out of order; the first is a hole");
+    region.sync(10_000).unwrap();
+    region.publish(first, &mut |bytes| bytes[10..].fill(1)).unwrap();
+    expected[10..5000].fill(1);
+    assert_eq!(content(&*f.disk, &path), expected, "what is not filled stays zero");
+
+    assert!(region.reserve(2001).is_none(), "only 2000 are left");
+    assert!(append(&*region, 1999, 3), "a refused reservation takes nothing");
+    assert!(region.reserve(2).is_none());
+    assert!(region.reserve(usize::MAX).is_none());
+    assert!(append(&*region, 1, 4));
+    assert!(region.reserve(1).is_none());
+    assert!(append(&*region, 0, 5), "an empty record fits a full region");
+    expected[8000..9999].fill(3);
+    expected[9999] = 4;
+    region.sync(u64::MAX).unwrap();
+    assert_eq!(content(&*f.disk, &path), expected);
+    drop(region);
+    assert_eq!(content(&*f.disk, &path), expected, "the file outlives the region");
+}
+
+fn threads_publish_to_one_region(f: &Fixture) {
+    const THREADS: u8 = 4;
+    const RECORDS: usize = 400;
+    let (path, length) = (f.path("log"), usize::from(THREADS) * RECORDS * 37);
+    let region = f.disk.create_log_region(&path, length as u64).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let region = &region;
+            scope.spawn(move || {
+                for record in 0..RECORDS {
+                    assert!(append(&**region, 37, thread));
+                    if record % 100 == 0 {
+                        region.sync(region.capacity_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert!(region.reserve(1).is_none());
+    let bytes = content(&*f.disk, &path);
+    let mut counts = [0; THREADS as usize + 1];
+    for record in bytes.chunks(37) {
+        assert!(record.iter().all(|&b| b == record[0]), "records do not overlap");
+        counts[usize::from(record[0])] += 1;
+    }
+    assert_eq!(counts[1..], [RECORDS; THREADS as usize]);
+}
+
+fn regions_refuse_foreign_reservations(f: &Fixture) {
+    let one = f.disk.create_log_region(&f.path("log1"), 4096).unwrap();
+    let two = f.disk.create_log_region(&f.path("log2"), 4096).unwrap();
+    let place = one.reserve(10).unwrap();
+    let publishing = std::panic::AssertUnwindSafe(|| two.publish(place, &mut |b| b.fill(1)));
+    assert!(std::panic::catch_unwind(publishing).is_err());
+    assert_eq!(content(&*f.disk, &f.path("log2")), [0; 4096]);
+}
+
+fn random_numbers_differ(f: &Fixture) {
+    let numbers: std::collections::BTreeSet<u64> = (0..1000).map(|_| f.disk.random_u64()).collect();
+    assert_eq!(numbers.len(), 1000);
+    let ones: u32 = numbers.iter().map(|n| n.count_ones()).sum();
+    assert!((31_000..33_000).contains(&ones), "{ones} of 64000 bits: not random");
+}
+
+/// A module of tests per variant, each test being one rule.
+macro_rules! battery {
+    ($($variant:ident: $fixture:expr;)* => $rules:tt) => {
+        $(battery!(@variant $variant, $fixture, $rules);)*
+    };
+    (@variant $variant:ident, $fixture:expr, { $($rule:ident,)* }) => {
+        mod $variant {
+            use super::*;
+            $(#[test]
+            fn $rule() {
+                super::$rule(&$fixture);
+            })*
+        }
+    };
+}
+
+battery! {
+    real_mapped: Fixture::real(LogRegionKind::Mapped);
+    real_buffered: Fixture::real(LogRegionKind::Buffered);
+    sim: Fixture::sim();
+    observed_sim: Fixture::observed_sim();
+    faulty: Fixture::faulty();
+    => {
+        writes_are_visible_and_overwrite,
+        gaps_and_growth_read_as_zeros,
+        reads_past_the_end_are_errors,
+        every_access_reads_every_alignment,
+        many_reads_fail_one_by_one,
+        disjoint_writes_run_concurrently,
+        discard_reads_as_zeros_or_as_before,
+        names_are_found_listed_and_sorted,
+        errors_name_kind_and_path,
+        rename_replaces_and_keeps_handles,
+        removed_files_work_while_open,
+        a_lock_excludes_until_dropped,
+        log_regions_hold_records_in_order,
+        threads_publish_to_one_region,
+        regions_refuse_foreign_reservations,
+        random_numbers_differ,
+    }
+}

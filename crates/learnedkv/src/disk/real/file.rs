@@ -1,0 +1,79 @@
+//! One open file of the operating system.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{direct, platform};
+use crate::disk::{File, region};
+use crate::error::{Error, Result};
+
+/// An open file. Writes go through `file`; reads too, unless `direct` is there.
+#[derive(Debug)]
+pub(super) struct RealFile {
+    path: PathBuf,
+    file: fs::File,
+    /// A second handle with `O_DIRECT`, for reads only: it would demand alignment of writes, too.
+    /// The kernel writes dirty cached pages back before a direct read, so both see the same bytes.
+    direct: Option<fs::File>,
+}
+
+impl RealFile {
+    pub(super) fn new(path: &Path, file: fs::File, direct: Option<fs::File>) -> RealFile {
+        RealFile { path: path.to_path_buf(), file, direct }
+    }
+
+    fn failed<'a>(&'a self, action: &'a str) -> impl Fn(std::io::Error) -> Error + 'a {
+        move |e| Error::io(action, &self.path, &e)
+    }
+}
+
+impl File for RealFile {
+    fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+        let failed = |e| Error::io("read", &self.path, &e).at_offset(offset_bytes);
+        let found_bytes = match &self.direct {
+            Some(direct) => match direct::read_up_to(direct, buffer, offset_bytes) {
+                // Some file systems accept the flag and refuse the reads.
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
+                    platform::read_up_to(&self.file, buffer, offset_bytes)
+                }
+                other => other,
+            },
+            None => platform::read_up_to(&self.file, buffer, offset_bytes),
+        }
+        .map_err(failed)?;
+        if found_bytes < buffer.len() {
+            return Err(region::short_read(&self.path, offset_bytes, buffer.len(), found_bytes));
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        platform::write_all_at(&self.file, bytes, offset_bytes)
+            .map_err(|e| Error::io("write", &self.path, &e).at_offset(offset_bytes))
+    }
+
+    fn sync(&self) -> Result<()> {
+        // Data, and the metadata needed to read it back: the length is part of that.
+        self.file.sync_data().map_err(self.failed("sync the file"))
+    }
+
+    fn truncate(&self, length_bytes: u64) -> Result<()> {
+        self.file.set_len(length_bytes).map_err(self.failed("set the file's length"))
+    }
+
+    fn preallocate(&self, length_bytes: u64) -> Result<()> {
+        platform::preallocate(&self.file, length_bytes).map_err(self.failed("reserve space"))
+    }
+
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        platform::punch(&self.file, offset_bytes, length_bytes)
+            .map_err(|e| Error::io("give space back", &self.path, &e).at_offset(offset_bytes))
+    }
+
+    fn length_bytes(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(self.failed("read the file's length"))?.len())
+    }
+}

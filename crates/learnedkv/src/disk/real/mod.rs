@@ -1,0 +1,189 @@
+//! The operating system's files.
+//!
+//! Rules 1-4 of [`disk`](super) come down to: positional reads and writes on shared handles
+//! (they neither lock nor move a cursor), `fdatasync` for [`File::sync`], `fsync` of the directory
+//! for [`Disk::sync_dir`], and an advisory lock of the open file for [`Disk::lock`] (it excludes
+//! other handles of this process too, and ends with the process).
+
+mod direct;
+mod file;
+mod platform;
+mod region_buffered;
+mod region_mapped;
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::RandomState;
+use std::fs::{OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::file::RealFile;
+use self::region_buffered::BufferedRegion;
+use self::region_mapped::MappedRegion;
+use crate::disk::{Access, Disk, File, Lock, LogRegion, region};
+use crate::error::{Error, Result};
+
+/// How [`RealDisk`] makes its log regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogRegionKind {
+    /// Mapped into memory: publishing is a copy, without a system call. Where a mapping is refused,
+    /// or its space cannot be promised (network and FUSE file systems, ZFS), buffered instead. The
+    /// default.
+    #[default]
+    Mapped,
+    /// Positional writes through the page cache: one system call a record. For systems where
+    /// mapped files misbehave.
+    Buffered,
+}
+
+/// The operating system's disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk {
+    log_region_kind: LogRegionKind,
+}
+
+impl RealDisk {
+    /// The operating system's disk, with mapped log regions.
+    pub fn new() -> RealDisk {
+        RealDisk::default()
+    }
+
+    /// The operating system's disk, with log regions of `kind`.
+    pub fn with_log_regions(kind: LogRegionKind) -> RealDisk {
+        RealDisk { log_region_kind: kind }
+    }
+}
+
+impl Disk for RealDisk {
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let file = create_new(path)?;
+        Ok(Arc::new(RealFile::new(path, file, None)))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
+        let mut options = OpenOptions::new();
+        let file = match options.read(true).write(true).open(path) {
+            // A read-only file or file system still serves reads.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                OpenOptions::new().read(true).open(path)
+            }
+            other => other,
+        }
+        .map_err(|e| Error::io("open the file", path, &e))?;
+        let direct = match access {
+            Access::Direct => platform::open_direct(path),
+            Access::Random | Access::Sequential => None,
+        };
+        if direct.is_none() {
+            platform::advise(&file, access);
+        }
+        Ok(Arc::new(RealFile::new(path, file, direct)))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        std::fs::remove_file(path).map_err(|e| Error::io("remove the file", path, &e))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        std::fs::rename(from, to)
+            .map_err(|e| Error::io(&format!("rename the file to {}", to.display()), from, &e))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let fail = |e: &std::io::Error| Error::io("list the directory", dir, e);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir).map_err(|e| fail(&e))? {
+            // We write no names that are not UTF-8; a stranger's is shown, not refused.
+            names.push(entry.map_err(|e| fail(&e))?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        std::fs::create_dir_all(dir).map_err(|e| Error::io("create the directory", dir, &e))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        platform::sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, &e))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|e| Error::io("open the lock file", path, &e))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(RealLock { path: path.to_path_buf(), _file: file })),
+            Err(TryLockError::WouldBlock) => Err(region::locked(path)),
+            Err(TryLockError::Error(e)) => Err(Error::io("lock the file", path, &e)),
+        }
+    }
+
+    fn create_log_region(&self, path: &Path, length_bytes: u64) -> Result<Arc<dyn LogRegion>> {
+        region::check_length(path, length_bytes)?;
+        let file = create_new(path)?;
+        let made = self.log_region_in(path, file, length_bytes);
+        if made.is_err() {
+            // Do not leave a half-made region behind, least of all on a full disk. If removing
+            // fails too, the first error says more.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn random_u64(&self) -> u64 {
+        // Every `RandomState` has keys of its own, seeded by the system's generator.
+        RandomState::new().build_hasher().finish()
+    }
+}
+
+impl RealDisk {
+    fn log_region_in(
+        &self,
+        path: &Path,
+        file: std::fs::File,
+        length_bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>> {
+        platform::reserve_blocks(&file, length_bytes)
+            .map_err(|e| Error::io("reserve the log region's space", path, &e))?;
+        file.sync_all().map_err(|e| Error::io("sync the new log region", path, &e))?;
+        if self.log_region_kind == LogRegionKind::Mapped && platform::mapping_keeps_promises(&file)
+        {
+            match MappedRegion::new(path, file, length_bytes) {
+                Ok(region) => return Ok(Arc::new(region)),
+                Err(file) => return Ok(Arc::new(BufferedRegion::new(path, file, length_bytes))),
+            }
+        }
+        Ok(Arc::new(BufferedRegion::new(path, file, length_bytes)))
+    }
+}
+
+fn create_new(path: &Path) -> Result<std::fs::File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .map_err(|e| Error::io("create the file", path, &e))
+}
+
+/// The lock lives as long as the open file.
+#[derive(Debug)]
+#[allow(dead_code)] // The path is for people who print the lock.
+struct RealLock {
+    path: PathBuf,
+    _file: std::fs::File,
+}
+
+impl Lock for RealLock {}

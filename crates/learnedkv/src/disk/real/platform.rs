@@ -1,0 +1,204 @@
+//! Where operating systems differ: the only file of this room with `cfg` for them.
+
+use std::fs::File;
+use std::io::{ErrorKind, Result};
+use std::path::Path;
+
+use crate::disk::Access;
+
+/// One positional read: as many bytes as the system gives, 0 at the end of the file.
+pub(super) fn read_once(file: &File, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    loop {
+        #[cfg(unix)]
+        let found = std::os::unix::fs::FileExt::read_at(file, buffer, offset_bytes);
+        #[cfg(windows)]
+        let found = match std::os::windows::fs::FileExt::seek_read(file, buffer, offset_bytes) {
+            // ERROR_HANDLE_EOF: Windows makes an error of what Unix calls 0 bytes.
+            Err(e) if e.raw_os_error() == Some(38) => Ok(0),
+            other => other,
+        };
+        match found {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// Fills `buffer` as far as the file goes; returns the bytes filled.
+pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    let mut filled_bytes = 0;
+    while filled_bytes < buffer.len() {
+        let rest = &mut buffer[filled_bytes..];
+        match read_once(file, rest, offset_bytes + filled_bytes as u64)? {
+            0 => break,
+            found => filled_bytes += found,
+        }
+    }
+    Ok(filled_bytes)
+}
+
+/// Writes all of `bytes` at `offset_bytes`.
+#[cfg(unix)]
+pub(super) fn write_all_at(file: &File, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset_bytes)
+}
+
+/// Writes all of `bytes` at `offset_bytes`.
+#[cfg(windows)]
+pub(super) fn write_all_at(file: &File, mut bytes: &[u8], mut offset_bytes: u64) -> Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, offset_bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                offset_bytes += written as u64;
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the names in `dir` durable.
+#[cfg(unix)]
+pub(super) fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Windows cannot sync a directory: NTFS journals names by itself. Only checks that it is there.
+#[cfg(windows)]
+pub(super) fn sync_dir(dir: &Path) -> Result<()> {
+    std::fs::read_dir(dir).map(drop)
+}
+
+/// Tells the system how the file will be read. A hint: failures change nothing.
+#[cfg(target_os = "linux")]
+pub(super) fn advise(file: &File, access: Access) {
+    let advice = match access {
+        Access::Random | Access::Direct => rustix::fs::Advice::Random,
+        Access::Sequential => rustix::fs::Advice::Sequential,
+    };
+    let _ = rustix::fs::fadvise(file, 0, None, advice);
+}
+
+/// No advice outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn advise(_file: &File, _access: Access) {}
+
+/// A handle for reads around the page cache, or `None` where the file system refuses.
+#[cfg(target_os = "linux")]
+pub(super) fn open_direct(path: &Path) -> Option<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).ok()?;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+}
+
+/// No reads around the cache outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn open_direct(_path: &Path) -> Option<File> {
+    None
+}
+
+/// Reserves blocks below `length_bytes` and grows the length to it.
+#[cfg(target_os = "linux")]
+pub(super) fn preallocate(file: &File, length_bytes: u64) -> Result<()> {
+    match allocate(file, length_bytes) {
+        Err(e) if unsupported(&e) => grow(file, length_bytes),
+        other => other,
+    }
+}
+
+/// Grows the length: there is no portable way to reserve blocks.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn preallocate(file: &File, length_bytes: u64) -> Result<()> {
+    grow(file, length_bytes)
+}
+
+pub(super) fn grow(file: &File, length_bytes: u64) -> Result<()> {
+    if file.metadata()?.len() < length_bytes { file.set_len(length_bytes) } else { Ok(()) }
+}
+
+/// Reserves blocks for certain, for a new file: where the system cannot promise them, by writing
+/// zeros. A mapped page without a block behind it is a `SIGBUS` when the disk is full.
+pub(super) fn reserve_blocks(file: &File, length_bytes: u64) -> Result<()> {
+    #[cfg(target_os = "linux")]
+    match allocate(file, length_bytes) {
+        Err(e) if unsupported(&e) => {}
+        other => return other,
+    }
+    write_zeros(file, length_bytes)
+}
+
+pub(super) fn write_zeros(file: &File, length_bytes: u64) -> Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut offset_bytes = 0;
+    while offset_bytes < length_bytes {
+        let piece = (length_bytes - offset_bytes).min(zeros.len() as u64);
+        write_all_at(file, &zeros[..piece as usize], offset_bytes)?;
+        offset_bytes += piece;
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn allocate(file: &File, length_bytes: u64) -> Result<()> {
+    if length_bytes == 0 {
+        return Ok(());
+    }
+    let flags = rustix::fs::FallocateFlags::empty();
+    rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, 0, length_bytes))?;
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn unsupported(error: &std::io::Error) -> bool {
+    // EOPNOTSUPP is the file system's answer, ENOSYS an old kernel's or a sandbox's.
+    let code = error.raw_os_error();
+    code == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error())
+        || code == Some(rustix::io::Errno::NOSYS.raw_os_error())
+}
+
+/// Gives the blocks of a range back; nothing happens where the file system cannot.
+#[cfg(target_os = "linux")]
+pub(super) fn punch(file: &File, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+    use rustix::fs::FallocateFlags;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let done = rustix::io::retry_on_intr(|| {
+        rustix::fs::fallocate(file, flags, offset_bytes, length_bytes)
+    });
+    match done.map_err(std::io::Error::from) {
+        Err(e) if unsupported(&e) => Ok(()),
+        other => other,
+    }
+}
+
+/// Nothing is given back outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn punch(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Result<()> {
+    Ok(())
+}
+
+/// Whether blocks once reserved stay reserved, and a mapping fails only with its device.
+///
+/// Not so on ZFS (it copies on write even what `fallocate` reserved), and not on network and FUSE
+/// file systems (the server may run out of space, or go away). There, log regions are buffered:
+/// an error return is better than a `SIGBUS`.
+#[cfg(target_os = "linux")]
+pub(super) fn mapping_keeps_promises(file: &File) -> bool {
+    const ZFS: u32 = 0x2fc1_2fc1;
+    const NFS: u32 = 0x6969;
+    const CIFS: u32 = 0xff53_4d42;
+    const SMB2: u32 = 0xfe53_4d42;
+    const FUSE: u32 = 0x6573_5546;
+    const V9FS: u32 = 0x0102_1997;
+    // The numbers are 32 bits wide; the field's width and sign depend on the architecture.
+    rustix::fs::fstatfs(file)
+        .is_ok_and(|s| ![ZFS, NFS, CIFS, SMB2, FUSE, V9FS].contains(&(s.f_type as u32)))
+}
+
+/// Outside Linux there is nothing to ask; the blocks were written.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn mapping_keeps_promises(_file: &File) -> bool {
+    true
+}

@@ -1,0 +1,57 @@
+//! A log region of positional writes: one system call a record.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::platform;
+use crate::disk::region::Cursor;
+use crate::disk::{LogRegion, Reservation};
+use crate::error::{Error, Result};
+
+thread_local! {
+    /// Records are put together here before they are written.
+    static RECORD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A log region whose records are written by system calls.
+#[derive(Debug)]
+pub(super) struct BufferedRegion {
+    path: PathBuf,
+    file: fs::File,
+    cursor: Cursor,
+}
+
+impl BufferedRegion {
+    /// `file` holds `length_bytes` reserved zero bytes.
+    pub(super) fn new(path: &Path, file: fs::File, length_bytes: u64) -> BufferedRegion {
+        BufferedRegion { path: path.to_path_buf(), file, cursor: Cursor::new(length_bytes) }
+    }
+}
+
+impl LogRegion for BufferedRegion {
+    fn capacity_bytes(&self) -> u64 {
+        self.cursor.capacity_bytes()
+    }
+
+    fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
+        self.cursor.reserve(length_bytes)
+    }
+
+    fn publish(&self, reservation: Reservation, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        self.cursor.assert_own(&reservation);
+        let offset_bytes = reservation.offset_bytes();
+        // Taken out, not borrowed: `fill` may publish in another region.
+        let mut record = RECORD.take();
+        record.clear();
+        record.resize(reservation.length_bytes(), 0);
+        fill(&mut record);
+        let written = platform::write_all_at(&self.file, &record, offset_bytes);
+        RECORD.set(record);
+        written.map_err(|e| Error::io("write a log record", &self.path, &e).at_offset(offset_bytes))
+    }
+
+    fn sync(&self, _up_to_bytes: u64) -> Result<()> {
+        self.file.sync_data().map_err(|e| Error::io("sync the log", &self.path, &e))
+    }
+}

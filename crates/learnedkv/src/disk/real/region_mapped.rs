@@ -1,0 +1,93 @@
+//! A log region mapped into memory: publishing is a copy, without a system call.
+//!
+//! The pages belong to the page cache, so published bytes survive the process. What could make a
+//! store to a mapped page fault for good is ruled out or named in docs/TESTING.md: blocks are
+//! reserved before mapping, and the database's lock keeps others from cutting the file.
+//!
+//! **Sync** is `msync(MS_SYNC)` over `[0, up_to)`. On Linux that is `fdatasync` limited to a range
+//! (`vfs_fsync_range`, data only): it writes the dirty pages, commits the metadata needed to read
+//! them, and flushes the device. Always from 0, because a record published late may lie below
+//! an earlier sync; pages that are clean cost nothing. Elsewhere `msync` stops at the system's
+//! cache, and a sync of the file follows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::disk::region::Cursor;
+use crate::disk::{LogRegion, Reservation};
+use crate::error::{Error, Result};
+
+/// A log region mapped into memory.
+#[derive(Debug)]
+pub(super) struct MappedRegion {
+    path: PathBuf,
+    #[cfg_attr(target_os = "linux", allow(dead_code))] // Linux syncs through the mapping.
+    file: fs::File,
+    map: MmapRaw,
+    cursor: Cursor,
+}
+
+impl MappedRegion {
+    /// Maps `file`, which holds `length_bytes` reserved zero bytes; gives the file back if the
+    /// system refuses.
+    pub(super) fn new(
+        path: &Path,
+        file: fs::File,
+        length_bytes: u64,
+    ) -> std::result::Result<MappedRegion, fs::File> {
+        let Ok(map) = MmapOptions::new().len(length_bytes as usize).map_raw(&file) else {
+            return Err(file);
+        };
+        // Takes the page faults now, on the background thread that makes regions, so that writers
+        // do not. A hint: old kernels refuse it.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::PopulateWrite);
+        Ok(MappedRegion { path: path.to_path_buf(), file, map, cursor: Cursor::new(length_bytes) })
+    }
+
+    /// The reserved bytes. Takes the reservation, so that it is used once.
+    #[allow(unsafe_code)]
+    #[allow(clippy::mut_from_ref)] // Exclusive by the reservation, see below.
+    fn reserved_bytes(&self, reservation: Reservation) -> &mut [u8] {
+        self.cursor.assert_own(&reservation);
+        // In bounds: `Cursor::reserve` never goes past the capacity, which is the map's length.
+        let offset = reservation.offset_bytes() as usize;
+        debug_assert!(offset + reservation.length_bytes() <= self.map.len());
+        // SAFETY: the range is in bounds of a live, writable mapping that `self` keeps. This
+        // cursor made the reservation (asserted), never makes two that overlap, and reservations
+        // can be neither copied nor used twice; nothing else here reads or writes the mapping. So
+        // the reference is exclusive. Other readers of the file go through system calls, and the
+        // bytes have no invalid values.
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.map.as_mut_ptr().add(offset),
+                reservation.length_bytes(),
+            )
+        }
+    }
+}
+
+impl LogRegion for MappedRegion {
+    fn capacity_bytes(&self) -> u64 {
+        self.cursor.capacity_bytes()
+    }
+
+    fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
+        self.cursor.reserve(length_bytes)
+    }
+
+    fn publish(&self, reservation: Reservation, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        fill(self.reserved_bytes(reservation));
+        Ok(())
+    }
+
+    fn sync(&self, up_to_bytes: u64) -> Result<()> {
+        let length = up_to_bytes.min(self.capacity_bytes()) as usize;
+        let synced = self.map.flush_range(0, length);
+        #[cfg(not(target_os = "linux"))]
+        let synced = synced.and_then(|()| self.file.sync_data());
+        synced.map_err(|e| Error::io("sync the log", &self.path, &e))
+    }
+}

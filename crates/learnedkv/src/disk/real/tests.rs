@@ -1,0 +1,94 @@
+//! What only the operating system's disk does; the battery checks the rest.
+
+use super::{LogRegionKind, RealDisk, platform};
+use crate::disk::Disk;
+use crate::error::ErrorKind;
+
+#[test]
+fn log_regions_are_of_the_kind_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let make = |kind, name| {
+        let disk = RealDisk::with_log_regions(kind);
+        let region = disk.create_log_region(&dir.path().join(name), 4096).unwrap();
+        format!("{region:?}")
+    };
+    assert!(make(LogRegionKind::Buffered, "b").starts_with("BufferedRegion"));
+    // Else the battery would test one kind twice.
+    assert!(make(LogRegionKind::Mapped, "m").starts_with("MappedRegion"));
+}
+
+#[test]
+fn a_region_that_does_not_fit_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in [LogRegionKind::Mapped, LogRegionKind::Buffered] {
+        let disk = RealDisk::with_log_regions(kind);
+        let path = dir.path().join("log");
+        // More than any file system allows, so that it is refused without a block being written.
+        let error = disk.create_log_region(&path, 1 << 62).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::DiskFull | ErrorKind::Io), "{error}");
+        assert_eq!(error.path(), Some(&*path));
+        assert_eq!(disk.list(dir.path()).unwrap(), [""; 0]);
+    }
+}
+
+/// Space that is only promised is a `SIGBUS` to come.
+#[cfg(target_os = "linux")]
+#[test]
+fn reserved_space_is_taken_and_discarded_space_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    const LENGTH: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let taken_bytes = || std::fs::metadata(&path).unwrap().blocks() * 512;
+
+    let disk = RealDisk::new();
+    let region = disk.create_log_region(&path, LENGTH).unwrap();
+    assert!(taken_bytes() >= LENGTH);
+    region.publish(region.reserve(10).unwrap(), &mut |b| b.fill(1)).unwrap();
+    disk.remove(&path).unwrap();
+
+    let file = disk.create(&path).unwrap();
+    assert_eq!(taken_bytes(), 0);
+    file.preallocate(LENGTH).unwrap();
+    assert!(taken_bytes() >= LENGTH);
+    file.write_all_at(&[1; LENGTH as usize], 0).unwrap();
+    file.sync().unwrap();
+    file.discard(0, LENGTH / 2).unwrap();
+    assert!(taken_bytes() < LENGTH * 3 / 4, "ext4, XFS, btrfs and tmpfs all punch holes");
+    assert_eq!(file.length_bytes().unwrap(), LENGTH);
+}
+
+/// The way taken where `fallocate` is refused.
+#[test]
+fn growing_never_cuts_and_zeros_fill_whole_regions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let file = super::create_new(&path).unwrap();
+    platform::grow(&file, 5000).unwrap();
+    platform::grow(&file, 100).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 5000);
+    let length_bytes = (2 << 20) + 123;
+    platform::write_zeros(&file, length_bytes).unwrap();
+    let content = std::fs::read(&path).unwrap();
+    assert_eq!(content.len() as u64, length_bytes);
+    assert!(content.iter().all(|&b| b == 0));
+}
+
+#[test]
+fn regions_of_odd_lengths_can_be_filled_and_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    for (kind, length) in
+        [(LogRegionKind::Mapped, 4097), (LogRegionKind::Buffered, 4097), (LogRegionKind::Mapped, 1)]
+    {
+        let disk = RealDisk::with_log_regions(kind);
+        let region = disk.create_log_region(&path, length).unwrap();
+        let place = region.reserve(length as usize).unwrap();
+        region.publish(place, &mut |bytes| bytes.fill(9)).unwrap();
+        for up_to in [0, 1, length, length + 1] {
+            region.sync(up_to).unwrap();
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), vec![9; length as usize]);
+        disk.remove(&path).unwrap();
+    }
+}

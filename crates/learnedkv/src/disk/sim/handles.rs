@@ -1,0 +1,168 @@
+//! What the simulated disk hands out: files, log regions, locks.
+
+use std::path::{Path, PathBuf};
+
+use super::random::Random;
+use super::{Operation, SimDisk};
+use crate::disk::region::{self, Cursor};
+use crate::disk::{File, Lock, LogRegion, OperationKind, Reservation};
+use crate::error::Result;
+
+/// An open simulated file; keeps it alive without a name.
+#[derive(Debug)]
+pub(super) struct SimFile {
+    disk: SimDisk,
+    number: u64,
+    path: PathBuf,
+}
+
+impl SimFile {
+    /// Opens file `number`. The caller holds no lock.
+    pub(super) fn open(disk: &SimDisk, number: u64, path: &Path) -> SimFile {
+        SimFile { disk: disk.clone(), number, path: path.to_path_buf() }
+    }
+
+    fn operation(&self, kind: OperationKind) -> Operation<'_> {
+        Operation::new(kind, &self.path)
+    }
+
+    /// Writes in two steps with the observer between them, `first` half first. A process killed
+    /// in a write leaves part of it.
+    fn write_halves(
+        &self,
+        operation: Operation<'_>,
+        bytes: &[u8],
+        offset_bytes: u64,
+    ) -> Result<()> {
+        let running = self.disk.begin(operation.at(offset_bytes, bytes.len() as u64));
+        let write = |bytes: &[u8], offset_bytes| {
+            self.disk
+                .state()
+                .write(self.number, bytes, offset_bytes)
+                .map_err(|e| e.at_path(&self.path).at_offset(offset_bytes))
+        };
+        if !running.is_observed() {
+            return write(bytes, offset_bytes);
+        }
+        let (head, tail) = bytes.split_at(bytes.len() / 2);
+        let tail_offset_bytes = offset_bytes + head.len() as u64;
+        // A log record's halves may land in any order; a system call's do not. Not by the index's
+        // parity: reservations and publications tend to alternate.
+        let tail_first = Random::new(running.index()).chance(8);
+        if operation.kind == OperationKind::Publish && tail_first {
+            write(tail, tail_offset_bytes)?;
+            running.midway();
+            return write(head, offset_bytes);
+        }
+        write(head, offset_bytes)?;
+        running.midway();
+        write(tail, tail_offset_bytes)
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.disk.state().closed(self.number);
+    }
+}
+
+impl File for SimFile {
+    fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+        let found_bytes = self.disk.state().inode(self.number).read(buffer, offset_bytes);
+        if found_bytes < buffer.len() {
+            return Err(region::short_read(&self.path, offset_bytes, buffer.len(), found_bytes));
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        self.write_halves(self.operation(OperationKind::Write), bytes, offset_bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _running = self.disk.begin(self.operation(OperationKind::Sync));
+        self.disk.state().inode_mut(self.number).sync();
+        Ok(())
+    }
+
+    fn truncate(&self, length_bytes: u64) -> Result<()> {
+        let operation = self.operation(OperationKind::Truncate).at(length_bytes, 0);
+        let _running = self.disk.begin(operation);
+        self.disk.state().inode_mut(self.number).truncate(length_bytes);
+        Ok(())
+    }
+
+    fn preallocate(&self, length_bytes: u64) -> Result<()> {
+        let operation = self.operation(OperationKind::Preallocate).at(0, length_bytes);
+        let _running = self.disk.begin(operation);
+        let done = self.disk.state().preallocate(self.number, length_bytes);
+        done.map_err(|e| e.at_path(&self.path))
+    }
+
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+        let operation = self.operation(OperationKind::Discard).at(offset_bytes, length_bytes);
+        let _running = self.disk.begin(operation);
+        let end = offset_bytes.saturating_add(length_bytes);
+        self.disk.state().inode_mut(self.number).clear(offset_bytes, end);
+        Ok(())
+    }
+
+    fn length_bytes(&self) -> Result<u64> {
+        Ok(self.disk.state().inode(self.number).length_bytes())
+    }
+}
+
+/// A simulated log region: a file, and a cursor that dies with the process.
+#[derive(Debug)]
+pub(super) struct SimRegion {
+    file: SimFile,
+    cursor: Cursor,
+}
+
+impl SimRegion {
+    pub(super) fn new(file: SimFile, length_bytes: u64) -> SimRegion {
+        SimRegion { file, cursor: Cursor::new(length_bytes) }
+    }
+}
+
+impl LogRegion for SimRegion {
+    fn capacity_bytes(&self) -> u64 {
+        self.cursor.capacity_bytes()
+    }
+
+    fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
+        let operation = self.file.operation(OperationKind::Reserve).at(0, length_bytes as u64);
+        let _running = self.file.disk.begin(operation);
+        self.cursor.reserve(length_bytes)
+    }
+
+    fn publish(&self, reservation: Reservation, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        self.cursor.assert_own(&reservation);
+        let mut record = vec![0; reservation.length_bytes()];
+        fill(&mut record);
+        let operation = self.file.operation(OperationKind::Publish);
+        self.file.write_halves(operation, &record, reservation.offset_bytes())
+    }
+
+    fn sync(&self, up_to_bytes: u64) -> Result<()> {
+        let operation = self.file.operation(OperationKind::SyncLog).at(0, up_to_bytes);
+        let _running = self.file.disk.begin(operation);
+        self.file.disk.state().inode_mut(self.file.number).sync_prefix(up_to_bytes);
+        Ok(())
+    }
+}
+
+/// A held simulated lock.
+#[derive(Debug)]
+pub(super) struct SimLock {
+    pub(super) disk: SimDisk,
+    pub(super) path: PathBuf,
+}
+
+impl Lock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.disk.state().locks.remove(&self.path);
+    }
+}

@@ -1,0 +1,437 @@
+//! What all stores share: the commit path, edits of the manifest, the View, the state of health.
+//!
+//! Locks, in the order they may be taken:
+//! 1. `commit`: the order of commits; held for the reservation of a place, and for rotations.
+//! 2. `manifest`: the order of edits; held while an edit is written and synced.
+//! 3. `view_change`: held while a new View is put in the place of the old one; never during I/O.
+//!
+//! Rules:
+//! * A rotation happens under `commit`: earlier batches are in the old memtable, later ones in the
+//!   new, which is in the View before its first write.
+//! * An edit becomes durable, then the View shows it, then files it no longer names may go.
+//! * No edit becomes durable before the log is synced up to all that it depends on.
+//! * A failed sync of the log or the manifest poisons the writer: reads go on, writes are refused.
+
+mod conversions;
+mod health;
+mod open;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+
+pub use self::conversions::Conversions;
+pub use self::open::{OpenReport, open};
+use crate::disk::{Disk, Lock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Executor;
+use crate::format::batch::Ops;
+use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
+use crate::format::manifest::{Change, Edit, TableRecord};
+use crate::manifest::{Manifest, State};
+use crate::memtable::Memtable;
+use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, MAX_SEALED};
+use crate::sstable::reader::{Table, TableContext};
+use crate::view::{KeyspaceView, Sealed, Tables, View};
+use crate::wal::Log;
+use health::Health;
+
+/// What the engine did since it was opened, counted as it happens.
+#[derive(Debug, Default)]
+pub struct EngineMetrics {
+    /// Memtables flushed.
+    pub flushes: AtomicU64,
+    /// Bytes of tables written by flushes.
+    pub flushed_bytes: AtomicU64,
+    /// Steps of sweeps committed.
+    pub sweep_steps: AtomicU64,
+    /// Sweeps that reached the end.
+    pub sweeps: AtomicU64,
+    /// Bytes of tables written by sweeps.
+    pub swept_bytes: AtomicU64,
+    /// Bytes of tables written by merges of runs.
+    pub merged_bytes: AtomicU64,
+    /// Bytes of keys and values that users put.
+    pub put_bytes: AtomicU64,
+}
+
+/// The shared part of a database. See the module page.
+#[derive(Debug)]
+pub struct Engine {
+    /// The options of this open.
+    pub options: DatabaseOptions,
+    /// Runs the background work.
+    pub executor: Arc<dyn Executor>,
+    /// What all tables share.
+    pub context: Arc<TableContext>,
+    /// The write-ahead log.
+    pub log: Log,
+    /// What was done.
+    pub metrics: EngineMetrics,
+    /// Which conversions were asked for and done.
+    pub conversions: Mutex<Conversions>,
+    /// Whether writes can go on.
+    pub health: Health,
+    manifest: Mutex<Manifest>,
+    view: ArcSwap<View>,
+    view_change: Mutex<()>,
+    commit: Mutex<()>,
+    next_file: AtomicU64,
+    _lock: Box<dyn Lock>,
+}
+
+/// The operations of one commit.
+#[derive(Debug, Clone, Copy)]
+pub struct Commit<'a> {
+    /// Encoded by [`crate::format::batch`].
+    pub payload: &'a [u8],
+    /// How many operations it holds.
+    pub count: u32,
+    /// The keyspaces it changes, each once.
+    pub keyspaces: &'a [KeyspaceId],
+}
+
+impl Engine {
+    /// The View of now.
+    pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
+        self.view.load()
+    }
+
+    /// A View and a visible sequence number that belong together.
+    pub fn snapshot(&self) -> (Arc<View>, SequenceNumber) {
+        loop {
+            let view = self.view.load_full();
+            let visible = self.log.visible();
+            if Arc::ptr_eq(&view, &self.view.load()) {
+                return (view, visible);
+            }
+        }
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.context.disk
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.context.dir
+    }
+
+    /// A table number that was never used.
+    pub fn next_file(&self) -> TableId {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Commits operations: all of them are visible and as durable as asked for, or none.
+    ///
+    /// # Errors
+    /// `DiskFull` or another error of the disk: nothing was written. `Poisoned`, `Closed`,
+    /// `NotFound` (a keyspace was dropped) likewise. An error of a sync: the commit is visible and
+    /// may or may not be durable, and the writer is poisoned.
+    pub fn commit(&self, commit: Commit<'_>, durability: Durability) -> Result<()> {
+        self.executor.yield_now();
+        self.make_room(commit.keyspaces)?;
+        let (ticket, memtables) = {
+            let _order = lock(&self.commit);
+            self.health.check_writable()?;
+            let memtables = self.memtables_for(commit.keyspaces)?;
+            let ticket = self.log.reserve(commit.payload.len(), commit.count, None)?;
+            memtables.iter().for_each(|(_, m)| m.expect(ticket.first()));
+            (ticket, memtables)
+        };
+        let (first, last) = (ticket.first(), ticket.last());
+        self.log.publish(ticket, commit.payload).inspect_err(|e| self.health.poison(e))?;
+        let mut sequence = first;
+        for op in Ops::new(commit.payload) {
+            let op = op.expect("a payload that this process encoded");
+            let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
+            memtable.expect("the commit names its keyspaces").1.insert(&op, sequence);
+            sequence += 1;
+        }
+        self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
+        self.log.complete(first, last)?;
+        if durability == Durability::Synced {
+            self.log.sync(last).inspect_err(|e| self.health.poison(e))?;
+        }
+        Ok(())
+    }
+
+    /// Waits while too many memtables of a keyspace wait to be flushed.
+    fn make_room(&self, keyspaces: &[KeyspaceId]) -> Result<()> {
+        let full = || {
+            let view = self.view();
+            keyspaces.iter().any(|id| {
+                view.keyspaces.get(id).is_some_and(|k| {
+                    k.sealed.len() >= MAX_SEALED
+                        && k.active.size_bytes() >= self.options.memtable_bytes
+                })
+            })
+        };
+        if full() {
+            self.executor.notify();
+            self.executor.wait_until(&mut || !full() || !self.health.is_well());
+            if full() {
+                self.health.check_background()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The memtables that take the next commit; full ones are rotated. Under `commit`.
+    fn memtables_for(&self, keyspaces: &[KeyspaceId]) -> Result<Vec<(KeyspaceId, Arc<Memtable>)>> {
+        let mut memtables = Vec::with_capacity(keyspaces.len());
+        for &id in keyspaces {
+            let mut active = self.keyspace(id)?.active.clone();
+            if active.size_bytes() >= self.options.memtable_bytes {
+                active = self.rotate_locked(id)?;
+            }
+            memtables.push((id, active));
+        }
+        Ok(memtables)
+    }
+
+    /// The keyspace of that number, as the View of now shows it.
+    ///
+    /// # Errors
+    /// `NotFound` if it was dropped.
+    pub fn keyspace(&self, id: KeyspaceId) -> Result<Arc<KeyspaceView>> {
+        let view = self.view();
+        view.keyspaces
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {id} was dropped")))
+    }
+
+    /// Seals the active memtable of a keyspace, if anything is in it. Returns the sequence number
+    /// that all its operations up to now lie at or below.
+    ///
+    /// # Errors
+    /// `NotFound` if the keyspace was dropped.
+    pub fn rotate(&self, id: KeyspaceId) -> Result<SequenceNumber> {
+        let _order = lock(&self.commit);
+        self.rotate_locked(id)?;
+        Ok(self.log.reserved())
+    }
+
+    fn rotate_locked(&self, id: KeyspaceId) -> Result<Arc<Memtable>> {
+        let active = self.keyspace(id)?.active.clone();
+        if active.is_empty() {
+            return Ok(active);
+        }
+        let up_to = self.log.reserved();
+        let fresh = Arc::new(Memtable::default());
+        self.change_view(|view| {
+            if let Some(keyspace) = view.keyspaces.get_mut(&id) {
+                let keyspace = Arc::make_mut(keyspace);
+                let memtable = std::mem::replace(&mut keyspace.active, fresh.clone());
+                keyspace.sealed.insert(0, Sealed { memtable, up_to });
+            }
+        });
+        self.executor.notify();
+        Ok(fresh)
+    }
+
+    fn change_view(&self, change: impl FnOnce(&mut View)) {
+        let _one_at_a_time = lock(&self.view_change);
+        let mut view = View::clone(&self.view.load());
+        change(&mut view);
+        self.view.store(Arc::new(view));
+    }
+
+    /// Runs `work` while no commit can be ordered: what it sees of the memtables stays so.
+    pub fn with_commits_held<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _order = lock(&self.commit);
+        work()
+    }
+
+    /// Opens a table that was just written.
+    ///
+    /// # Errors
+    /// As [`Table::open`].
+    pub fn open_table(&self, record: &TableRecord) -> Result<Arc<Table>> {
+        Ok(Arc::new(Table::open(&self.context, record.clone())?))
+    }
+
+    /// Makes changes durable, then visible. `plan` sees the manifest's state and says what changes;
+    /// `None` means that the changes do not apply any more, and nothing happens. `opened` are the
+    /// tables that the changes add. `memtables` adjusts the View's memtables in the same moment.
+    ///
+    /// # Errors
+    /// Any error of the disk; the writer is then poisoned, for it is unknown whether the edit is
+    /// durable.
+    pub fn edit(
+        &self,
+        depends_on: SequenceNumber,
+        opened: &[Arc<Table>],
+        plan: impl FnOnce(&State) -> Option<Vec<Change>>,
+        memtables: impl FnOnce(&mut View),
+    ) -> Result<bool> {
+        self.log.sync(depends_on).inspect_err(|e| self.health.poison(e))?;
+        let mut manifest = lock(&self.manifest);
+        self.health.check_writable()?;
+        let Some(changes) = plan(manifest.state()) else { return Ok(false) };
+        let touched = touched_keyspaces(&changes);
+        let edit = Edit {
+            synced: self.log.synced(),
+            next_file: self.next_file.load(Ordering::Relaxed),
+            next_keyspace: next_keyspace(manifest.state(), &changes),
+            changes,
+        };
+        manifest.commit(&edit).inspect_err(|e| self.health.poison(e))?;
+        self.show(manifest.state(), &touched, opened, memtables)?;
+        drop(manifest);
+        self.executor.notify();
+        Ok(true)
+    }
+
+    /// Puts the state of `touched` keyspaces into a new View, and retires tables that left it.
+    fn show(
+        &self,
+        state: &State,
+        touched: &BTreeSet<KeyspaceId>,
+        opened: &[Arc<Table>],
+        memtables: impl FnOnce(&mut View),
+    ) -> Result<()> {
+        let before = self.view.load_full();
+        let mut known: std::collections::BTreeMap<_, _> =
+            opened.iter().map(|t| (t.record().id, t.clone())).collect();
+        for id in touched {
+            let tables = before.keyspaces.get(id).into_iter().flat_map(|k| k.tables.all());
+            known.extend(tables.map(|t| (t.record().id, t.clone())));
+        }
+        let mut shown = Vec::new();
+        for id in touched {
+            let Some(keyspace) = state.keyspaces.get(id) else { continue };
+            let tables = Tables::of(keyspace, |record| match known.get(&record.id) {
+                Some(table) => Ok(table.clone()),
+                None => self.open_table(record),
+            })?;
+            shown.push((*id, keyspace, Arc::new(tables)));
+        }
+        let mut kept: BTreeSet<TableId> = BTreeSet::new();
+        for (_, _, tables) in &shown {
+            kept.extend(tables.all().map(|t| t.record().id));
+        }
+        self.change_view(|view| {
+            for id in touched.iter().filter(|id| !state.keyspaces.contains_key(id)) {
+                view.keyspaces.remove(id);
+            }
+            for (id, keyspace, tables) in shown {
+                match view.keyspaces.get_mut(&id) {
+                    Some(shown) => Arc::make_mut(shown).tables = tables,
+                    None => {
+                        let options =
+                            KeyspaceOptions::decode(&keyspace.options).unwrap_or_default();
+                        view.keyspaces
+                            .insert(id, new_keyspace(id, &keyspace.name, options, tables));
+                    }
+                }
+            }
+            memtables(view);
+        });
+        known.values().filter(|t| !kept.contains(&t.record().id)).for_each(|t| t.retire());
+        self.fit_cache();
+        Ok(())
+    }
+
+    /// Gives the cache what memtables and metadata leave of the budget.
+    fn fit_cache(&self) {
+        let view = self.view();
+        let tables = view.keyspaces.values().flat_map(|k| k.tables.all());
+        let metadata: usize = tables.map(|t| t.metadata_bytes()).sum();
+        self.context.cache.set_capacity_bytes(self.options.cache_bytes(metadata as u64));
+    }
+
+    /// What the log may forget once the View shows `view`, given that edits are held.
+    pub fn oldest_needed(&self, without: Option<&Arc<Memtable>>) -> SequenceNumber {
+        // Whatever is reserved later is above `reserved`, read before the View.
+        let next = self.log.reserved() + 1;
+        let view = self.view();
+        let memtables = view
+            .keyspaces
+            .values()
+            .flat_map(|k| k.sealed.iter().map(|s| &s.memtable).chain(std::iter::once(&k.active)));
+        memtables
+            .filter(|m| without.is_none_or(|gone| !Arc::ptr_eq(gone, m)))
+            .map(|m| m.first_sequence())
+            .filter(|first| *first > 0)
+            .fold(next, SequenceNumber::min)
+    }
+
+    /// The state of the manifest.
+    pub fn state(&self) -> State {
+        lock(&self.manifest).state().clone()
+    }
+
+    /// Stops background work and makes all that was written durable.
+    ///
+    /// # Errors
+    /// Those of the last sync.
+    pub fn close(&self) -> Result<()> {
+        if !self.health.close() {
+            return Ok(());
+        }
+        self.executor.notify();
+        self.executor.shutdown();
+        self.log.sync(self.log.visible())
+    }
+
+    /// Removes files that no View uses any more. Returns whether there were some.
+    pub fn bury(&self) -> bool {
+        let paths: Vec<PathBuf> = std::mem::take(&mut *lock(&self.context.graveyard));
+        for path in &paths {
+            // What cannot be removed is an orphan that the next open removes.
+            let _ = self.disk().remove(path);
+        }
+        !paths.is_empty()
+    }
+}
+
+/// A keyspace that was just made or opened, with nothing in memory.
+fn new_keyspace(
+    id: KeyspaceId,
+    name: &str,
+    options: KeyspaceOptions,
+    tables: Arc<Tables>,
+) -> Arc<KeyspaceView> {
+    Arc::new(KeyspaceView {
+        id,
+        name: name.into(),
+        options: Arc::new(options),
+        active: Arc::default(),
+        sealed: Vec::new(),
+        tables,
+    })
+}
+
+fn touched_keyspaces(changes: &[Change]) -> BTreeSet<KeyspaceId> {
+    let keyspaces = changes.iter().filter_map(|change| match change {
+        Change::CreateKeyspace { keyspace, .. }
+        | Change::DropKeyspace { keyspace }
+        | Change::Flushed { keyspace, .. }
+        | Change::AddRun { keyspace, .. }
+        | Change::ReplaceRuns { keyspace, .. }
+        | Change::Freeze { keyspace }
+        | Change::ReplacePartitions { keyspace, .. }
+        | Change::Frozen { keyspace, .. } => Some(*keyspace),
+        Change::Log { .. } => None,
+    });
+    keyspaces.collect()
+}
+
+fn next_keyspace(state: &State, changes: &[Change]) -> KeyspaceId {
+    let created = changes.iter().filter_map(|change| match change {
+        Change::CreateKeyspace { keyspace, .. } => Some(keyspace + 1),
+        _ => None,
+    });
+    created.fold(state.next_keyspace, KeyspaceId::max)
+}
+
+/// Locks a mutex; a panic while it was held left nothing half-done that its users could see.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,290 @@
+//! Opening a database: create or recover it, in an order that a crash at any point leaves openable.
+//!
+//! 1. Lock; read `CURRENT` and the manifest it names.
+//! 2. Read the log into fresh memtables, skipping what each keyspace has flushed; sync what was read.
+//! 3. Open the tables.
+//! 4. Write a fresh manifest: the whole state with the log's end and the number of a fresh segment.
+//!    Turning `CURRENT` over to it is the moment the recovery counts.
+//! 5. Begin the fresh segment, remove what nothing names. The caller starts the jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+
+use super::health::Health;
+use super::{Engine, EngineMetrics, new_keyspace};
+use crate::cache::BlockCache;
+use crate::disk::{Access, Disk};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Executor;
+use crate::format::batch::Ops;
+use crate::format::entry::KeyspaceId;
+use crate::format::log::RecordHeader;
+use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
+use crate::memtable::Memtable;
+use crate::options::{DatabaseOptions, KeyspaceOptions};
+use crate::sstable::reader::{Table, TableContext};
+use crate::sstable::{ReadMetrics, table_id};
+use crate::view::{Sealed, Tables, View};
+use crate::wal::recovery::{self, LogState, Recovered};
+use crate::wal::{Log, segment_id};
+
+/// The lock file.
+const LOCK: &str = "LOCK";
+
+/// What opening a database found and did.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct OpenReport {
+    /// Whether the database was made by this open.
+    pub created: bool,
+    /// Operations read back from the log.
+    pub recovered_operations: u64,
+    /// Records behind the log's end that were never synced and are dropped.
+    pub dropped_records: u64,
+    /// Where the log ended: segment and byte.
+    pub log_end: Option<(u64, u64)>,
+    /// Files that nothing named and that were removed.
+    pub removed_files: Vec<String>,
+}
+
+/// Opens the database in `dir`. See the module page.
+///
+/// # Errors
+/// `Locked`, `NotFound`, `NotADatabase`, `Unsupported`, `Corruption`, each saying which file; any
+/// error of the disk.
+pub fn open(
+    disk: Arc<dyn Disk>,
+    executor: Arc<dyn Executor>,
+    dir: &Path,
+    options: DatabaseOptions,
+) -> Result<(Arc<Engine>, OpenReport)> {
+    options.check()?;
+    if options.create_if_missing {
+        disk.create_dir(dir)?;
+    }
+    let names = disk.list(dir)?;
+    let is_database = names.iter().any(|name| name == CURRENT);
+    if !is_database {
+        check_empty(dir, &names, options.create_if_missing)?;
+    }
+    let guard = disk.lock(&dir.join(LOCK))?;
+    let loaded = match manifest::load(&*disk, dir)? {
+        Some(loaded) => loaded,
+        None => {
+            let state = State { next_file: 1, next_keyspace: 1, ..State::default() };
+            Loaded { database: disk.random_u64(), number: 0, state }
+        }
+    };
+    let context = Arc::new(TableContext {
+        disk: disk.clone(),
+        dir: dir.to_owned(),
+        access: if options.direct_reads { Access::Direct } else { Access::Random },
+        cache: BlockCache::new(options.cache_bytes(0)),
+        metrics: ReadMetrics::default(),
+        graveyard: Mutex::default(),
+    });
+    let mut view = view_of(&context, &loaded.state)?;
+    let (recovered, memtables) = recover(&*disk, dir, &loaded, options.memtable_bytes)?;
+    memtables.show(&mut view);
+    let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
+    let removed_files = remove_orphans(&*disk, dir, manifest.state(), manifest.number(), &log)?;
+    let report = OpenReport {
+        created: !is_database,
+        recovered_operations: recovered.operations,
+        dropped_records: recovered.dropped_records,
+        log_end: recovered.end,
+        removed_files,
+    };
+    let next_file = manifest.state().next_file;
+    let engine = Arc::new(Engine {
+        options,
+        executor,
+        context,
+        log,
+        metrics: EngineMetrics::default(),
+        conversions: Mutex::default(),
+        health: Health::default(),
+        manifest: Mutex::new(manifest),
+        view: ArcSwap::from_pointee(view),
+        view_change: Mutex::default(),
+        commit: Mutex::default(),
+        next_file: AtomicU64::new(next_file),
+        _lock: guard,
+    });
+    engine.fit_cache();
+    Ok((engine, report))
+}
+
+/// A directory without `CURRENT` may hold what a crash while creating a database left, nothing else.
+fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
+    let leftover = |name: &String| {
+        name == LOCK || name.starts_with(CURRENT) || manifest_number(name).is_some()
+    };
+    if let Some(name) = names.iter().find(|name| !leftover(name)) {
+        let ours = segment_id(name).is_some() || table_id(name).is_some();
+        let message = if ours {
+            format!(
+                "found {name:?} but no {CURRENT}: a part of a database without its head; restore {CURRENT}"
+            )
+        } else {
+            format!("expected an empty directory or a learnedkv database, found {name:?}")
+        };
+        return Err(Error::new(ErrorKind::NotADatabase, message).at_path(dir));
+    }
+    if !create {
+        let message = "there is no learnedkv database here";
+        return Err(Error::new(ErrorKind::NotFound, message).at_path(dir));
+    }
+    Ok(())
+}
+
+fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
+    let mut view = View::default();
+    for (&id, keyspace) in &state.keyspaces {
+        let options = KeyspaceOptions::decode(&keyspace.options)?;
+        let tables =
+            Tables::of(keyspace, |record| Table::open(context, record.clone()).map(Arc::new))?;
+        view.keyspaces.insert(id, new_keyspace(id, &keyspace.name, options, Arc::new(tables)));
+    }
+    Ok(view)
+}
+
+/// Memtables filled from the log.
+#[derive(Default)]
+struct Recovering {
+    active: BTreeMap<KeyspaceId, Arc<Memtable>>,
+    sealed: BTreeMap<KeyspaceId, Vec<Sealed>>,
+}
+
+impl Recovering {
+    fn show(self, view: &mut View) {
+        for (id, sealed) in self.sealed {
+            if let Some(keyspace) = view.keyspaces.get_mut(&id) {
+                Arc::make_mut(keyspace).sealed = sealed;
+            }
+        }
+        for (id, memtable) in self.active {
+            if let Some(keyspace) = view.keyspaces.get_mut(&id) {
+                Arc::make_mut(keyspace).active = memtable;
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        state: &State,
+        memtable_bytes: usize,
+        header: &RecordHeader,
+        payload: &[u8],
+    ) -> Result<()> {
+        let mut sequence = header.first;
+        for op in Ops::new(payload) {
+            let op = op?;
+            match state.keyspaces.get(&op.keyspace) {
+                Some(keyspace) if sequence > keyspace.flushed => {
+                    let memtable = self.active.entry(op.keyspace).or_default();
+                    memtable.expect(sequence);
+                    memtable.insert(&op, sequence);
+                }
+                Some(_) => {}
+                None if op.keyspace < state.next_keyspace => {} // dropped since
+                None => {
+                    return Err(Error::corruption(format!(
+                        "expected an operation of a keyspace below {}, found one of {}",
+                        state.next_keyspace, op.keyspace
+                    )));
+                }
+            }
+            sequence += 1;
+        }
+        let full: Vec<_> = self
+            .active
+            .iter()
+            .filter(|(_, m)| m.size_bytes() >= memtable_bytes)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in full {
+            if let Some(memtable) = self.active.remove(&id) {
+                let sealed = Sealed { memtable, up_to: header.last() };
+                self.sealed.entry(id).or_default().insert(0, sealed);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn recover(
+    disk: &dyn Disk,
+    dir: &Path,
+    loaded: &Loaded,
+    memtable_bytes: usize,
+) -> Result<(Recovered, Recovering)> {
+    let mut memtables = Recovering::default();
+    let state = &loaded.state;
+    let recovered = recovery::recover(
+        disk,
+        dir,
+        loaded.database,
+        &state.log,
+        state.synced,
+        &mut |header, payload| memtables.take(state, memtable_bytes, header, payload),
+    )?;
+    Ok((recovered, memtables))
+}
+
+/// Commits the recovery and begins the fresh segment.
+fn begin(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    options: &DatabaseOptions,
+    loaded: Loaded,
+    recovered: &Recovered,
+    view: &View,
+) -> Result<(Manifest, Log)> {
+    let Loaded { database, mut state, .. } = loaded;
+    let names = disk.list(dir)?;
+    let number = names.iter().filter_map(|n| manifest_number(n)).max().unwrap_or(0) + 1;
+    let tables = names.iter().filter_map(|n| table_id(n)).max().map_or(1, |id| id + 1);
+    state.next_file = state.next_file.max(tables);
+    state.synced = recovered.last;
+    let oldest = view.keyspaces.values().filter_map(|k| k.oldest_unflushed()).min();
+    let needed = oldest.unwrap_or(recovered.last + 1);
+    let mut recovered = recovered.clone();
+    recovered.ended.retain(|ended| ended.last >= needed);
+    state.log = LogState {
+        ended: recovered.ended.iter().map(|e| (e.segment, e.end)).collect(),
+        open_from: recovered.next_segment,
+        first: recovered.ended.first().map_or(recovered.last + 1, |e| e.first),
+    };
+    let manifest = Manifest::begin(disk.clone(), dir, database, number, state)?;
+    let log = Log::begin(disk.clone(), dir, database, options.log_segment_bytes, &recovered)?;
+    Ok((manifest, log))
+}
+
+/// Removes files of ours that the state does not name.
+fn remove_orphans(
+    disk: &dyn Disk,
+    dir: &Path,
+    state: &State,
+    manifest: u64,
+    log: &Log,
+) -> Result<Vec<String>> {
+    let tables: BTreeSet<_> =
+        state.keyspaces.values().flat_map(|k| k.tables().map(|t| t.id)).collect();
+    let segments: BTreeSet<_> = log.segments().into_iter().collect();
+    let mut removed = Vec::new();
+    for name in disk.list(dir)? {
+        let orphan = table_id(&name).is_some_and(|id| !tables.contains(&id))
+            || segment_id(&name).is_some_and(|id| !segments.contains(&id))
+            || manifest_number(&name).is_some_and(|number| number != manifest);
+        if orphan {
+            disk.remove(&dir.join(&name))?;
+            removed.push(name);
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,372 @@
+//! The executor of production: named threads of the operating system.
+//!
+//! **Threads.** One thread serves only [`Priority::Urgent`] jobs, so that a flush never queues
+//! behind a compaction; the others serve urgent jobs first, then the rest, each in turn. A job's
+//! step, its `Drop` and a caller's `ready` run with no lock held, so all of them may call back.
+//!
+//! **Failure.** A job that panics has broken an invariant of ours: no further step begins, and
+//! [`ThreadExecutor::wait_until`] panics with the job's name unless what it waits for has happened
+//! already. Whoever cleans up after that calls [`ThreadExecutor::shutdown`], which never panics
+//! for it.
+//!
+//! # Why no notification is lost, though most of them take no lock
+//! `epoch` (under the lock) counts notifications that were acted upon. `attention` says that
+//! somebody has looked, or is about to look, since the last of them. A looker is a job's step or a
+//! caller's `ready`; a change is whatever a notifier wrote before it called `notify`.
+//!
+//! ```text
+//! looker, under the lock          notifier
+//!   L1  seen = epoch                N1  (makes the change)
+//!   L2  attention = true            N2  fence
+//!   L3  fence                       N3  attention is false? return
+//! looker, without the lock          N4  swap attention to false; was it false? return
+//!   L4  looks                       N5  under the lock: epoch += 1, wake everybody
+//! looker, under the lock
+//!   L5  sleeps only if epoch == seen
+//! ```
+//!
+//! Claim: if L4 misses the change, then L5 or the sleep after it sees a larger epoch. Both fences
+//! are sequentially consistent, so one comes first. Were N2 first, L4 would see the change;
+//! therefore L3 is first, and N3 and N4 read L2's `true` or something newer.
+//! * N4 reads `true`: this notifier reaches N5.
+//! * N3 or N4 reads `false`: some notifier's N4 swapped it away after L2. That notifier goes on to
+//!   N5, and its N5 comes after L2's critical section (were it before, its N4 would have happened
+//!   before L2, not after).
+//!
+//! Either way an epoch is added after L1. When the looker looks again it goes through L1 to L4
+//! anew, so the same holds of its newest look.
+//!
+//! **Price.** With nobody looking, or once somebody has been told, `notify` is a fence and a load.
+//! A waiting job counts as somebody: the first notification after each step wakes it. So notify
+//! when a state changed that a job or a caller waits for, not after every key written.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Executor, Job, Priority, Step, drop_caught, step_caught};
+use crate::error::{Error, Result};
+
+/// Runs jobs on threads of its own. See the module page.
+///
+/// Dropping it shuts it down.
+pub struct ThreadExecutor {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    started: Instant,
+    /// Whether the next notification has somebody to tell. See the proof above.
+    attention: AtomicBool,
+    state: Mutex<State>,
+    /// Idle threads that serve every job wait here.
+    any_work: Condvar,
+    /// The idle thread that serves urgent jobs alone waits here.
+    urgent_work: Condvar,
+    /// Callers wait here: for an epoch, for a failure, for the last step before a shutdown.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    epoch: u64,
+    urgent: VecDeque<Task>,
+    normal: VecDeque<Task>,
+    waiting: Vec<Task>,
+    /// Steps that run now, each with the drop of its job.
+    running: usize,
+    /// Those of them that are inside a call of `shutdown`.
+    stopping_steps: usize,
+    stopped: bool,
+    failed: Option<String>,
+}
+
+/// A job, and its priority, asked once: no code of others runs under the lock.
+struct Task {
+    job: Box<dyn Job>,
+    priority: Priority,
+}
+
+/// Which jobs a thread serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Urgent,
+    Any,
+}
+
+thread_local! {
+    /// The executor this thread works for, as the address of its `Shared`; 0 for other threads.
+    static WORKS_FOR: Cell<usize> = const { Cell::new(0) };
+    /// Whether the step that runs on this thread has called `shutdown` of its own executor.
+    static STOPPING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl ThreadExecutor {
+    /// Starts an executor with `threads` threads (at least 2: one is kept for urgent jobs).
+    ///
+    /// # Errors
+    /// `Io` if the operating system gives no more threads.
+    pub fn new(threads: usize) -> Result<ThreadExecutor> {
+        let shared = Arc::new(Shared {
+            started: Instant::now(),
+            attention: AtomicBool::new(false),
+            state: Mutex::default(),
+            any_work: Condvar::new(),
+            urgent_work: Condvar::new(),
+            changed: Condvar::new(),
+        });
+        // Made first, so that the threads already started are stopped if a later one cannot be.
+        let executor = ThreadExecutor { shared, threads: Mutex::default() };
+        for number in 0..threads.max(2) {
+            let (lane, name) = match number {
+                0 => (Lane::Urgent, "learnedkv-urgent".to_string()),
+                _ => (Lane::Any, format!("learnedkv-{number}")),
+            };
+            let shared = Arc::clone(&executor.shared);
+            let handle = std::thread::Builder::new()
+                .name(name.clone())
+                .spawn(move || shared.work(lane))
+                .map_err(|e| Error::io("start a background thread", Path::new(&name), &e))?;
+            lock(&executor.threads).push(handle);
+        }
+        Ok(executor)
+    }
+
+    /// What a job that panicked said, with the job's name; `None` while all is well.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.lock().failed.clone()
+    }
+}
+
+impl Executor for ThreadExecutor {
+    fn spawn(&self, job: Box<dyn Job>) {
+        let task = Task { priority: job.priority(), job };
+        let mut state = self.shared.lock();
+        if state.stopped {
+            drop(state);
+            drop(task);
+        } else {
+            self.shared.enqueue(&mut state, task);
+        }
+    }
+
+    fn notify(&self) {
+        self.shared.notify();
+    }
+
+    fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
+        if ready() {
+            return;
+        }
+        loop {
+            let seen = {
+                let state = self.shared.lock();
+                self.shared.arm();
+                state.epoch
+            };
+            if ready() {
+                return;
+            }
+            let mut state = self.shared.lock();
+            while state.epoch == seen && state.failed.is_none() {
+                state = wait(&self.shared.changed, state);
+            }
+            if let Some(failure) = state.failed.clone() {
+                drop(state);
+                if ready() {
+                    return;
+                }
+                panic!("{failure}");
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.started.elapsed()
+    }
+
+    /// As the trait says. Called from inside a job's step or drop, it returns when no *other* step
+    /// runs any more; the step that calls it is the last, and its thread ends after it.
+    fn shutdown(&self) {
+        let own_step = WORKS_FOR.get() == self.shared.id();
+        self.shared.stop(own_step);
+        if !own_step {
+            // A thread of ours cannot join itself, nor two of ours each other; they end by
+            // themselves. A second caller finds nothing to join, and no step runs.
+            let threads = std::mem::take(&mut *lock(&self.threads));
+            for thread in threads {
+                // A worker catches every panic of a job; its own would be reported by its thread.
+                let _ended = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for ThreadExecutor {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl fmt::Debug for ThreadExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        f.debug_struct("ThreadExecutor")
+            .field("runnable", &(state.urgent.len() + state.normal.len()))
+            .field("waiting", &state.waiting.len())
+            .field("running", &state.running)
+            .field("stopped", &state.stopped)
+            .field("failed", &state.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn id(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
+    /// L2 and L3 of the proof; the caller holds the lock.
+    fn arm(&self) {
+        self.attention.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    fn notify(&self) {
+        fence(Ordering::SeqCst);
+        if !self.attention.load(Ordering::Relaxed) || !self.attention.swap(false, Ordering::SeqCst)
+        {
+            return;
+        }
+        let mut state = self.lock();
+        state.epoch += 1;
+        for task in std::mem::take(&mut state.waiting) {
+            self.enqueue(&mut state, task);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Makes a job runnable and wakes a thread for it.
+    fn enqueue(&self, state: &mut State, task: Task) {
+        if task.priority == Priority::Urgent {
+            self.urgent_work.notify_one();
+        }
+        self.any_work.notify_one();
+        state.push(task);
+    }
+
+    /// The life of one thread.
+    fn work(self: Arc<Self>, lane: Lane) {
+        WORKS_FOR.set(self.id());
+        let mut state = self.lock();
+        while !state.stopped {
+            let Some(task) = state.pop(lane) else {
+                let idle = if lane == Lane::Urgent { &self.urgent_work } else { &self.any_work };
+                state = wait(idle, state);
+                continue;
+            };
+            state.running += 1;
+            let seen = state.epoch;
+            self.arm();
+            drop(state);
+            self.run(task, seen);
+            state = self.lock();
+            state.running -= 1;
+            state.stopping_steps -= usize::from(STOPPING.take());
+            if state.stopped {
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// One step of a job, and where the job goes after it. `seen` is the epoch the step began in.
+    fn run(&self, mut task: Task, seen: u64) {
+        let outcome = step_caught(&mut task.job);
+        let mut state = self.lock();
+        let failure = match outcome {
+            Ok(Step::Wait) if !state.stopped && state.epoch == seen => {
+                state.waiting.push(task);
+                return;
+            }
+            // Notified while it ran, or not finished. This thread looks for work next, so no other
+            // need be woken.
+            Ok(Step::Wait | Step::Again) if !state.stopped => {
+                state.push(task);
+                return;
+            }
+            Ok(_) => None,
+            Err(words) => Some(words),
+        };
+        drop(state);
+        let failure = failure.or(drop_caught(task.job).err());
+        if let Some(words) = failure {
+            self.lock().failed.get_or_insert(words);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Stops the threads, drops the jobs and waits for the steps that still run.
+    fn stop(&self, own_step: bool) {
+        let mut state = self.lock();
+        state.stopped = true;
+        // Callers look again: what they wait for will not come from a job.
+        state.epoch += 1;
+        let tasks = state.drain();
+        self.any_work.notify_all();
+        self.urgent_work.notify_all();
+        // Counted until the step ends, however often it calls.
+        state.stopping_steps += usize::from(own_step && !STOPPING.replace(true));
+        self.changed.notify_all();
+        drop(state);
+        drop(tasks);
+        let mut state = self.lock();
+        // Steps that are in here themselves do not wait for each other: none would end.
+        while state.running > if own_step { state.stopping_steps } else { 0 } {
+            state = wait(&self.changed, state);
+        }
+    }
+}
+
+impl State {
+    fn push(&mut self, task: Task) {
+        match task.priority {
+            Priority::Urgent => self.urgent.push_back(task),
+            Priority::Normal => self.normal.push_back(task),
+        }
+    }
+
+    /// The next job for a thread of `lane`; none once a job has failed.
+    fn pop(&mut self, lane: Lane) -> Option<Task> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let urgent = self.urgent.pop_front();
+        if lane == Lane::Urgent { urgent } else { urgent.or_else(|| self.normal.pop_front()) }
+    }
+
+    fn drain(&mut self) -> Vec<Task> {
+        let mut tasks: Vec<_> = self.urgent.drain(..).collect();
+        tasks.extend(self.normal.drain(..));
+        tasks.append(&mut self.waiting);
+        tasks
+    }
+}
+
+/// No code of others runs under these locks, so a poisoned one is still consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}

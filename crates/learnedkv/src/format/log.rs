@@ -1,0 +1,268 @@
+//! Log segments: a header, then records on 8-byte multiples.
+//!
+//! ```text
+//! segment := header record*
+//! header  := magic "LKVLOG" 00 01 | segment u64 | database u64 | checksum u64 of those 24 bytes   (64 bytes, rest 0)
+//! record  := checksum u64 | segment u64 | first sequence u64 | synced sequence u64
+//!          | payload length u32 | count u24, flags u8 | [external position 16 bytes] | payload | 0* to 8 bytes
+//! ```
+//! * `checksum` covers all that follows it in the record up to the payload's end, bound to the
+//!   database's tag and the record's place: `segment` is never reused, so stale records fail.
+//! * The record's operations have the sequence numbers `first .. first + count`, in log order: the
+//!   next record's `first` is this one's `first + count`.
+//! * `synced` is the highest sequence number known to be durable when the record was written.
+//!   Recovery uses it to tell a torn end from damage.
+//! * Flag 1: a 16-byte external log position stands before the payload.
+
+use super::bytes::{Reader, put_u64};
+use super::checksum::{checksum, mix};
+use super::entry::SequenceNumber;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where the first record stands.
+pub const SEGMENT_HEADER_BYTES: usize = 64;
+/// What stands before a record's payload (without the external position).
+pub const RECORD_HEADER_BYTES: usize = 40;
+/// The most operations in one batch.
+pub const MAX_BATCH_COUNT: u32 = (1 << 24) - 1;
+
+const MAGIC: [u8; 8] = *b"LKVLOG\0\x01";
+const ALIGNMENT: usize = 8;
+const EXTERNAL_POSITION: u8 = 1;
+const EXTERNAL_POSITION_BYTES: usize = 16;
+
+/// What a record says besides its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// The segment it was written to.
+    pub segment: u64,
+    /// The sequence number of its first operation.
+    pub first: SequenceNumber,
+    /// How many operations it holds; at least 1.
+    pub count: u32,
+    /// The highest sequence number known to be durable when it was written.
+    pub synced: SequenceNumber,
+    /// A position in somebody else's log, for replication.
+    pub external_position: Option<[u8; 16]>,
+}
+
+impl RecordHeader {
+    /// The sequence number of its last operation.
+    pub fn last(&self) -> SequenceNumber {
+        self.first + u64::from(self.count) - 1
+    }
+}
+
+/// How many bytes a record takes in its segment.
+pub fn record_bytes(payload_bytes: usize, external_position: bool) -> usize {
+    let external = if external_position { EXTERNAL_POSITION_BYTES } else { 0 };
+    (RECORD_HEADER_BYTES + external + payload_bytes).next_multiple_of(ALIGNMENT)
+}
+
+/// Writes a record into `out`, which is exactly [`record_bytes`] long and stands at
+/// `offset_bytes` of its segment. The checksum is written last.
+#[allow(clippy::indexing_slicing)] // our own buffer, of the length asserted
+pub fn write_record(
+    out: &mut [u8],
+    database: u64,
+    offset_bytes: u64,
+    header: &RecordHeader,
+    payload: &[u8],
+) {
+    assert_eq!(out.len(), record_bytes(payload.len(), header.external_position.is_some()));
+    assert!(header.count > 0 && header.count <= MAX_BATCH_COUNT);
+    let flags = if header.external_position.is_some() { EXTERNAL_POSITION } else { 0 };
+    out[8..16].copy_from_slice(&header.segment.to_le_bytes());
+    out[16..24].copy_from_slice(&header.first.to_le_bytes());
+    out[24..32].copy_from_slice(&header.synced.to_le_bytes());
+    out[32..36].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let count_and_flags = header.count | u32::from(flags) << 24;
+    out[36..40].copy_from_slice(&count_and_flags.to_le_bytes());
+    let mut start = RECORD_HEADER_BYTES;
+    if let Some(external) = &header.external_position {
+        out[start..start + EXTERNAL_POSITION_BYTES].copy_from_slice(external);
+        start += EXTERNAL_POSITION_BYTES;
+    }
+    out[start..start + payload.len()].copy_from_slice(payload);
+    let sum =
+        checksum(place(database, header.segment), offset_bytes, &out[8..start + payload.len()]);
+    out[..8].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn place(database: u64, segment: u64) -> u64 {
+    database ^ mix(segment)
+}
+
+/// A record read back.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its operations; see [`super::batch`].
+    pub payload: &'a [u8],
+    /// How many bytes it takes, to the next record.
+    pub length_bytes: usize,
+}
+
+/// Reads the record at `offset_bytes` of a segment whose bytes are `bytes`.
+///
+/// # Errors
+/// `Corruption` saying what is wrong; zeros (nothing was written there) are one such error.
+pub fn read_record(
+    bytes: &[u8],
+    database: u64,
+    segment: u64,
+    offset_bytes: usize,
+) -> Result<Record<'_>> {
+    let mut reader = Reader::at(bytes, offset_bytes);
+    let expected = reader.u64()?;
+    let found_segment = reader.u64()?;
+    let first = reader.u64()?;
+    let synced = reader.u64()?;
+    let payload_length = reader.u32()? as usize;
+    let count_and_flags = reader.u32()?;
+    let at = |e: Error| e.at_offset(offset_bytes as u64);
+    if found_segment != segment {
+        return Err(at(Error::corruption(format!(
+            "expected a record of log segment {segment}, found {found_segment}"
+        ))));
+    }
+    let count = count_and_flags & MAX_BATCH_COUNT;
+    let flags = (count_and_flags >> 24) as u8;
+    let external_position = if flags & EXTERNAL_POSITION != 0 {
+        let mut position = [0; EXTERNAL_POSITION_BYTES];
+        position.copy_from_slice(reader.take(EXTERNAL_POSITION_BYTES)?);
+        Some(position)
+    } else {
+        None
+    };
+    let payload = reader.take(payload_length)?;
+    let covered = bytes.get(offset_bytes + 8..reader.position()).unwrap_or_default();
+    let found = checksum(place(database, segment), offset_bytes as u64, covered);
+    if found != expected {
+        return Err(at(Error::corruption(format!(
+            "log record: expected checksum {expected:016x}, found {found:016x}"
+        ))));
+    }
+    if count == 0 || flags & !EXTERNAL_POSITION != 0 {
+        return Err(at(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "log record with count {count} and flags {flags:#04x}: written by a newer version"
+            ),
+        )));
+    }
+    Ok(Record {
+        header: RecordHeader { segment, first, count, synced, external_position },
+        payload,
+        length_bytes: record_bytes(payload_length, external_position.is_some()),
+    })
+}
+
+/// The first offset at or after `from_bytes` where a record may stand: a multiple of 8 whose
+/// segment field is right. `None` when there is none. A cheap filter for [`read_record`].
+pub fn next_candidate(bytes: &[u8], segment: u64, from_bytes: usize) -> Option<usize> {
+    let wanted = segment.to_le_bytes();
+    let start = from_bytes.next_multiple_of(ALIGNMENT);
+    let words = bytes.get(start + 8..)?;
+    let index = words.chunks_exact(8).position(|word| word == wanted)?;
+    Some(start + index * ALIGNMENT)
+}
+
+/// The header of a segment.
+pub fn encode_segment_header(segment: u64, database: u64) -> [u8; SEGMENT_HEADER_BYTES] {
+    let mut out = Vec::with_capacity(SEGMENT_HEADER_BYTES);
+    out.extend_from_slice(&MAGIC);
+    put_u64(&mut out, segment);
+    put_u64(&mut out, database);
+    let sum = checksum(database, 0, &out);
+    put_u64(&mut out, sum);
+    let mut header = [0; SEGMENT_HEADER_BYTES];
+    for (to, from) in header.iter_mut().zip(out) {
+        *to = from;
+    }
+    header
+}
+
+/// Checks that `bytes` begin with the header of `segment` of `database`.
+///
+/// # Errors
+/// `Corruption` if they do not; `Unsupported` if a newer version wrote it.
+pub fn check_segment_header(bytes: &[u8], segment: u64, database: u64) -> Result<()> {
+    let mut reader = Reader::new(bytes);
+    let magic = reader.take(MAGIC.len())?;
+    if magic != MAGIC {
+        let newer = magic.starts_with(b"LKVLOG");
+        let kind = if newer { ErrorKind::Unsupported } else { ErrorKind::Corruption };
+        return Err(Error::new(
+            kind,
+            format!("expected a log segment of version 1, found {magic:02x?}"),
+        ));
+    }
+    let (found_segment, found_database) = (reader.u64()?, reader.u64()?);
+    if (found_segment, found_database) != (segment, database) {
+        return Err(Error::corruption(format!(
+            "expected log segment {segment} of database {database:016x}, \
+             found {found_segment} of {found_database:016x}"
+        )));
+    }
+    let covered = bytes.get(..reader.position()).unwrap_or_default();
+    let (found, expected) = (checksum(database, 0, covered), reader.u64()?);
+    if found != expected {
+        return Err(Error::corruption(format!(
+            "log segment header: expected checksum {expected:016x}, found {found:016x}"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    fn sample(external_position: Option<[u8; 16]>) -> (Vec<u8>, RecordHeader) {
+        let header =
+            RecordHeader { segment: 9, first: 100, count: 2, synced: 90, external_position };
+        let mut bytes = vec![0; 64 + record_bytes(5, external_position.is_some())];
+        write_record(&mut bytes[64..], 77, 64, &header, b"hello");
+        (bytes, header)
+    }
+
+    #[test]
+    fn records_round_trip() {
+        for external in [None, Some([7; 16])] {
+            let (bytes, header) = sample(external);
+            let record = read_record(&bytes, 77, 9, 64).unwrap();
+            assert_eq!((record.header, record.payload), (header, &b"hello"[..]));
+            assert_eq!(record.length_bytes + 64, bytes.len());
+            assert_eq!(record.header.last(), 101);
+            assert_eq!(next_candidate(&bytes, 9, 0), Some(64));
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_and_every_cut_is_refused() {
+        let (bytes, _) = sample(Some([7; 16]));
+        for i in 64..64 + RECORD_HEADER_BYTES + 16 + 5 {
+            let mut bad = bytes.clone();
+            bad[i] ^= 0x10;
+            assert!(read_record(&bad, 77, 9, 64).is_err(), "byte {i}");
+        }
+        for cut in 64..64 + RECORD_HEADER_BYTES + 16 + 5 {
+            assert!(read_record(&bytes[..cut], 77, 9, 64).unwrap_err().is_corruption());
+        }
+        assert!(read_record(&bytes, 78, 9, 64).is_err(), "another database");
+    }
+
+    #[test]
+    fn a_segment_header_names_its_segment() {
+        let header = encode_segment_header(3, 4);
+        check_segment_header(&header, 3, 4).unwrap();
+        assert!(check_segment_header(&header, 2, 4).unwrap_err().is_corruption());
+        assert!(check_segment_header(&header, 3, 5).unwrap_err().is_corruption());
+        let mut newer = header;
+        newer[7] = 2;
+        assert_eq!(check_segment_header(&newer, 3, 4).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,535 @@
+//! The manifest: a header, then edits. The state of a database is what its edits say, in order; the
+//! first edit of every manifest file is the whole state at that time.
+//!
+//! ```text
+//! manifest := header edit*
+//! header   := magic "LKVMANI" 01 | manifest number u64 | database u64 | checksum u64 of those 24 bytes
+//! edit     := checksum u64 | payload length u32 | ordinal u32 | payload
+//! payload  := synced varint | next file varint | next keyspace varint | change*
+//! change   := code u8, then the fields of the [`Change`] in the order of its declaration;
+//!             numbers are varints, keys and names slices, lists have their count before them
+//! ```
+//! An edit's checksum is bound to the database, the manifest's number and the edit's offset;
+//! ordinals count from 0. `synced` is the highest sequence number known to be durable in the log when
+//! the edit was written: all that the edit depends on lies at or below it.
+
+use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
+use super::checksum::{checksum, mix};
+use super::entry::{KeyspaceId, SequenceNumber, TableId};
+use super::table::Properties;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What stands before the first edit.
+pub const MANIFEST_HEADER_BYTES: usize = 32;
+/// What stands before an edit's payload.
+pub const EDIT_HEADER_BYTES: usize = 16;
+
+const MAGIC: &[u8; 8] = b"LKVMANI\x01";
+
+/// What the manifest says of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableRecord {
+    /// Its number, which names the file.
+    pub id: TableId,
+    /// The random tag in its footer.
+    pub tag: u64,
+    /// The file's length.
+    pub file_bytes: u64,
+    /// What the table says of itself.
+    pub properties: Properties,
+}
+
+/// A part of the settled run: all keys from `lower` up to the next partition's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionRecord {
+    /// Its first possible key. Entries of its tables below that are cut off.
+    pub lower: Vec<u8>,
+    /// The settled data.
+    pub base: Option<TableRecord>,
+    /// A smaller, newer table over it.
+    pub delta: Option<TableRecord>,
+}
+
+/// One change of the state of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A keyspace exists from now on, with one empty partition.
+    CreateKeyspace {
+        /// Its number.
+        keyspace: KeyspaceId,
+        /// Its name.
+        name: String,
+        /// Its options, by name.
+        options: Vec<(String, String)>,
+    },
+    /// A keyspace is gone, with all its data.
+    DropKeyspace {
+        /// Its number.
+        keyspace: KeyspaceId,
+    },
+    /// All operations of a keyspace up to a sequence number are in its tables.
+    Flushed {
+        /// Its number.
+        keyspace: KeyspaceId,
+        /// The last sequence number that the log need not keep for it.
+        up_to: SequenceNumber,
+    },
+    /// The newest run of the LSM part: tables that do not overlap, in key order.
+    AddRun {
+        /// Its keyspace.
+        keyspace: KeyspaceId,
+        /// Its tables.
+        tables: Vec<TableRecord>,
+    },
+    /// Neighbouring runs of the LSM part became one.
+    ReplaceRuns {
+        /// Their keyspace.
+        keyspace: KeyspaceId,
+        /// The oldest of them, counted from the oldest run of the part.
+        first: u64,
+        /// How many they are.
+        count: u64,
+        /// The tables of the run that takes their place; none if nothing is left.
+        tables: Vec<TableRecord>,
+    },
+    /// All runs become the frozen part; the watermark is the lowest key.
+    Freeze {
+        /// Their keyspace.
+        keyspace: KeyspaceId,
+    },
+    /// The partitions of a key range are replaced; the watermark moves, or the sweep ends.
+    ReplacePartitions {
+        /// Their keyspace.
+        keyspace: KeyspaceId,
+        /// The lower key of the first partition that is replaced.
+        from: Vec<u8>,
+        /// How many are replaced.
+        count: u64,
+        /// What takes their place, the first with `lower == from`.
+        partitions: Vec<PartitionRecord>,
+        /// What becomes of the frozen part.
+        watermark: Watermark,
+    },
+    /// A frozen part as it stands; only in the first edit of a manifest.
+    Frozen {
+        /// Its keyspace.
+        keyspace: KeyspaceId,
+        /// Its runs, oldest first.
+        runs: Vec<Vec<TableRecord>>,
+        /// Keys below it are settled.
+        watermark: Vec<u8>,
+    },
+    /// Which log segments hold what is not flushed.
+    Log {
+        /// Segments that ended in an earlier life of the database, and the offset they ended at.
+        ended: Vec<(u64, u64)>,
+        /// The first segment of this life; later ones follow it.
+        open_from: u64,
+        /// The sequence number of the first record in the first of all these segments.
+        first: SequenceNumber,
+    },
+}
+
+/// What an edit does to the watermark of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watermark {
+    /// Nothing: there is no sweep, or it is not touched.
+    Keep,
+    /// It moves up to this key.
+    Raise(Vec<u8>),
+    /// The sweep is over; the frozen part is gone.
+    End,
+}
+
+/// Changes that become durable together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Edit {
+    /// The highest sequence number known to be durable in the log.
+    pub synced: SequenceNumber,
+    /// Files of this number and above do not exist yet.
+    pub next_file: u64,
+    /// Keyspaces of this number and above do not exist yet.
+    pub next_keyspace: KeyspaceId,
+    /// What changes, in order.
+    pub changes: Vec<Change>,
+}
+
+/// The header of manifest `number` of `database`.
+pub fn encode_header(number: u64, database: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(MANIFEST_HEADER_BYTES);
+    out.extend_from_slice(MAGIC);
+    put_u64(&mut out, number);
+    put_u64(&mut out, database);
+    let sum = checksum(database, 0, &out);
+    put_u64(&mut out, sum);
+    out
+}
+
+/// Reads a manifest's header: the database's random identity.
+///
+/// # Errors
+/// `NotADatabase` if it is something else, `Corruption` if it is damaged or another number's,
+/// `Unsupported` if a newer version wrote it.
+pub fn decode_header(bytes: &[u8], number: u64) -> Result<u64> {
+    let mut reader = Reader::new(bytes);
+    let magic = reader.take(MAGIC.len())?;
+    if magic != MAGIC {
+        let (kind, what) = if magic.starts_with(b"LKVMANI") {
+            (ErrorKind::Unsupported, "a newer version of learnedkv wrote it: open it with that one")
+        } else {
+            (ErrorKind::NotADatabase, "this is not a learnedkv manifest")
+        };
+        return Err(Error::new(kind, format!("expected {MAGIC:02x?}, found {magic:02x?}: {what}")));
+    }
+    let (found_number, database) = (reader.u64()?, reader.u64()?);
+    let found = checksum(database, 0, bytes.get(..reader.position()).unwrap_or_default());
+    let expected = reader.u64()?;
+    if found != expected || found_number != number {
+        return Err(Error::corruption(format!(
+            "manifest header: expected number {number} and checksum {expected:016x}, \
+             found number {found_number} and checksum {found:016x}"
+        )));
+    }
+    Ok(database)
+}
+
+/// Encodes an edit as it stands at `offset_bytes` of manifest `number`.
+#[allow(clippy::indexing_slicing)] // our own buffer, which begins with the header
+pub fn encode_edit(
+    edit: &Edit,
+    database: u64,
+    number: u64,
+    offset_bytes: u64,
+    ordinal: u32,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_u64(&mut out, 0);
+    put_u32(&mut out, 0);
+    put_u32(&mut out, ordinal);
+    for head in [edit.synced, edit.next_file, edit.next_keyspace] {
+        put_varint(&mut out, head);
+    }
+    for change in &edit.changes {
+        put_change(&mut out, change);
+    }
+    let length = (out.len() - EDIT_HEADER_BYTES) as u32;
+    out[8..12].copy_from_slice(&length.to_le_bytes());
+    let sum = checksum(database ^ mix(number), offset_bytes, &out[8..]);
+    out[..8].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// Reads the edit at `offset_bytes` of the bytes of manifest `number`, and says how long it is.
+///
+/// # Errors
+/// `Corruption` if none stands there; `Unsupported` if it holds a change this build does not know.
+pub fn decode_edit(
+    bytes: &[u8],
+    database: u64,
+    number: u64,
+    offset_bytes: usize,
+    ordinal: u32,
+) -> Result<(Edit, usize)> {
+    let mut reader = Reader::at(bytes, offset_bytes);
+    let expected = reader.u64()?;
+    let length = reader.u32()? as usize;
+    let found_ordinal = reader.u32()?;
+    let payload = reader.take(length)?;
+    let covered = bytes.get(offset_bytes + 8..reader.position()).unwrap_or_default();
+    let found = checksum(database ^ mix(number), offset_bytes as u64, covered);
+    if found != expected || found_ordinal != ordinal {
+        return Err(Error::corruption(format!(
+            "expected edit {ordinal} with checksum {expected:016x}, \
+             found edit {found_ordinal} with {found:016x}"
+        ))
+        .at_offset(offset_bytes as u64));
+    }
+    let edit = decode_payload(payload).map_err(|e| {
+        Error::new(e.kind(), format!("edit {ordinal}: {e}")).at_offset(offset_bytes as u64)
+    })?;
+    Ok((edit, EDIT_HEADER_BYTES + length))
+}
+
+fn decode_payload(payload: &[u8]) -> Result<Edit> {
+    let mut reader = Reader::new(payload);
+    let mut edit = Edit {
+        synced: reader.varint()?,
+        next_file: reader.varint()?,
+        next_keyspace: reader.varint()?,
+        changes: Vec::new(),
+    };
+    while !reader.is_empty() {
+        edit.changes.push(take_change(&mut reader)?);
+    }
+    Ok(edit)
+}
+
+mod code {
+    pub const CREATE_KEYSPACE: u8 = 1;
+    pub const DROP_KEYSPACE: u8 = 2;
+    pub const FLUSHED: u8 = 3;
+    pub const ADD_RUN: u8 = 4;
+    pub const REPLACE_RUNS: u8 = 5;
+    pub const FREEZE: u8 = 6;
+    pub const REPLACE_PARTITIONS: u8 = 7;
+    pub const FROZEN: u8 = 8;
+    pub const LOG: u8 = 9;
+}
+
+fn put_numbers(out: &mut Vec<u8>, change: u8, numbers: &[u64]) {
+    out.push(change);
+    for number in numbers {
+        put_varint(out, *number);
+    }
+}
+
+fn put_change(out: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::CreateKeyspace { keyspace, name, options } => {
+            put_numbers(out, code::CREATE_KEYSPACE, &[*keyspace]);
+            put_slice(out, name.as_bytes());
+            put_list(out, options, |out, (name, value)| {
+                put_slice(out, name.as_bytes());
+                put_slice(out, value.as_bytes());
+            });
+        }
+        Change::DropKeyspace { keyspace } => put_numbers(out, code::DROP_KEYSPACE, &[*keyspace]),
+        Change::Flushed { keyspace, up_to } => {
+            put_numbers(out, code::FLUSHED, &[*keyspace, *up_to])
+        }
+        Change::AddRun { keyspace, tables } => {
+            put_numbers(out, code::ADD_RUN, &[*keyspace]);
+            put_list(out, tables, put_table);
+        }
+        Change::ReplaceRuns { keyspace, first, count, tables } => {
+            put_numbers(out, code::REPLACE_RUNS, &[*keyspace, *first, *count]);
+            put_list(out, tables, put_table);
+        }
+        Change::Freeze { keyspace } => put_numbers(out, code::FREEZE, &[*keyspace]),
+        Change::ReplacePartitions { keyspace, from, count, partitions, watermark } => {
+            put_numbers(out, code::REPLACE_PARTITIONS, &[*keyspace]);
+            put_slice(out, from);
+            put_varint(out, *count);
+            put_list(out, partitions, put_partition);
+            match watermark {
+                Watermark::Keep => out.push(0),
+                Watermark::Raise(key) => {
+                    out.push(1);
+                    put_slice(out, key);
+                }
+                Watermark::End => out.push(2),
+            }
+        }
+        Change::Frozen { keyspace, runs, watermark } => {
+            put_numbers(out, code::FROZEN, &[*keyspace]);
+            put_list(out, runs, |out, run| put_list(out, run, put_table));
+            put_slice(out, watermark);
+        }
+        Change::Log { ended, open_from, first } => {
+            out.push(code::LOG);
+            put_list(out, ended, |out, (segment, end)| {
+                put_varint(out, *segment);
+                put_varint(out, *end);
+            });
+            put_varint(out, *open_from);
+            put_varint(out, *first);
+        }
+    }
+}
+
+fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
+    let change = reader.u8()?;
+    if change == code::LOG {
+        let ended = take_list(reader, |r| Ok((r.varint()?, r.varint()?)))?;
+        return Ok(Change::Log { ended, open_from: reader.varint()?, first: reader.varint()? });
+    }
+    if !(code::CREATE_KEYSPACE..=code::LOG).contains(&change) {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("change {change} is unknown: a newer version of learnedkv wrote it"),
+        ));
+    }
+    let keyspace = reader.varint()?;
+    Ok(match change {
+        code::CREATE_KEYSPACE => Change::CreateKeyspace {
+            keyspace,
+            name: take_text(reader)?,
+            options: take_list(reader, |r| Ok((take_text(r)?, take_text(r)?)))?,
+        },
+        code::DROP_KEYSPACE => Change::DropKeyspace { keyspace },
+        code::FLUSHED => Change::Flushed { keyspace, up_to: reader.varint()? },
+        code::ADD_RUN => Change::AddRun { keyspace, tables: take_list(reader, take_table)? },
+        code::REPLACE_RUNS => Change::ReplaceRuns {
+            keyspace,
+            first: reader.varint()?,
+            count: reader.varint()?,
+            tables: take_list(reader, take_table)?,
+        },
+        code::FREEZE => Change::Freeze { keyspace },
+        code::REPLACE_PARTITIONS => Change::ReplacePartitions {
+            keyspace,
+            from: reader.slice()?.to_vec(),
+            count: reader.varint()?,
+            partitions: take_list(reader, take_partition)?,
+            watermark: take_watermark(reader)?,
+        },
+        _ => Change::Frozen {
+            keyspace,
+            runs: take_list(reader, |r| take_list(r, take_table))?,
+            watermark: reader.slice()?.to_vec(),
+        },
+    })
+}
+
+fn take_watermark(reader: &mut Reader<'_>) -> Result<Watermark> {
+    match reader.u8()? {
+        0 => Ok(Watermark::Keep),
+        1 => Ok(Watermark::Raise(reader.slice()?.to_vec())),
+        2 => Ok(Watermark::End),
+        other => Err(Error::corruption(format!("expected a watermark (0 to 2), found {other}"))),
+    }
+}
+
+fn put_table(out: &mut Vec<u8>, table: &TableRecord) {
+    put_varint(out, table.id);
+    put_u64(out, table.tag);
+    put_varint(out, table.file_bytes);
+    table.properties.encode(out);
+}
+
+fn take_table(reader: &mut Reader<'_>) -> Result<TableRecord> {
+    Ok(TableRecord {
+        id: reader.varint()?,
+        tag: reader.u64()?,
+        file_bytes: reader.varint()?,
+        properties: Properties::decode(reader)?,
+    })
+}
+
+fn put_partition(out: &mut Vec<u8>, partition: &PartitionRecord) {
+    put_slice(out, &partition.lower);
+    for table in [&partition.base, &partition.delta] {
+        out.push(u8::from(table.is_some()));
+        if let Some(table) = table {
+            put_table(out, table);
+        }
+    }
+}
+
+fn take_partition(reader: &mut Reader<'_>) -> Result<PartitionRecord> {
+    let lower = reader.slice()?.to_vec();
+    let mut optional = || match reader.u8()? {
+        0 => Ok(None),
+        1 => take_table(reader).map(Some),
+        other => Err(Error::corruption(format!("expected 0 or 1, found {other}"))),
+    };
+    Ok(PartitionRecord { lower, base: optional()?, delta: optional()? })
+}
+
+fn put_list<T>(out: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+    put_varint(out, list.len() as u64);
+    for item in list {
+        put(out, item);
+    }
+}
+
+fn take_list<'a, T>(
+    reader: &mut Reader<'a>,
+    take: impl Fn(&mut Reader<'a>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let count = reader.length()?;
+    // No allocation from an untrusted count: each item takes at least a byte, or the reader ends.
+    let mut list = Vec::new();
+    for _ in 0..count {
+        list.push(take(reader)?);
+    }
+    Ok(list)
+}
+
+fn take_text(reader: &mut Reader<'_>) -> Result<String> {
+    String::from_utf8(reader.slice()?.to_vec())
+        .map_err(|e| Error::corruption(format!("expected a name in UTF-8: {e}")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    fn table(id: u64) -> TableRecord {
+        TableRecord {
+            id,
+            tag: 1 << 63,
+            file_bytes: 1 << 33,
+            properties: Properties { smallest: b"a".to_vec(), ..Properties::default() },
+        }
+    }
+
+    fn sample() -> Edit {
+        let keyspace = 3;
+        let partition = PartitionRecord { lower: b"m".to_vec(), base: Some(table(4)), delta: None };
+        Edit {
+            synced: 9,
+            next_file: 10,
+            next_keyspace: 11,
+            changes: vec![
+                Change::CreateKeyspace {
+                    keyspace,
+                    name: "naïve".into(),
+                    options: vec![("store".into(), "tiered".into())],
+                },
+                Change::DropKeyspace { keyspace },
+                Change::Flushed { keyspace, up_to: 8 },
+                Change::AddRun { keyspace, tables: vec![table(1), table(2)] },
+                Change::ReplaceRuns { keyspace, first: 0, count: 2, tables: vec![] },
+                Change::Freeze { keyspace },
+                Change::ReplacePartitions {
+                    keyspace,
+                    from: b"m".to_vec(),
+                    count: 1,
+                    partitions: vec![partition],
+                    watermark: Watermark::Raise(b"q".to_vec()),
+                },
+                Change::Frozen { keyspace, runs: vec![vec![table(5)]], watermark: vec![] },
+                Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
+            ],
+        }
+    }
+
+    #[test]
+    fn every_change_round_trips() {
+        let edit = sample();
+        let mut bytes = encode_header(6, 77);
+        assert_eq!(decode_header(&bytes, 6).unwrap(), 77);
+        let start = bytes.len();
+        bytes.extend(encode_edit(&edit, 77, 6, start as u64, 0));
+        let (found, length) = decode_edit(&bytes, 77, 6, start, 0).unwrap();
+        assert_eq!((found, start + length), (edit, bytes.len()));
+        assert!(decode_edit(&bytes, 77, 6, start, 1).unwrap_err().is_corruption());
+        assert!(decode_edit(&bytes, 77, 5, start, 0).unwrap_err().is_corruption());
+    }
+
+    #[test]
+    fn damage_anywhere_is_refused() {
+        let bytes = encode_edit(&sample(), 77, 6, 0, 0);
+        for i in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[i] ^= 1;
+            assert!(decode_edit(&bad, 77, 6, 0, 0).is_err(), "byte {i}");
+            assert!(decode_edit(&bytes[..i], 77, 6, 0, 0).is_err(), "cut {i}");
+        }
+        let header = encode_header(6, 77);
+        for i in 0..header.len() {
+            let mut bad = header.clone();
+            bad[i] ^= 1;
+            assert!(decode_header(&bad, 6).is_err(), "byte {i}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_change_is_unsupported_not_guessed() {
+        let mut payload = vec![0, 0, 0];
+        payload.push(200);
+        assert_eq!(decode_payload(&payload).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}

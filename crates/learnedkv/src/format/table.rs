@@ -1,0 +1,299 @@
+//! Tables: data blocks, then named sections, then their directory, then the footer.
+//!
+//! ```text
+//! table     := block* (each on a 64-byte multiple) section* directory footer
+//! directory := count varint | (name slice | offset varint | length varint | checksum u64 | required u8)*
+//! footer    := magic "LKVTABLE" | version u32 | directory length u32 | directory offset u64 | tag u64
+//!            | directory checksum u64 | checksum u64 of the 40 bytes before           (48 bytes)
+//! slice     := length varint | bytes
+//! ```
+//! `tag` is random per file; every checksum is bound to it and to the place of what it covers. A
+//! section that is unknown and required makes a reader refuse the table.
+//!
+//! Sections so far: `properties` ([`Properties`]) and `index:KIND`, whose bytes belong to the kind.
+
+use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
+use super::checksum::checksum;
+use super::entry::SequenceNumber;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What stands at the end of every table.
+pub const FOOTER_BYTES: usize = 48;
+
+const MAGIC: &[u8; 8] = b"LKVTABLE";
+const VERSION: u32 = 1;
+
+/// The footer of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footer {
+    /// The file's random tag.
+    pub tag: u64,
+    /// Where the section directory stands.
+    pub directory_offset: u64,
+    /// How long it is.
+    pub directory_bytes: u32,
+    /// Its checksum.
+    pub directory_checksum: u64,
+}
+
+impl Footer {
+    /// The footer of `directory`, which stands at `directory_offset`.
+    pub fn new(tag: u64, directory_offset: u64, directory: &[u8]) -> Footer {
+        Footer {
+            tag,
+            directory_offset,
+            directory_bytes: directory.len() as u32,
+            directory_checksum: checksum(tag, directory_offset, directory),
+        }
+    }
+
+    /// Appends the footer.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut bytes = Vec::with_capacity(FOOTER_BYTES);
+        bytes.extend_from_slice(MAGIC);
+        put_u32(&mut bytes, VERSION);
+        put_u32(&mut bytes, self.directory_bytes);
+        put_u64(&mut bytes, self.directory_offset);
+        put_u64(&mut bytes, self.tag);
+        put_u64(&mut bytes, self.directory_checksum);
+        let sum = checksum(self.tag, 0, &bytes);
+        put_u64(&mut bytes, sum);
+        out.extend_from_slice(&bytes);
+    }
+
+    /// Reads the last [`FOOTER_BYTES`] of a table.
+    ///
+    /// # Errors
+    /// `Corruption` if it is none; `Unsupported` if a newer version wrote it.
+    pub fn decode(bytes: &[u8]) -> Result<Footer> {
+        let mut reader = Reader::new(bytes);
+        let magic = reader.take(MAGIC.len())?;
+        if magic != MAGIC {
+            return Err(Error::corruption(format!(
+                "expected a table's footer, found {magic:02x?}"
+            )));
+        }
+        let version = reader.u32()?;
+        let directory_bytes = reader.u32()?;
+        let directory_offset = reader.u64()?;
+        let tag = reader.u64()?;
+        let directory_checksum = reader.u64()?;
+        let found = checksum(tag, 0, bytes.get(..reader.position()).unwrap_or_default());
+        let expected = reader.u64()?;
+        if found != expected {
+            return Err(Error::corruption(format!(
+                "table footer: expected checksum {expected:016x}, found {found:016x}"
+            )));
+        }
+        if version != VERSION {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("table of version {version}; this build reads version {VERSION}"),
+            ));
+        }
+        Ok(Footer { tag, directory_offset, directory_bytes, directory_checksum })
+    }
+
+    /// Checks and reads the section directory.
+    ///
+    /// # Errors
+    /// `Corruption` if `bytes` are not the directory this footer tells of.
+    pub fn decode_directory(&self, bytes: &[u8]) -> Result<Vec<Section>> {
+        let found = checksum(self.tag, self.directory_offset, bytes);
+        if found != self.directory_checksum {
+            return Err(Error::corruption(format!(
+                "section directory: expected checksum {:016x}, found {found:016x}",
+                self.directory_checksum
+            )));
+        }
+        let mut reader = Reader::new(bytes);
+        let count = reader.length()?;
+        let mut sections = Vec::new();
+        for _ in 0..count {
+            let name = String::from_utf8_lossy(reader.slice()?).into_owned();
+            let (offset, length) = (reader.varint()?, reader.varint()?);
+            let checksum = reader.u64()?;
+            let required = reader.u8()? != 0;
+            if offset.checked_add(length).is_none_or(|end| end > self.directory_offset) {
+                return Err(Error::corruption(format!("section {name:?} lies outside the table")));
+            }
+            sections.push(Section { name, offset, length, checksum, required });
+        }
+        reader.finish("section directory")?;
+        Ok(sections)
+    }
+}
+
+/// A named run of bytes of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// Its name: exactly what affects decoding it.
+    pub name: String,
+    /// Where it stands in the file.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub length: u64,
+    /// The checksum of its bytes.
+    pub checksum: u64,
+    /// Whether a reader that does not know it must refuse the table.
+    pub required: bool,
+}
+
+impl Section {
+    /// The entry of a section of `bytes`, written at `offset` of the file tagged `tag`.
+    pub fn new(name: &str, tag: u64, offset: u64, bytes: &[u8]) -> Section {
+        let checksum = checksum(tag, offset, bytes);
+        let length = bytes.len() as u64;
+        Section { name: name.to_owned(), offset, length, checksum, required: true }
+    }
+
+    /// Checks bytes read from where the section stands.
+    ///
+    /// # Errors
+    /// `Corruption` if they are not what was written.
+    pub fn check(&self, tag: u64, bytes: &[u8]) -> Result<()> {
+        let found = checksum(tag, self.offset, bytes);
+        if found == self.checksum {
+            return Ok(());
+        }
+        Err(Error::corruption(format!(
+            "section {:?}: expected checksum {:016x}, found {found:016x}",
+            self.name, self.checksum
+        ))
+        .at_offset(self.offset))
+    }
+}
+
+/// Encodes a section directory.
+pub fn encode_directory(sections: &[Section]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, sections.len() as u64);
+    for section in sections {
+        put_slice(&mut out, section.name.as_bytes());
+        put_varint(&mut out, section.offset);
+        put_varint(&mut out, section.length);
+        put_u64(&mut out, section.checksum);
+        out.push(u8::from(section.required));
+    }
+    out
+}
+
+/// What a table says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Properties {
+    /// How many entries it holds.
+    pub entries: u64,
+    /// How many of them are tombstones.
+    pub tombstones: u64,
+    /// The sum of key and value lengths.
+    pub raw_bytes: u64,
+    /// How many data blocks it has.
+    pub blocks: u64,
+    /// Where the data blocks end.
+    pub data_bytes: u64,
+    /// The largest sequence number in it.
+    pub last_sequence: SequenceNumber,
+    /// Its smallest key.
+    pub smallest: Vec<u8>,
+    /// Its largest key.
+    pub largest: Vec<u8>,
+}
+
+impl Properties {
+    /// Appends the properties: their fields in order, numbers as varints, keys as slices.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for number in self.numbers() {
+            put_varint(out, number);
+        }
+        put_slice(out, &self.smallest);
+        put_slice(out, &self.largest);
+    }
+
+    fn numbers(&self) -> [u64; 6] {
+        [
+            self.entries,
+            self.tombstones,
+            self.raw_bytes,
+            self.blocks,
+            self.data_bytes,
+            self.last_sequence,
+        ]
+    }
+
+    /// Reads what [`Properties::encode`] wrote.
+    ///
+    /// # Errors
+    /// `Corruption` if it ends early.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Properties> {
+        Ok(Properties {
+            entries: reader.varint()?,
+            tombstones: reader.varint()?,
+            raw_bytes: reader.varint()?,
+            blocks: reader.varint()?,
+            data_bytes: reader.varint()?,
+            last_sequence: reader.varint()?,
+            smallest: reader.slice()?.to_vec(),
+            largest: reader.slice()?.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn footer_directory_and_sections_round_trip() {
+        let section = Section::new("index:fence", 5, 128, b"bytes");
+        section.check(5, b"bytes").unwrap();
+        assert!(section.check(5, b"bytez").unwrap_err().is_corruption());
+        let directory = encode_directory(std::slice::from_ref(&section));
+        let footer = Footer::new(5, 133, &directory);
+        let mut bytes = Vec::new();
+        footer.encode(&mut bytes);
+        assert_eq!(bytes.len(), FOOTER_BYTES);
+        assert_eq!(Footer::decode(&bytes).unwrap(), footer);
+        assert_eq!(footer.decode_directory(&directory).unwrap(), [section]);
+        for i in 0..FOOTER_BYTES {
+            let mut bad = bytes.clone();
+            bad[i] ^= 4;
+            assert!(Footer::decode(&bad).is_err(), "byte {i}");
+        }
+        for i in 0..directory.len() {
+            let mut bad = directory.clone();
+            bad[i] ^= 4;
+            assert!(footer.decode_directory(&bad).unwrap_err().is_corruption());
+        }
+    }
+
+    #[test]
+    fn a_newer_table_says_so() {
+        let mut bytes = Vec::new();
+        Footer::new(5, 0, b"").encode(&mut bytes);
+        bytes[8] = 2;
+        let sum = checksum(5, 0, &bytes[..40]);
+        bytes[40..].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Footer::decode(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn properties_round_trip() {
+        let properties = Properties {
+            entries: 1000,
+            tombstones: 3,
+            raw_bytes: 1 << 40,
+            blocks: 77,
+            data_bytes: 99_968,
+            last_sequence: 1 << 55,
+            smallest: b"a".to_vec(),
+            largest: b"zz".to_vec(),
+        };
+        let mut out = Vec::new();
+        properties.encode(&mut out);
+        assert_eq!(Properties::decode(&mut Reader::new(&out)).unwrap(), properties);
+        for cut in 0..out.len() {
+            assert!(Properties::decode(&mut Reader::new(&out[..cut])).is_err());
+        }
+    }
+}

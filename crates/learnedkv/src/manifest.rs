@@ -1,0 +1,448 @@
+//! The state of a database on disk: which keyspaces, tables, partitions and log segments it has.
+//!
+//! A manifest is a file of edits ([`crate::format::manifest`]); `CURRENT` names the one that counts.
+//! An edit is durable when [`Manifest::commit`] returns. Every open writes a fresh manifest, whose
+//! first edit is the whole state, and then turns `CURRENT` over to it in one rename: that is also
+//! how the end of the log that recovery found is committed.
+//!
+//! The manifest never opens a table and never reads the log.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::{Access, Disk, File};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::manifest::{
+    Change, EDIT_HEADER_BYTES, Edit, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord,
+    Watermark, decode_edit, decode_header, encode_edit, encode_header,
+};
+use crate::wal::recovery::LogState;
+
+/// The file that names the manifest.
+pub const CURRENT: &str = "CURRENT";
+const CURRENT_NEW: &str = "CURRENT.new";
+
+/// Space is reserved in steps of this, so that a full disk does not stop an edit that frees space.
+const PREALLOCATE_BYTES: u64 = 1 << 20;
+/// A manifest longer than this, and mostly past edits, is begun anew.
+const ROLL_OVER_BYTES: u64 = 16 << 20;
+
+/// A frozen part: runs that a sweep is merging into the settled run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrozenState {
+    /// Its runs, oldest first.
+    pub runs: Vec<Vec<TableRecord>>,
+    /// Keys below it are settled.
+    pub watermark: Vec<u8>,
+}
+
+/// The state of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceState {
+    /// Its name.
+    pub name: String,
+    /// Its options, by name.
+    pub options: Vec<(String, String)>,
+    /// Operations up to here are in its tables.
+    pub flushed: SequenceNumber,
+    /// The runs of its LSM part, oldest first.
+    pub runs: Vec<Vec<TableRecord>>,
+    /// Its frozen part, while a sweep is under way.
+    pub frozen: Option<FrozenState>,
+    /// Its settled run: partitions that tile the key space, in order; the first begins at the
+    /// empty key.
+    pub partitions: Vec<PartitionRecord>,
+}
+
+impl KeyspaceState {
+    /// All its tables.
+    pub fn tables(&self) -> impl Iterator<Item = &TableRecord> {
+        let frozen = self.frozen.iter().flat_map(|f| &f.runs);
+        let runs = self.runs.iter().chain(frozen).flatten();
+        runs.chain(self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)))
+    }
+}
+
+/// The state of a database.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct State {
+    /// The highest sequence number known to be durable in the log.
+    pub synced: SequenceNumber,
+    /// Files of this number and above do not exist.
+    pub next_file: u64,
+    /// Keyspaces of this number and above do not exist.
+    pub next_keyspace: KeyspaceId,
+    /// The keyspaces.
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
+    /// The log.
+    pub log: LogState,
+}
+
+impl State {
+    /// Applies an edit.
+    ///
+    /// # Errors
+    /// `Corruption` if it does not fit the state.
+    pub fn apply(&mut self, edit: &Edit) -> Result<()> {
+        self.synced = self.synced.max(edit.synced);
+        self.next_file = self.next_file.max(edit.next_file);
+        self.next_keyspace = self.next_keyspace.max(edit.next_keyspace);
+        for change in &edit.changes {
+            self.apply_change(change)?;
+        }
+        Ok(())
+    }
+
+    fn keyspace(&mut self, id: KeyspaceId) -> Result<&mut KeyspaceState> {
+        self.keyspaces.get_mut(&id).ok_or_else(|| misfit(format!("there is no keyspace {id}")))
+    }
+
+    fn apply_change(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::CreateKeyspace { keyspace, name, options } => {
+                let empty = PartitionRecord { lower: Vec::new(), base: None, delta: None };
+                let state = KeyspaceState {
+                    name: name.clone(),
+                    options: options.clone(),
+                    flushed: 0,
+                    runs: Vec::new(),
+                    frozen: None,
+                    partitions: vec![empty],
+                };
+                if self.keyspaces.insert(*keyspace, state).is_some() {
+                    return Err(misfit(format!("keyspace {keyspace} is there already")));
+                }
+            }
+            Change::DropKeyspace { keyspace } => {
+                self.keyspace(*keyspace)?;
+                self.keyspaces.remove(keyspace);
+            }
+            Change::Flushed { keyspace, up_to } => {
+                let state = self.keyspace(*keyspace)?;
+                state.flushed = state.flushed.max(*up_to);
+            }
+            Change::AddRun { keyspace, tables } => {
+                self.keyspace(*keyspace)?.runs.push(tables.clone());
+            }
+            Change::ReplaceRuns { keyspace, first, count, tables } => {
+                let runs = &mut self.keyspace(*keyspace)?.runs;
+                let range = replaced(*first, *count, runs.len())?;
+                let run = (!tables.is_empty()).then(|| tables.clone());
+                runs.splice(range, run);
+            }
+            Change::Freeze { keyspace } => {
+                let state = self.keyspace(*keyspace)?;
+                if state.frozen.is_some() {
+                    return Err(misfit(format!("keyspace {keyspace} has a frozen part already")));
+                }
+                let runs = std::mem::take(&mut state.runs);
+                state.frozen = Some(FrozenState { runs, watermark: Vec::new() });
+            }
+            Change::ReplacePartitions { keyspace, from, count, partitions, watermark } => {
+                let state = self.keyspace(*keyspace)?;
+                state.replace_partitions(from, *count, partitions)?;
+                state.move_watermark(watermark)?;
+            }
+            Change::Frozen { keyspace, runs, watermark } => {
+                let frozen = FrozenState { runs: runs.clone(), watermark: watermark.clone() };
+                self.keyspace(*keyspace)?.frozen = Some(frozen);
+            }
+            Change::Log { ended, open_from, first } => {
+                self.log = LogState { ended: ended.clone(), open_from: *open_from, first: *first };
+            }
+        }
+        Ok(())
+    }
+
+    /// The edit that makes this state out of nothing.
+    pub fn to_edit(&self) -> Edit {
+        let mut changes = Vec::new();
+        for (&keyspace, state) in &self.keyspaces {
+            let (name, options) = (state.name.clone(), state.options.clone());
+            changes.push(Change::CreateKeyspace { keyspace, name, options });
+            changes.push(Change::Flushed { keyspace, up_to: state.flushed });
+            let runs = state.runs.iter().cloned();
+            changes.extend(runs.map(|tables| Change::AddRun { keyspace, tables }));
+            changes.push(Change::ReplacePartitions {
+                keyspace,
+                from: Vec::new(),
+                count: 1,
+                partitions: state.partitions.clone(),
+                watermark: Watermark::Keep,
+            });
+            if let Some(FrozenState { runs, watermark }) = state.frozen.clone() {
+                changes.push(Change::Frozen { keyspace, runs, watermark });
+            }
+        }
+        let LogState { ended, open_from, first } = self.log.clone();
+        changes.push(Change::Log { ended, open_from, first });
+        Edit {
+            synced: self.synced,
+            next_file: self.next_file,
+            next_keyspace: self.next_keyspace,
+            changes,
+        }
+    }
+}
+
+impl KeyspaceState {
+    fn replace_partitions(
+        &mut self,
+        from: &[u8],
+        count: u64,
+        partitions: &[PartitionRecord],
+    ) -> Result<()> {
+        let first = self.partitions.binary_search_by(|p| p.lower.as_slice().cmp(from));
+        let first = first.map_err(|_| misfit("no partition begins where one is replaced"))?;
+        let range = replaced(first as u64, count, self.partitions.len())?;
+        let end = self.partitions.get(range.end).map(|p| p.lower.as_slice());
+        let lowers = partitions.iter().map(|p| p.lower.as_slice());
+        let in_order = lowers.clone().zip(lowers.clone().skip(1)).all(|(a, b)| a < b);
+        let last = partitions.last().map(|p| p.lower.as_slice());
+        if lowers.clone().next() != Some(from)
+            || !in_order
+            || end.is_some_and(|end| last.is_some_and(|last| last >= end))
+        {
+            return Err(misfit("the new partitions do not tile the place of the old ones"));
+        }
+        self.partitions.splice(range, partitions.iter().cloned());
+        Ok(())
+    }
+
+    fn move_watermark(&mut self, watermark: &Watermark) -> Result<()> {
+        match (watermark, &mut self.frozen) {
+            (Watermark::Keep, _) => Ok(()),
+            (Watermark::Raise(key), Some(frozen)) if *key > frozen.watermark => {
+                frozen.watermark.clone_from(key);
+                Ok(())
+            }
+            (Watermark::End, Some(_)) => {
+                self.frozen = None;
+                Ok(())
+            }
+            _ => Err(misfit("the watermark of a sweep only rises, and only while there is one")),
+        }
+    }
+}
+
+fn replaced(first: u64, count: u64, length: usize) -> Result<std::ops::Range<usize>> {
+    match first.checked_add(count) {
+        Some(end) if end <= length as u64 => Ok(first as usize..end as usize),
+        _ => Err(misfit(format!("{count} from number {first} are replaced, of {length}"))),
+    }
+}
+
+fn misfit(message: impl std::fmt::Display) -> Error {
+    Error::corruption(format!("the edit does not fit the manifest's state: {message}"))
+}
+
+/// The open manifest.
+#[derive(Debug)]
+pub struct Manifest {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    database: u64,
+    number: u64,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    offset_bytes: u64,
+    allocated_bytes: u64,
+    ordinal: u32,
+    first_edit_bytes: u64,
+    state: State,
+}
+
+fn manifest_name(number: u64) -> String {
+    format!("manifest-{number:08}")
+}
+
+/// The manifest whose file is named `name`.
+pub fn manifest_number(name: &str) -> Option<u64> {
+    name.strip_prefix("manifest-")?.parse().ok()
+}
+
+/// What a directory's manifest says.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The database's random identity.
+    pub database: u64,
+    /// The manifest's number.
+    pub number: u64,
+    /// The state.
+    pub state: State,
+}
+
+/// Reads the manifest that `CURRENT` names; `None` if there is no `CURRENT`.
+///
+/// # Errors
+/// `Corruption`, `Unsupported` or `NotADatabase` saying what is wrong where; any error of the disk.
+pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
+    let current_path = dir.join(CURRENT);
+    let current = match read_file(disk, &current_path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let text = String::from_utf8_lossy(&current);
+    let number = text.strip_suffix('\n').and_then(manifest_number).ok_or_else(|| {
+        Error::new(
+            ErrorKind::NotADatabase,
+            format!("expected the name of a manifest and a line end, found {text:?}"),
+        )
+        .at_path(&current_path)
+    })?;
+    let path = dir.join(manifest_name(number));
+    let bytes = read_file(disk, &path)?;
+    let (database, state) = replay(&bytes, number).map_err(|e| e.at_path(&path))?;
+    Ok(Some(Loaded { database, number, state }))
+}
+
+fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>> {
+    let file = disk.open(path, Access::Sequential)?;
+    let mut bytes = vec![0; file.length_bytes()? as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
+    let database = decode_header(bytes, number)?;
+    let mut state = State::default();
+    let mut offset = MANIFEST_HEADER_BYTES;
+    let mut ordinal = 0;
+    loop {
+        match decode_edit(bytes, database, number, offset, ordinal) {
+            Ok((edit, length)) => {
+                state.apply(&edit).map_err(|e| e.at_offset(offset as u64))?;
+                offset += length;
+                ordinal += 1;
+            }
+            // Edits are synced one by one, so only the last can be torn, and the first never is.
+            Err(e) if !e.is_corruption() || ordinal == 0 => return Err(e),
+            Err(e) => {
+                let behind =
+                    (offset + 1..bytes.len().saturating_sub(EDIT_HEADER_BYTES)).find(|&o| {
+                        (ordinal + 1..ordinal + 4)
+                            .any(|n| decode_edit(bytes, database, number, o, n).is_ok())
+                    });
+                return match behind {
+                    Some(found) => Err(Error::corruption(format!(
+                        "{e}; yet a later edit stands at byte {found}"
+                    ))
+                    .at_offset(offset as u64)),
+                    None => Ok((database, state)),
+                };
+            }
+        }
+    }
+}
+
+impl Manifest {
+    /// Writes manifest `number` with `state` as its first edit, and turns `CURRENT` over to it.
+    ///
+    /// # Errors
+    /// Any error of the disk. Then the old manifest may or may not count any more: reopen.
+    pub fn begin(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        database: u64,
+        number: u64,
+        state: State,
+    ) -> Result<Manifest> {
+        let path = dir.join(manifest_name(number));
+        let file = disk.create(&path)?;
+        let mut manifest = Manifest {
+            disk,
+            dir: dir.to_owned(),
+            database,
+            number,
+            path,
+            file,
+            offset_bytes: 0,
+            allocated_bytes: 0,
+            ordinal: 0,
+            first_edit_bytes: 0,
+            state,
+        };
+        manifest.write(&encode_header(number, database))?;
+        let edit = manifest.state.to_edit();
+        manifest.append(&edit)?;
+        manifest.first_edit_bytes = manifest.offset_bytes;
+        manifest.disk.sync_dir(dir)?;
+        manifest.make_current()?;
+        Ok(manifest)
+    }
+
+    fn make_current(&self) -> Result<()> {
+        let new = self.dir.join(CURRENT_NEW);
+        match self.disk.remove(&new) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let file = self.disk.create(&new)?;
+        file.write_all_at(format!("{}\n", manifest_name(self.number)).as_bytes(), 0)?;
+        file.sync()?;
+        self.disk.rename(&new, &self.dir.join(CURRENT))?;
+        self.disk.sync_dir(&self.dir)
+    }
+
+    /// The state after all edits committed.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The database's random identity.
+    pub fn database(&self) -> u64 {
+        self.database
+    }
+
+    /// The file's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Makes an edit durable and applies it. All that it depends on in the log is durable.
+    ///
+    /// # Errors
+    /// `Corruption` if the edit does not fit (nothing is written); any error of the disk: then it is
+    /// unknown whether it is durable, and nothing more may be committed.
+    pub fn commit(&mut self, edit: &Edit) -> Result<()> {
+        let mut next = self.state.clone();
+        next.apply(edit)?;
+        let past_bytes = self.offset_bytes - self.first_edit_bytes;
+        if past_bytes > ROLL_OVER_BYTES.max(self.first_edit_bytes * 4) {
+            self.roll_over()?;
+        }
+        self.append(edit)?;
+        self.state = next;
+        Ok(())
+    }
+
+    fn roll_over(&mut self) -> Result<()> {
+        let old = self.path.clone();
+        let (disk, dir) = (self.disk.clone(), self.dir.clone());
+        let state = std::mem::take(&mut self.state);
+        *self = Manifest::begin(disk, &dir, self.database, self.number + 1, state)?;
+        self.disk.remove(&old)
+    }
+
+    fn append(&mut self, edit: &Edit) -> Result<()> {
+        let bytes = encode_edit(edit, self.database, self.number, self.offset_bytes, self.ordinal);
+        self.write(&bytes)?;
+        self.file.sync().map_err(|e| e.at_path(&self.path))?;
+        self.ordinal += 1;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let end = self.offset_bytes + bytes.len() as u64;
+        if end > self.allocated_bytes {
+            self.allocated_bytes = end.next_multiple_of(PREALLOCATE_BYTES);
+            self.file.preallocate(self.allocated_bytes)?;
+        }
+        self.file.write_all_at(bytes, self.offset_bytes)?;
+        self.offset_bytes = end;
+        Ok(())
+    }
+}

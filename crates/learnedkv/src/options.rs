@@ -1,0 +1,259 @@
+//! Options of a database and of a keyspace, each written as a decision: what it means, its default,
+//! when to change it and when not to.
+
+use crate::error::{Error, Result};
+use crate::sstable::index::IndexKind;
+use crate::sstable::partition::Limits;
+use crate::sstable::writer::TableOptions;
+
+/// When a write is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Durability {
+    /// The default. **An acknowledged write survives the death of the process, but a crash of the
+    /// machine or a power cut may lose the latest ones** (never out of order: what is left is the
+    /// state after some acknowledged write). Use it where the last moments can be had again.
+    #[default]
+    Buffered,
+    /// An acknowledged write survives a power cut: each commit waits for the log to be synced,
+    /// together with all commits that wait at the same time. Use it for money; expect a device
+    /// sync's time for each commit of a single writer.
+    Synced,
+}
+
+/// Options of a database. They are not persisted: each open says them anew.
+#[derive(Debug, Clone)]
+pub struct DatabaseOptions {
+    /// All memory the database may use: memtables, indexes, cache.
+    pub memory_budget_bytes: u64,
+    /// How large a memtable grows before it is flushed.
+    pub memtable_bytes: usize,
+    /// How large a log segment is.
+    pub log_segment_bytes: u64,
+    /// When a write is durable.
+    pub durability: Durability,
+    /// Whether tables are read around the page cache.
+    pub direct_reads: bool,
+    /// Whether blocks are cached at all.
+    pub block_cache: bool,
+    /// Whether a directory without a database gets one.
+    pub create_if_missing: bool,
+    /// Whether settling starts by itself.
+    pub automatic_conversion: bool,
+}
+
+impl Default for DatabaseOptions {
+    fn default() -> DatabaseOptions {
+        DatabaseOptions {
+            memory_budget_bytes: 512 << 20,
+            memtable_bytes: 32 << 20,
+            log_segment_bytes: 32 << 20,
+            durability: Durability::Buffered,
+            direct_reads: false,
+            block_cache: true,
+            create_if_missing: true,
+            automatic_conversion: true,
+        }
+    }
+}
+
+/// How many memtables of a keyspace may wait to be flushed before writers wait for them.
+pub const MAX_SEALED: usize = 2;
+
+impl DatabaseOptions {
+    /// What is left for the block cache once memtables (one active, those that wait) and `metadata`
+    /// have their part.
+    pub fn cache_bytes(&self, metadata_bytes: u64) -> u64 {
+        if !self.block_cache {
+            return 0;
+        }
+        let memtables = (MAX_SEALED as u64 + 1) * self.memtable_bytes as u64;
+        self.memory_budget_bytes.saturating_sub(memtables + metadata_bytes).max(1 << 20)
+    }
+
+    /// Checks that the options can work together.
+    ///
+    /// # Errors
+    /// `InvalidArgument` naming the option, what is allowed and what was found.
+    pub fn check(&self) -> Result<()> {
+        within("memtable_bytes", self.memtable_bytes as u64, 4 << 10, 4 << 30)?;
+        within("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
+        within("memory_budget_bytes", self.memory_budget_bytes, 64 << 10, 1 << 50)?;
+        let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
+        if self.memory_budget_bytes < least {
+            return Err(Error::invalid(format!(
+                "memory_budget_bytes: expected at least {least} (four memtables of {} bytes), found {}",
+                self.memtable_bytes, self.memory_budget_bytes
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name}: expected {least} to {most}, found {value}")))
+}
+
+/// Options of a keyspace, chosen when it is created and persisted with its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct KeyspaceOptions {
+    block_bytes: u64,
+    partition_bytes: u64,
+    delta_limit_percent: u64,
+    min_conversion_bytes: u64,
+    lsm_index: IndexKind,
+    settled_index: IndexKind,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> KeyspaceOptions {
+        KeyspaceOptions {
+            block_bytes: 4096,
+            partition_bytes: 64 << 20,
+            delta_limit_percent: 25,
+            min_conversion_bytes: 512 << 20,
+            lsm_index: IndexKind::Fence,
+            settled_index: IndexKind::Fence,
+        }
+    }
+}
+
+/// The store a keyspace lives in; others follow.
+const STORE: &str = "tiered";
+
+impl KeyspaceOptions {
+    /// How large a data block may get, bytes; 4,096 by default. Larger blocks need less metadata
+    /// and more time per cold read; smaller ones than a page of the device gain nothing.
+    pub fn block_bytes(mut self, bytes: u64) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// How large a settled partition gets, bytes; 64 MiB by default. A sweep step rewrites about
+    /// one: smaller ones make steps (and the space they need) smaller, and files more.
+    pub fn partition_bytes(mut self, bytes: u64) -> Self {
+        self.partition_bytes = bytes;
+        self
+    }
+
+    /// How large a partition's delta table may get before the base is rewritten, percent of the
+    /// base; 25 by default.
+    pub fn delta_limit_percent(mut self, percent: u64) -> Self {
+        self.delta_limit_percent = percent;
+        self
+    }
+
+    /// How large the LSM part gets at least before it is settled by itself; 512 MiB by default.
+    pub fn min_conversion_bytes(mut self, bytes: u64) -> Self {
+        self.min_conversion_bytes = bytes;
+        self
+    }
+
+    /// The index of fresh tables.
+    pub fn lsm_index(mut self, kind: IndexKind) -> Self {
+        self.lsm_index = kind;
+        self
+    }
+
+    /// The index of settled tables.
+    pub fn settled_index(mut self, kind: IndexKind) -> Self {
+        self.settled_index = kind;
+        self
+    }
+
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// `InvalidArgument` naming the option, what is allowed and what was found.
+    pub fn check(&self) -> Result<()> {
+        within("block_bytes", self.block_bytes, 256, 1 << 20)?;
+        within("partition_bytes", self.partition_bytes, 4 << 10, 4 << 30)?;
+        within("delta_limit_percent", self.delta_limit_percent, 0, 100)?;
+        within("min_conversion_bytes", self.min_conversion_bytes, 0, 1 << 50)
+    }
+
+    pub(crate) fn partition(&self) -> u64 {
+        self.partition_bytes
+    }
+
+    pub(crate) fn delta_limit(&self) -> u64 {
+        self.delta_limit_percent
+    }
+
+    pub(crate) fn min_conversion(&self) -> u64 {
+        self.min_conversion_bytes
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { block_bytes: self.block_bytes as usize }
+    }
+
+    pub(crate) fn lsm_table(&self) -> TableOptions {
+        TableOptions { limits: self.limits(), index: self.lsm_index }
+    }
+
+    pub(crate) fn settled_table(&self) -> TableOptions {
+        TableOptions { limits: self.limits(), index: self.settled_index }
+    }
+
+    /// The options as they stand in the manifest.
+    pub(crate) fn encode(&self) -> Vec<(String, String)> {
+        let pair = |name: &str, value: String| (name.to_owned(), value);
+        vec![
+            pair("store", STORE.to_owned()),
+            pair("block_bytes", self.block_bytes.to_string()),
+            pair("partition_bytes", self.partition_bytes.to_string()),
+            pair("delta_limit_percent", self.delta_limit_percent.to_string()),
+            pair("min_conversion_bytes", self.min_conversion_bytes.to_string()),
+            pair("lsm_index", self.lsm_index.name().to_owned()),
+            pair("settled_index", self.settled_index.name().to_owned()),
+        ]
+    }
+
+    /// Reads what [`KeyspaceOptions::encode`] wrote.
+    ///
+    /// # Errors
+    /// `Unsupported` for an option or a value this build does not know.
+    pub(crate) fn decode(pairs: &[(String, String)]) -> Result<KeyspaceOptions> {
+        let mut options = KeyspaceOptions::default();
+        for (name, value) in pairs {
+            options.set(name, value).map_err(|e| {
+                Error::new(
+                    crate::error::ErrorKind::Unsupported,
+                    format!("keyspace option {name} = {value}: {e}; a newer version of learnedkv wrote it"),
+                )
+            })?;
+        }
+        Ok(options)
+    }
+
+    /// Sets an option by its name, as `block_bytes` to `8192`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such option or the value is none for it.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| Error::invalid(format!("expected a number, found {value:?}")))
+        };
+        match name {
+            "store" if value == STORE => {}
+            "store" => {
+                return Err(Error::invalid(format!("expected the store {STORE}, found {value:?}")));
+            }
+            "block_bytes" => self.block_bytes = number()?,
+            "partition_bytes" => self.partition_bytes = number()?,
+            "delta_limit_percent" => self.delta_limit_percent = number()?,
+            "min_conversion_bytes" => self.min_conversion_bytes = number()?,
+            "lsm_index" => self.lsm_index = IndexKind::from_name(value)?,
+            "settled_index" => self.settled_index = IndexKind::from_name(value)?,
+            _ => return Err(Error::invalid("there is no such option")),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Bytes lent by the store: cheap to clone, alive for as long as somebody holds them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::format::block::Block;
+
+/// A key or a value that the store handed out.
+///
+/// It derefs to `[u8]`. It shares the block or the memtable entry it stands in, so that a clone
+/// copies nothing; holding it keeps those bytes in memory.
+#[derive(Clone)]
+pub struct Slice {
+    owner: Owner,
+    start: usize,
+    end: usize,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Block(Arc<Block>),
+    Bytes(Arc<[u8]>),
+}
+
+impl Slice {
+    pub(crate) fn of_block(block: Arc<Block>, range: std::ops::Range<usize>) -> Slice {
+        Slice { owner: Owner::Block(block), start: range.start, end: range.end }
+    }
+
+    pub(crate) fn of_bytes(bytes: Arc<[u8]>, range: std::ops::Range<usize>) -> Slice {
+        Slice { owner: Owner::Bytes(bytes), start: range.start, end: range.end }
+    }
+
+    /// A slice with bytes of its own.
+    pub fn copy_from(bytes: &[u8]) -> Slice {
+        Slice { owner: Owner::Bytes(bytes.into()), start: 0, end: bytes.len() }
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = match &self.owner {
+            Owner::Block(block) => block.bytes(),
+            Owner::Bytes(bytes) => bytes,
+        };
+        &bytes[self.start..self.end]
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl Eq for Slice {}
+
+impl PartialOrd for Slice {
+    fn partial_cmp(&self, other: &Slice) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Slice {
+    fn cmp(&self, other: &Slice) -> std::cmp::Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl std::hash::Hash for Slice {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}
+
+impl From<Slice> for Vec<u8> {
+    fn from(slice: Slice) -> Vec<u8> {
+        slice.to_vec()
+    }
+}

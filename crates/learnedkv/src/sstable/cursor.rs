@@ -1,0 +1,271 @@
+//! Walking tables that do not overlap, each clipped to a key range, as one sorted run.
+//!
+//! Blocks come from the cache where they are there; else they are read, more of them at once the
+//! longer the walk goes on (readahead). A bulk walk (merge, sweep) reads large pieces from the start
+//! and leaves the cache alone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::reader::Table;
+use crate::cursor::{Cursor, Seek};
+use crate::error::Result;
+use crate::format::block::{Block, Entry};
+use crate::format::entry::{Kind, SequenceNumber};
+use crate::slice::Slice;
+
+/// The most bytes one readahead asks for.
+const READAHEAD_BYTES: u64 = 256 << 10;
+
+/// A table of a run, of which only the keys in `lower <= key < upper` count.
+#[derive(Debug, Clone)]
+pub struct Clipped {
+    /// The table.
+    pub table: Arc<Table>,
+    /// The first key that counts.
+    pub lower: Vec<u8>,
+    /// The first key that does not count any more; `None`: all do.
+    pub upper: Option<Vec<u8>>,
+}
+
+impl Clipped {
+    /// All of a table.
+    pub fn whole(table: &Arc<Table>) -> Clipped {
+        Clipped { table: table.clone(), lower: Vec::new(), upper: None }
+    }
+
+    fn holds(&self, key: &[u8]) -> bool {
+        key >= self.lower.as_slice()
+            && self.upper.as_ref().is_none_or(|upper| key < upper.as_slice())
+    }
+}
+
+/// How a walk reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walk {
+    /// For a user: through the cache, reading ahead little by little.
+    Cached,
+    /// For a merge: in large pieces, past the cache.
+    Bulk,
+}
+
+/// Walks a run of clipped tables.
+pub struct RunCursor {
+    tables: Vec<Clipped>,
+    walk: Walk,
+    forward: bool,
+    /// The table walked, an index into `tables`.
+    at: usize,
+    block: Option<(u64, Arc<Block>)>,
+    /// Blocks read ahead, in the order of the walk.
+    ahead: VecDeque<(u64, Arc<Block>)>,
+    readahead_bytes: u64,
+    index: usize,
+    key: Vec<u8>,
+}
+
+impl RunCursor {
+    /// Walks `tables`, which are in key order and do not overlap once clipped.
+    pub fn new(tables: Vec<Clipped>, walk: Walk) -> RunCursor {
+        RunCursor {
+            tables,
+            walk,
+            forward: true,
+            at: 0,
+            block: None,
+            ahead: VecDeque::new(),
+            readahead_bytes: 0,
+            index: 0,
+            key: Vec::new(),
+        }
+    }
+
+    fn entry(&self) -> Result<Entry<'_>> {
+        let (_, block) = self.block.as_ref().expect("a cursor past its end has no entry");
+        block.entry(self.index)
+    }
+
+    fn current(&self) -> Entry<'_> {
+        self.entry().expect("the entry was decoded when the cursor came to it")
+    }
+
+    fn clear(&mut self) {
+        self.block = None;
+        self.ahead.clear();
+        self.readahead_bytes = if self.walk == Walk::Bulk { READAHEAD_BYTES } else { 0 };
+    }
+
+    /// Goes to the table that `to` leads to, and to the entry in it; then on to the next tables
+    /// while there is none.
+    fn find(&mut self, to: Seek<'_>) -> Result<()> {
+        self.clear();
+        self.forward = to.is_forward();
+        self.at = match to {
+            Seek::First => 0,
+            Seek::AtOrAfter(key) => self.tables.partition_point(|t| {
+                t.upper.as_ref().is_some_and(|upper| upper.as_slice() <= key)
+                    || t.table.properties().largest.as_slice() < key
+            }),
+            Seek::Last => self.tables.len(),
+            Seek::Before(key) => self.tables.partition_point(|t| {
+                t.lower.as_slice() < key && t.table.properties().smallest.as_slice() < key
+            }),
+        };
+        if !self.forward {
+            // One past the table wanted; the wrapped index is past all of them.
+            self.at = self.at.wrapping_sub(1);
+        }
+        self.enter(to)
+    }
+
+    /// Enters the table `at` (and those after it while there is nothing) where `to` leads.
+    fn enter(&mut self, to: Seek<'_>) -> Result<()> {
+        let mut to = to;
+        while let Some(clipped) = self.tables.get(self.at) {
+            let clip = clipped.clone();
+            let found = match to {
+                Seek::First => self.seek_up(&clip, &clip.lower)?,
+                Seek::AtOrAfter(key) => self.seek_up(&clip, key.max(clip.lower.as_slice()))?,
+                Seek::Last => self.seek_down(&clip, clip.upper.as_deref())?,
+                Seek::Before(key) => {
+                    let upper = clip.upper.as_deref().map_or(key, |upper| upper.min(key));
+                    self.seek_down(&clip, Some(upper))?
+                }
+            };
+            if found {
+                return Ok(());
+            }
+            self.next_table();
+            to = if self.forward { Seek::First } else { Seek::Last };
+        }
+        self.clear();
+        Ok(())
+    }
+
+    fn next_table(&mut self) {
+        self.clear();
+        self.at = if self.forward { self.at + 1 } else { self.at.wrapping_sub(1) };
+    }
+
+    fn seek_up(&mut self, clip: &Clipped, key: &[u8]) -> Result<bool> {
+        if key > clip.table.properties().largest.as_slice() {
+            return Ok(false);
+        }
+        let (ordinal, block) = clip.table.find_block(key)?;
+        self.index = block.lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
+        self.block = Some((ordinal, block));
+        self.settle()
+    }
+
+    fn seek_down(&mut self, clip: &Clipped, before: Option<&[u8]>) -> Result<bool> {
+        let key = match before {
+            Some(key) if key <= clip.table.properties().smallest.as_slice() => return Ok(false),
+            Some(key) if key <= clip.table.properties().largest.as_slice() => key,
+            _ => {
+                let ordinal = clip.table.block_count() - 1;
+                let block = clip.table.block(ordinal)?;
+                self.index = block.count().wrapping_sub(1);
+                self.block = Some((ordinal, block));
+                return self.settle();
+            }
+        };
+        let (ordinal, block) = clip.table.find_block(key)?;
+        let index = block.lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
+        self.index = index.wrapping_sub(1);
+        self.block = Some((ordinal, block));
+        self.settle()
+    }
+
+    /// Makes `index` stand on an entry, going on to the next block if it ran out of this one, and
+    /// reads its key. False: the table has no more entries that count.
+    fn settle(&mut self) -> Result<bool> {
+        loop {
+            let Some((ordinal, block)) = &self.block else { return Ok(false) };
+            if self.index < block.count() {
+                let entry = block.entry(self.index).map_err(|e| e.at_path(self.path()))?;
+                let clip = &self.tables[self.at];
+                self.key.clear();
+                self.key.extend_from_slice(block.prefix());
+                self.key.extend_from_slice(entry.key_suffix);
+                if clip.holds(&self.key) {
+                    return Ok(true);
+                }
+                self.block = None;
+                return Ok(false);
+            }
+            let ordinal = *ordinal;
+            self.block = self.next_block(ordinal)?;
+            if let Some((_, block)) = &self.block {
+                self.index = if self.forward { 0 } else { block.count().wrapping_sub(1) };
+            }
+        }
+    }
+
+    fn path(&self) -> &std::path::Path {
+        self.tables[self.at].table.path()
+    }
+
+    /// The block after `ordinal` in the direction of the walk.
+    fn next_block(&mut self, ordinal: u64) -> Result<Option<(u64, Arc<Block>)>> {
+        if let Some(block) = self.ahead.pop_front() {
+            return Ok(Some(block));
+        }
+        let table = &self.tables[self.at].table;
+        let next = if self.forward { ordinal + 1 } else { ordinal.wrapping_sub(1) };
+        if next >= table.block_count() {
+            return Ok(None);
+        }
+        let blocks = (self.readahead_bytes * table.block_count())
+            .checked_div(table.properties().data_bytes)
+            .unwrap_or(0);
+        self.readahead_bytes = (self.readahead_bytes * 2).clamp(16 << 10, READAHEAD_BYTES);
+        if blocks <= 1 {
+            return Ok(Some((next, table.block(next)?)));
+        }
+        let (first, last) = if self.forward {
+            (next, (next + blocks - 1).min(table.block_count() - 1))
+        } else {
+            (next.saturating_sub(blocks - 1), next)
+        };
+        self.ahead = table.read_range(first, last)?.into();
+        if !self.forward {
+            self.ahead.make_contiguous().reverse();
+        }
+        Ok(self.ahead.pop_front())
+    }
+}
+
+impl Cursor for RunCursor {
+    fn seek(&mut self, to: Seek<'_>) -> Result<()> {
+        self.find(to).inspect_err(|_| self.block = None)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.index = if self.forward { self.index + 1 } else { self.index.wrapping_sub(1) };
+        let more = self.settle().inspect_err(|_| self.block = None)?;
+        if more {
+            return Ok(());
+        }
+        self.next_table();
+        let to = if self.forward { Seek::First } else { Seek::Last };
+        self.enter(to).inspect_err(|_| self.block = None)
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        self.block.as_ref().map(|_| self.key.as_slice())
+    }
+
+    fn kind(&self) -> (Kind, SequenceNumber) {
+        let entry = self.current();
+        (entry.kind, entry.sequence)
+    }
+
+    fn value(&self) -> &[u8] {
+        self.current().value
+    }
+
+    fn value_slice(&self) -> Slice {
+        let (_, block) = self.block.as_ref().expect("a cursor past its end has no entry");
+        Slice::of_block(block.clone(), block.value_range(&self.current()))
+    }
+}

@@ -1,0 +1,51 @@
+//! Tables: immutable files of sorted entries, each user key at most once.
+//!
+//! [`writer`] makes them, [`reader`] finds keys in them, [`cursor`] walks them; [`index`] holds the
+//! kinds of index, [`partition`] decides where blocks end. The bytes are `format`'s.
+
+pub mod cursor;
+pub mod index;
+pub mod partition;
+pub mod reader;
+pub mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::format::entry::TableId;
+
+/// The file of a table.
+pub fn table_path(dir: &Path, id: TableId) -> PathBuf {
+    dir.join(format!("table-{id:08}"))
+}
+
+/// The table whose file is named `name`.
+pub fn table_id(name: &str) -> Option<TableId> {
+    name.strip_prefix("table-")?.parse().ok()
+}
+
+/// What reading tables costs, counted as it happens.
+#[derive(Debug, Default)]
+pub struct ReadMetrics {
+    /// Read requests to the disk for data blocks.
+    pub requests: AtomicU64,
+    /// Bytes they asked for.
+    pub bytes: AtomicU64,
+    /// Blocks found in the cache.
+    pub cache_hits: AtomicU64,
+    /// Blocks not found in the cache.
+    pub cache_misses: AtomicU64,
+    /// Lookups whose index named blocks that do not hold the key's place, so that the blocks' own
+    /// separators were searched.
+    pub fallbacks: AtomicU64,
+    /// Tables whose index could not be used and was rebuilt from their blocks.
+    pub rebuilt_indexes: AtomicU64,
+}
+
+impl ReadMetrics {
+    /// Counts one read request of `bytes`.
+    pub fn request(&self, bytes: usize) {
+        self.requests.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}

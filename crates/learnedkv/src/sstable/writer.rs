@@ -1,0 +1,270 @@
+//! Writing a table: sorted entries in, bounded memory, one file out.
+//!
+//! Entries gather until the index wants them cut into blocks (a block or a chunk of about 64); then
+//! each block is encoded between its separators and appended. Nothing is read back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::index::{IndexBuilder, IndexKind, SECTION_PREFIX};
+use super::partition::{Cut, Limits, entry_size};
+use super::table_path;
+use crate::disk::{Disk, File};
+use crate::error::Result;
+use crate::format::block::{BLOCK_ALIGNMENT, BlockBuilder};
+use crate::format::entry::{Kind, SequenceNumber, TableId};
+use crate::format::manifest::TableRecord;
+use crate::format::table::{Footer, Properties, Section, encode_directory};
+
+/// How much is gathered before it is written.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// How a table is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableOptions {
+    /// How large its blocks may get.
+    pub limits: Limits,
+    /// Which index it gets.
+    pub index: IndexKind,
+}
+
+struct Pending {
+    key_start: usize,
+    value_start: usize,
+    end: usize,
+    kind: Kind,
+    sequence: SequenceNumber,
+}
+
+/// Writes one table. Drop it unfinished and the file is left behind for the next open to delete.
+pub struct TableWriter {
+    options: TableOptions,
+    id: TableId,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    tag: u64,
+    index: Option<Box<dyn IndexBuilder>>,
+    properties: Properties,
+    /// Entries not yet in a block: keys and values back to back, where each stands, how large each is.
+    bytes: Vec<u8>,
+    pending: Vec<Pending>,
+    sizes: Vec<u32>,
+    pending_bytes: usize,
+    /// The lower separator of the next block.
+    lower: Vec<u8>,
+    block: BlockBuilder,
+    /// Bytes not yet written to the file, and where they go.
+    out: Vec<u8>,
+    written_bytes: u64,
+}
+
+impl TableWriter {
+    /// Begins table `id` in `dir`.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn create(
+        disk: &dyn Disk,
+        dir: &Path,
+        id: TableId,
+        options: TableOptions,
+    ) -> Result<TableWriter> {
+        let path = table_path(dir, id);
+        let file = disk.create(&path)?;
+        Ok(TableWriter {
+            options,
+            id,
+            path,
+            file,
+            tag: disk.random_u64(),
+            index: None,
+            properties: Properties::default(),
+            bytes: Vec::new(),
+            pending: Vec::new(),
+            sizes: Vec::new(),
+            pending_bytes: 0,
+            lower: Vec::new(),
+            block: BlockBuilder::default(),
+            out: Vec::new(),
+            written_bytes: 0,
+        })
+    }
+
+    /// The table's number.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// How many entries were added.
+    pub fn entries(&self) -> u64 {
+        self.properties.entries
+    }
+
+    /// What the data takes so far, about.
+    pub fn data_bytes(&self) -> u64 {
+        self.written_bytes + (self.out.len() + self.pending_bytes) as u64
+    }
+
+    /// The largest key so far.
+    pub fn largest(&self) -> &[u8] {
+        &self.properties.largest
+    }
+
+    /// Adds an entry; its key is above all before.
+    ///
+    /// # Errors
+    /// Any error of the disk; the table is then lost.
+    pub fn add(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+        sequence: SequenceNumber,
+        value: &[u8],
+    ) -> Result<()> {
+        let properties = &mut self.properties;
+        assert!(
+            properties.entries == 0 || key > properties.largest.as_slice(),
+            "entries of a table out of order"
+        );
+        if properties.entries == 0 {
+            properties.smallest = key.to_vec();
+            self.lower = key.to_vec();
+            self.index = Some(self.options.index.builder(self.options.limits, key));
+        }
+        properties.largest.clear();
+        properties.largest.extend_from_slice(key);
+        properties.entries += 1;
+        properties.tombstones += u64::from(kind == Kind::Tombstone);
+        properties.raw_bytes += (key.len() + value.len()) as u64;
+        properties.last_sequence = properties.last_sequence.max(sequence);
+        let key_start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let value_start = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.pending.push(Pending {
+            key_start,
+            value_start,
+            end: self.bytes.len(),
+            kind,
+            sequence,
+        });
+        let size = entry_size(key, value.len(), sequence);
+        self.sizes.push(size);
+        self.pending_bytes += size as usize;
+        if self.index.as_ref().is_some_and(|index| self.pending_bytes >= index.wanted_bytes()) {
+            self.cut(false)?;
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, end_of_table: bool) -> Result<()> {
+        let Some(mut index) = self.index.take() else { return Ok(()) };
+        let mut start = 0;
+        while start < self.pending.len() {
+            let keys: Vec<&[u8]> = self.pending[start..]
+                .iter()
+                .map(|p| &self.bytes[p.key_start..p.value_start])
+                .collect();
+            let cuts = index.cut(&keys, &self.sizes[start..], end_of_table);
+            let Some(last) = cuts.last() else { break };
+            let consumed = last.end;
+            for (cut, block_start) in
+                cuts.iter().zip(std::iter::once(0).chain(cuts.iter().map(|c| c.end)))
+            {
+                let last_block = end_of_table && start + cut.end == self.pending.len();
+                self.write_block(start + block_start..start + cut.end, cut, last_block)?;
+                index.push_end(self.written_bytes + self.out.len() as u64);
+            }
+            start += consumed;
+            if !end_of_table {
+                break;
+            }
+        }
+        self.index = Some(index);
+        self.forget(start);
+        Ok(())
+    }
+
+    /// Drops the first `count` pending entries.
+    fn forget(&mut self, count: usize) {
+        let bytes = self.pending.get(count).map_or(self.bytes.len(), |p| p.key_start);
+        self.bytes.drain(..bytes);
+        self.pending.drain(..count);
+        self.pending_bytes -= self.sizes.drain(..count).map(|s| s as usize).sum::<usize>();
+        for pending in &mut self.pending {
+            pending.key_start -= bytes;
+            pending.value_start -= bytes;
+            pending.end -= bytes;
+        }
+    }
+
+    fn write_block(
+        &mut self,
+        entries: std::ops::Range<usize>,
+        cut: &Cut,
+        last: bool,
+    ) -> Result<()> {
+        let upper = if last {
+            // The successor of the largest key: nothing lies between.
+            [self.properties.largest.as_slice(), &[0]].concat()
+        } else {
+            cut.separator.clone()
+        };
+        self.block.begin(&self.lower, &upper);
+        for p in &self.pending[entries] {
+            let (key, value) = (p.key_start..p.value_start, p.value_start..p.end);
+            self.block.add(p.kind, &self.bytes[key], p.sequence, &self.bytes[value]);
+        }
+        let offset = self.written_bytes + self.out.len() as u64;
+        let bytes = self.block.finish(self.tag, offset, self.properties.blocks as u32);
+        self.out.extend_from_slice(bytes);
+        let padded = (self.out.len() as u64).next_multiple_of(BLOCK_ALIGNMENT);
+        self.out.resize(padded as usize, 0);
+        self.properties.blocks += 1;
+        self.lower = upper;
+        if self.out.len() >= WRITE_BYTES { self.write_out() } else { Ok(()) }
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        self.file.write_all_at(&self.out, self.written_bytes)?;
+        self.written_bytes += self.out.len() as u64;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Writes what is left, syncs the file, and says what the manifest has to know. The name is not
+    /// durable yet: sync the directory before the edit.
+    ///
+    /// # Errors
+    /// Any error of the disk; the table is then lost.
+    pub fn finish(mut self) -> Result<TableRecord> {
+        self.cut(true)?;
+        self.properties.data_bytes = self.written_bytes + self.out.len() as u64;
+        let mut sections = Vec::new();
+        if let Some(index) = self.index.take() {
+            let name = format!("{SECTION_PREFIX}{}", self.options.index.name());
+            sections.push(self.section(&name, &index.finish()?));
+        }
+        let mut properties = Vec::new();
+        self.properties.encode(&mut properties);
+        sections.push(self.section(super::reader::PROPERTIES, &properties));
+        let directory = encode_directory(&sections);
+        let directory_offset = self.written_bytes + self.out.len() as u64;
+        self.out.extend_from_slice(&directory);
+        Footer::new(self.tag, directory_offset, &directory).encode(&mut self.out);
+        self.write_out()?;
+        self.file.sync().map_err(|e| e.at_path(&self.path))?;
+        Ok(TableRecord {
+            id: self.id,
+            tag: self.tag,
+            file_bytes: self.written_bytes,
+            properties: self.properties,
+        })
+    }
+
+    fn section(&mut self, name: &str, bytes: &[u8]) -> Section {
+        let offset = self.written_bytes + self.out.len() as u64;
+        self.out.extend_from_slice(bytes);
+        Section::new(name, self.tag, offset, bytes)
+    }
+}

@@ -1,0 +1,122 @@
+//! Flush: a sealed memtable becomes the newest run.
+//!
+//! Steps: write the newest version of each key, a piece at a time; finish and sync the table; one
+//! edit that adds the run, raises the keyspace's flushed position and says what the log still keeps.
+//! The oldest sealed memtable of a keyspace goes first, and only once all of it is visible.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::output::Output;
+use crate::cursor::{Cursor, Seek};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::executor::{Job, Priority, Step};
+use crate::format::entry::KeyspaceId;
+use crate::format::manifest::Change;
+use crate::memtable::MemtableCursor;
+use crate::view::{Sealed, View};
+
+/// Flushes whatever is sealed.
+pub struct FlushJob {
+    engine: Arc<Engine>,
+    work: Option<Flush>,
+}
+
+struct Flush {
+    keyspace: KeyspaceId,
+    sealed: Sealed,
+    cursor: MemtableCursor,
+    output: Output,
+}
+
+impl FlushJob {
+    /// A job that flushes what `engine` seals.
+    pub fn new(engine: &Arc<Engine>) -> FlushJob {
+        FlushJob { engine: engine.clone(), work: None }
+    }
+
+    fn find(&self) -> Option<Flush> {
+        let view = self.engine.view();
+        let visible = self.engine.log.visible();
+        // Of all keyspaces, the memtable with the oldest records: the log waits for it.
+        let oldest = view.keyspaces.values().filter_map(|k| Some((k, k.sealed.last()?)));
+        let (keyspace, sealed) = oldest
+            .filter(|(_, sealed)| sealed.up_to <= visible)
+            .min_by_key(|(_, sealed)| sealed.memtable.first_sequence())?;
+        let mut cursor = sealed.memtable.cursor(sealed.up_to);
+        cursor.seek(Seek::First).ok()?;
+        Some(Flush {
+            keyspace: keyspace.id,
+            sealed: sealed.clone(),
+            cursor,
+            output: Output::new(&self.engine, keyspace.options.lsm_table()),
+        })
+    }
+
+    fn write(&mut self, mut flush: Flush) -> Result<()> {
+        if flush.output.copy(&mut flush.cursor, true, &mut |_, _| false)? {
+            install(&self.engine, flush)
+        } else {
+            self.work = Some(flush);
+            Ok(())
+        }
+    }
+}
+
+fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
+    let (tables, opened) = flush.output.finish()?;
+    let bytes: u64 = tables.iter().map(|t| t.file_bytes).sum();
+    let (keyspace, up_to) = (flush.keyspace, flush.sealed.up_to);
+    let mut retention = None;
+    let plan = |state: &crate::manifest::State| {
+        state.keyspaces.get(&keyspace)?;
+        let keep = engine.log.retention(engine.oldest_needed(Some(&flush.sealed.memtable)));
+        let mut changes = vec![Change::Flushed { keyspace, up_to }, keep.change.clone()];
+        retention = Some(keep);
+        if !tables.is_empty() {
+            changes.push(Change::AddRun { keyspace, tables });
+        }
+        Some(changes)
+    };
+    let forget = |view: &mut View| {
+        if let Some(shown) = view.keyspaces.get_mut(&keyspace) {
+            let gone = &flush.sealed.memtable;
+            Arc::make_mut(shown).sealed.retain(|s| !Arc::ptr_eq(&s.memtable, gone));
+        }
+    };
+    if engine.edit(up_to, &opened, plan, forget)? {
+        flush.output.keep();
+        engine.metrics.flushes.fetch_add(1, Ordering::Relaxed);
+        engine.metrics.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    if let Some(retention) = retention {
+        engine.log.remove(&retention);
+    }
+    Ok(())
+}
+
+impl Job for FlushJob {
+    fn name(&self) -> &'static str {
+        "flush"
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::Urgent
+    }
+
+    fn step(&mut self) -> Step {
+        if self.engine.health.check_writable().is_err() {
+            self.work = None;
+            return Step::Wait;
+        }
+        let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
+        let result = self.write(flush);
+        let failed = result.is_err();
+        if failed || self.work.is_none() {
+            self.engine.health.note_background(&result);
+            self.engine.executor.notify();
+        }
+        if failed { Step::Wait } else { Step::Again }
+    }
+}

@@ -1,0 +1,219 @@
+//! Bulk load: sorted entries become tables at once, without log and memtable.
+//!
+//! The tables are written first, whatever else goes on. Then, with commits held, they are put where
+//! recency asks: no memtable may hold a key of their range (else they are flushed and we look again),
+//! and if no table does either, they become settled partitions; else they are the newest run.
+
+use std::sync::Arc;
+
+use super::output::Output;
+use super::read;
+use crate::cursor::{Cursor, Seek};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
+use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark};
+use crate::sstable::reader::Table;
+use crate::view::KeyspaceView;
+
+/// What an ingest did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Ingested {
+    /// Entries taken.
+    pub entries: u64,
+    /// Bytes of the tables written.
+    pub table_bytes: u64,
+    /// Whether they became settled partitions (no older data lay in their range).
+    pub settled: bool,
+}
+
+/// An ingest under way: entries are pushed in key order, then it is finished.
+pub struct Ingest {
+    engine: Arc<Engine>,
+    keyspace: KeyspaceId,
+    output: Output,
+    table_bytes: u64,
+    sequence: SequenceNumber,
+    entries: u64,
+    last_key: Vec<u8>,
+}
+
+impl Ingest {
+    /// Begins an ingest into a keyspace.
+    ///
+    /// # Errors
+    /// `NotFound` if it was dropped; the writer's state of health.
+    pub fn begin(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<Ingest> {
+        engine.health.check_writable()?;
+        let view = engine.keyspace(keyspace)?;
+        Ok(Ingest {
+            engine: engine.clone(),
+            keyspace,
+            output: Output::new(engine, view.options.settled_table()),
+            table_bytes: view.options.partition(),
+            sequence: engine.log.visible(),
+            entries: 0,
+            last_key: Vec::new(),
+        })
+    }
+
+    /// Takes the next entry.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if its key is not above the one before, or too long; any error of the disk.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if self.entries > 0 && key <= self.last_key.as_slice() {
+            return Err(Error::invalid(format!(
+                "ingest takes keys in ascending order: entry {} is b\"{}\", after b\"{}\"; sort them first",
+                self.entries,
+                key.escape_ascii(),
+                self.last_key.escape_ascii()
+            )));
+        }
+        if key.len() > MAX_KEY_BYTES {
+            return Err(Error::invalid(format!(
+                "expected a key of at most {MAX_KEY_BYTES} bytes, found {}",
+                key.len()
+            )));
+        }
+        if self.output.data_bytes() >= self.table_bytes {
+            self.output.end_table()?;
+        }
+        self.output.add(key, Kind::Value, self.sequence, value)?;
+        self.entries += 1;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// Makes all entries durable and visible, together.
+    ///
+    /// # Errors
+    /// Any error of the disk; then nothing was taken.
+    pub fn finish(mut self) -> Result<Ingested> {
+        let (records, tables) = self.output.finish()?;
+        let (Some(first), Some(last)) = (records.first(), records.last()) else {
+            return Ok(Ingested::default());
+        };
+        let smallest = first.properties.smallest.clone();
+        let largest = last.properties.largest.clone();
+        let settled = loop {
+            let placed = self
+                .engine
+                .with_commits_held(|| self.place(&records, &tables, &smallest, &largest));
+            match placed? {
+                Some(settled) => break settled,
+                None => self.flush_memtables()?,
+            }
+        };
+        self.output.keep();
+        let table_bytes = records.iter().map(|r| r.file_bytes).sum();
+        Ok(Ingested { entries: self.entries, table_bytes, settled })
+    }
+
+    /// Puts the tables in place if no memtable is in the way.
+    fn place(
+        &self,
+        records: &[TableRecord],
+        tables: &[Arc<Table>],
+        smallest: &[u8],
+        largest: &[u8],
+    ) -> Result<Option<bool>> {
+        self.engine.log.await_reserved()?;
+        let view = self.engine.keyspace(self.keyspace)?;
+        if in_memtables(&view, smallest, largest)? {
+            return Ok(None);
+        }
+        let occupied = read::has_entries(&view, SequenceNumber::MAX, smallest, largest)?;
+        let keyspace = self.keyspace;
+        let mut settled = false;
+        let plan = |state: &crate::manifest::State| {
+            let state = state.keyspaces.get(&keyspace)?;
+            // A sweep may have moved partitions meanwhile, never entries into the range.
+            let change = if occupied { None } else { settle(keyspace, state, records) };
+            settled = change.is_some();
+            Some(vec![change.unwrap_or(Change::AddRun { keyspace, tables: records.to_vec() })])
+        };
+        if !self.engine.edit(0, tables, plan, |_| {})? {
+            return self.engine.keyspace(keyspace).map(|_| Some(false)); // dropped meanwhile
+        }
+        Ok(Some(settled))
+    }
+
+    fn flush_memtables(&self) -> Result<()> {
+        flush(&self.engine, self.keyspace)
+    }
+}
+
+/// Flushes all that a keyspace's memtables hold now, and waits for it.
+///
+/// # Errors
+/// The error that background work met; `NotFound` if the keyspace was dropped.
+pub fn flush(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<()> {
+    let up_to = engine.rotate(keyspace)?;
+    let pending = || {
+        let view = engine.view();
+        let shown = view.keyspaces.get(&keyspace);
+        shown.is_some_and(|k| k.sealed.iter().any(|s| s.up_to <= up_to))
+    };
+    engine.executor.notify();
+    engine.executor.wait_until(&mut || !pending() || !engine.health.is_well());
+    if pending() { engine.health.check_background() } else { Ok(()) }
+}
+
+fn in_memtables(view: &KeyspaceView, smallest: &[u8], largest: &[u8]) -> Result<bool> {
+    let memtables = std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
+    for memtable in memtables {
+        let mut cursor = memtable.cursor(SequenceNumber::MAX);
+        cursor.seek(Seek::AtOrAfter(smallest))?;
+        if cursor.key().is_some_and(|key| key <= largest) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The change that makes `records` partitions, if they all fall into one partition, none of whose
+/// entries lie in their range.
+fn settle(
+    keyspace: KeyspaceId,
+    state: &crate::manifest::KeyspaceState,
+    records: &[TableRecord],
+) -> Option<Change> {
+    let smallest = records.first()?.properties.smallest.as_slice();
+    let largest = records.last()?.properties.largest.as_slice();
+    let at = state.partitions.partition_point(|p| p.lower.as_slice() <= smallest).checked_sub(1)?;
+    let old = &state.partitions[at];
+    if state.partitions.get(at + 1).is_some_and(|next| next.lower.as_slice() <= largest) {
+        return None;
+    }
+    let old_tables = || old.base.iter().chain(&old.delta);
+    let before = old_tables().any(|t| t.properties.smallest.as_slice() < smallest);
+    let after = old_tables().any(|t| t.properties.largest.as_slice() > largest);
+    let mut partitions = Vec::new();
+    if before {
+        partitions.push(old.clone());
+    }
+    for record in records {
+        // The first partition of all begins where the old one began.
+        let lower = if partitions.is_empty() { &old.lower } else { &record.properties.smallest };
+        partitions.push(PartitionRecord {
+            lower: lower.clone(),
+            base: Some(record.clone()),
+            delta: None,
+        });
+    }
+    if after {
+        let lower = [largest, &[0]].concat();
+        partitions.push(PartitionRecord { lower, ..old.clone() });
+    }
+    let from = old.lower.clone();
+    Some(Change::ReplacePartitions {
+        keyspace,
+        from,
+        count: 1,
+        partitions,
+        watermark: Watermark::Keep,
+    })
+}

@@ -1,0 +1,222 @@
+//! The jobs of the tiered store, besides the flush: settling, the spare log segment, removals.
+//!
+//! [`SettleJob`] does one thing at a time: a merge of runs where a keyspace has too many, else the
+//! next step of a sweep. A sweep begins when it was asked for or a trigger is met: rotate, wait
+//! until what was rotated is flushed, freeze; then steps until the watermark passes the last key.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::flush::FlushJob;
+use super::merge::Merge;
+use super::sweep::{self, Next, SweepStep};
+use crate::engine::{Engine, lock};
+use crate::error::Result;
+use crate::executor::{Job, Priority, Step};
+use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::manifest::Change;
+use crate::view::{KeyspaceView, View};
+
+/// Starts the jobs of `engine`.
+pub fn spawn(engine: &Arc<Engine>) {
+    let executor = &engine.executor;
+    executor.spawn(Box::new(SpareJob { engine: engine.clone() }));
+    executor.spawn(Box::new(FlushJob::new(engine)));
+    executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
+    executor.spawn(Box::new(SettleJob {
+        engine: engine.clone(),
+        work: Work::None,
+        freezing: None,
+        covers: None,
+    }));
+}
+
+/// Keeps the next log segment ready.
+struct SpareJob {
+    engine: Arc<Engine>,
+}
+
+impl Job for SpareJob {
+    fn name(&self) -> &'static str {
+        "spare log segment"
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::Urgent
+    }
+
+    fn step(&mut self) -> Step {
+        if self.engine.health.check_writable().is_ok() {
+            // If there is no room now, the commit that needs the segment tries again and says so.
+            let _ = self.engine.log.prepare_spare();
+        }
+        Step::Wait
+    }
+}
+
+/// Removes files that no View uses any more.
+struct BuryJob {
+    engine: Arc<Engine>,
+}
+
+impl Job for BuryJob {
+    fn name(&self) -> &'static str {
+        "remove files"
+    }
+
+    fn step(&mut self) -> Step {
+        self.engine.bury();
+        Step::Wait
+    }
+}
+
+enum Work {
+    None,
+    Merge(Merge),
+    Sweep(KeyspaceId, Box<SweepStep>),
+}
+
+/// A keyspace about to be frozen.
+struct Freezing {
+    keyspace: KeyspaceId,
+    /// What was rotated: to be flushed first.
+    up_to: SequenceNumber,
+}
+
+/// Merges runs and sweeps. See the module page.
+struct SettleJob {
+    engine: Arc<Engine>,
+    work: Work,
+    freezing: Option<Freezing>,
+    /// The requests that the sweep under way covers.
+    covers: Option<(KeyspaceId, u64)>,
+}
+
+impl SettleJob {
+    /// Does one piece of work. False: there is none now.
+    fn advance(&mut self) -> Result<bool> {
+        match std::mem::replace(&mut self.work, Work::None) {
+            Work::Merge(mut merge) => {
+                if !merge.step()? {
+                    self.work = Work::Merge(merge);
+                }
+                Ok(true)
+            }
+            Work::Sweep(keyspace, mut step) => {
+                match step.step()? {
+                    None => self.work = Work::Sweep(keyspace, step),
+                    Some(ends) => self.after_step(keyspace, ends),
+                }
+                Ok(true)
+            }
+            Work::None => self.find(),
+        }
+    }
+
+    fn after_step(&mut self, keyspace: KeyspaceId, ends: bool) {
+        if ends {
+            self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
+            self.finish(keyspace);
+        }
+    }
+
+    /// Says that the requests of a keyspace are done that the sweep now over covers.
+    fn finish(&mut self, keyspace: KeyspaceId) {
+        if let Some((_, number)) = self.covers.take_if(|(id, _)| *id == keyspace) {
+            lock(&self.engine.conversions).finish(keyspace, number);
+        }
+        self.engine.executor.notify();
+    }
+
+    fn find(&mut self) -> Result<bool> {
+        let view = self.engine.view();
+        for keyspace in view.keyspaces.values() {
+            if let Some(merge) = Merge::find(&self.engine, keyspace)? {
+                self.work = Work::Merge(merge);
+                return Ok(true);
+            }
+        }
+        for keyspace in view.keyspaces.values() {
+            if let Some(frozen) = &keyspace.tables.frozen {
+                match sweep::next(&self.engine, keyspace, frozen)? {
+                    Next::Rewrite(step) => self.work = Work::Sweep(keyspace.id, step),
+                    Next::Skip(skip) => {
+                        let ends = skip.commit(&self.engine)?;
+                        self.after_step(keyspace.id, ends);
+                    }
+                }
+                return Ok(true);
+            }
+        }
+        if let Some(freezing) = self.freezing.take() {
+            return self.freeze(freezing, &view);
+        }
+        let wanted = view.keyspaces.values().find(|k| self.is_wanted(k)).map(|k| k.id);
+        let Some(keyspace) = wanted else { return Ok(false) };
+        // Requests up to here are covered: what they want settled is in the memtables by now.
+        self.covers = Some((keyspace, lock(&self.engine.conversions).asked(keyspace)));
+        let up_to = self.engine.rotate(keyspace)?;
+        self.freezing = Some(Freezing { keyspace, up_to });
+        Ok(true)
+    }
+
+    fn is_wanted(&self, keyspace: &KeyspaceView) -> bool {
+        if lock(&self.engine.conversions).is_wanted(keyspace.id) {
+            return true;
+        }
+        let bytes = |runs: &[crate::view::Run]| -> u64 {
+            runs.iter().flatten().map(|t| t.record().file_bytes).sum()
+        };
+        let fresh = bytes(&keyspace.tables.runs);
+        let partitions = keyspace.tables.partitions.iter();
+        let settled: u64 = partitions
+            .flat_map(|p| p.base.iter().chain(&p.delta))
+            .map(|t| t.record().file_bytes)
+            .sum();
+        self.engine.options.automatic_conversion
+            && fresh > 0
+            && fresh >= keyspace.options.min_conversion().max(settled)
+    }
+
+    /// Freezes once all that was rotated is flushed. False: it is not yet.
+    fn freeze(&mut self, freezing: Freezing, view: &View) -> Result<bool> {
+        let Some(keyspace) = view.keyspaces.get(&freezing.keyspace) else { return Ok(true) };
+        if keyspace.sealed.iter().any(|s| s.up_to <= freezing.up_to) {
+            self.freezing = Some(freezing);
+            return Ok(false);
+        }
+        let id = freezing.keyspace;
+        if keyspace.tables.runs.is_empty() {
+            self.finish(id);
+            return Ok(true);
+        }
+        let plan = |state: &crate::manifest::State| {
+            let state = state.keyspaces.get(&id)?;
+            state.frozen.is_none().then(|| vec![Change::Freeze { keyspace: id }])
+        };
+        self.engine.edit(0, &[], plan, |_| {})?;
+        Ok(true)
+    }
+}
+
+impl Job for SettleJob {
+    fn name(&self) -> &'static str {
+        "settle"
+    }
+
+    fn step(&mut self) -> Step {
+        if self.engine.health.check_writable().is_err() {
+            self.work = Work::None;
+            return Step::Wait;
+        }
+        match self.advance() {
+            Ok(true) => Step::Again,
+            Ok(false) => Step::Wait,
+            Err(e) => {
+                self.engine.health.note_background(&Err(e));
+                self.engine.executor.notify();
+                Step::Wait
+            }
+        }
+    }
+}

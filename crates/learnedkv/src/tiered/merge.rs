@@ -1,0 +1,108 @@
+//! Merges of runs: few runs in the LSM part, lazily.
+//!
+//! When there are more than [`MAX_RUNS`], the neighbours that are cheapest to merge become one run.
+//! Tombstones stay: older data may lie below.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::output::Output;
+use super::read::run_cursor;
+use crate::cursor::{Cursor, MergeCursor, Seek};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::entry::{KeyspaceId, TableId};
+use crate::format::manifest::Change;
+use crate::sstable::cursor::Walk;
+use crate::view::{KeyspaceView, Run};
+
+/// The most runs the LSM part keeps.
+pub const MAX_RUNS: usize = 8;
+/// How many neighbours become one.
+const FAN_IN: usize = 4;
+
+/// A merge under way.
+pub struct Merge {
+    engine: Arc<Engine>,
+    keyspace: KeyspaceId,
+    /// The first of the merged runs, counted from the oldest.
+    first: usize,
+    /// Their tables, oldest run first: what must still stand there at the end.
+    replaced: Vec<Vec<TableId>>,
+    cursor: MergeCursor,
+    output: Output,
+    table_bytes: u64,
+}
+
+fn bytes(run: &Run) -> u64 {
+    run.iter().map(|table| table.record().file_bytes).sum()
+}
+
+impl Merge {
+    /// The merge a keyspace needs, if it needs one.
+    ///
+    /// # Errors
+    /// Those of the cursor.
+    pub fn find(engine: &Arc<Engine>, view: &KeyspaceView) -> Result<Option<Merge>> {
+        let runs = &view.tables.runs;
+        if runs.len() <= MAX_RUNS {
+            return Ok(None);
+        }
+        // Newest first in the View.
+        let windows = runs.windows(FAN_IN).enumerate();
+        let cheapest = windows.min_by_key(|(_, window)| window.iter().map(bytes).sum::<u64>());
+        let Some((newest, window)) = cheapest else { return Ok(None) };
+        let sources = window.iter().map(|run| run_cursor(run, &[], None, Walk::Bulk)).collect();
+        let mut cursor = MergeCursor::new(sources);
+        cursor.seek(Seek::First)?;
+        let ids = |run: &Run| run.iter().map(|table| table.record().id).collect();
+        Ok(Some(Merge {
+            engine: engine.clone(),
+            keyspace: view.id,
+            first: runs.len() - newest - FAN_IN,
+            replaced: window.iter().rev().map(ids).collect(),
+            cursor,
+            output: Output::new(engine, view.options.lsm_table()),
+            table_bytes: view.options.partition(),
+        }))
+    }
+
+    /// Goes on; true when the merge is over.
+    ///
+    /// # Errors
+    /// Those of the disk; the merge is then given up.
+    pub fn step(&mut self) -> Result<bool> {
+        let table_bytes = self.table_bytes;
+        let ended = self
+            .output
+            .copy(&mut self.cursor, true, &mut |output, _| output.data_bytes() >= table_bytes)?;
+        if !ended {
+            return Ok(false);
+        }
+        self.output.end_table()?;
+        if self.cursor.key().is_some() {
+            return Ok(false);
+        }
+        self.install()?;
+        Ok(true)
+    }
+
+    fn install(&mut self) -> Result<()> {
+        let (tables, opened) = self.output.finish()?;
+        let written: u64 = tables.iter().map(|t| t.file_bytes).sum();
+        let (keyspace, first, count) = (self.keyspace, self.first, self.replaced.len());
+        let replaced = &self.replaced;
+        let plan = |state: &crate::manifest::State| {
+            let runs = state.keyspaces.get(&keyspace)?.runs.get(first..first + count)?;
+            let same =
+                runs.iter().zip(replaced).all(|(run, ids)| run.iter().map(|t| &t.id).eq(ids));
+            let (first, count) = (first as u64, count as u64);
+            same.then(|| vec![Change::ReplaceRuns { keyspace, first, count, tables }])
+        };
+        if self.engine.edit(0, &opened, plan, |_| {})? {
+            self.output.keep();
+            self.engine.metrics.merged_bytes.fetch_add(written, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

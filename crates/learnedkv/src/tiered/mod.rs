@@ -1,0 +1,19 @@
+//! The default store: fresh writes in an LSM part, settled data in partitions with learned indexes.
+//!
+//! Recency is structural: memtables, runs, frozen part, delta, base. The first that holds a key
+//! holds its newest version, and no job ever places older data above newer.
+//!
+//! [`read`] looks up and walks, [`flush`] writes memtables to runs, [`merge`] keeps runs few,
+//! [`sweep`] settles, [`ingest`] takes sorted data in bulk. This room knows the engine and its parts;
+//! it never knows the API above it.
+
+pub mod flush;
+pub mod ingest;
+mod jobs;
+mod merge;
+mod output;
+pub mod read;
+mod sweep;
+
+pub use jobs::spawn;
+pub use merge::MAX_RUNS;

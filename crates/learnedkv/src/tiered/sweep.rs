@@ -1,0 +1,232 @@
+//! The sweep: the frozen part is merged into the settled run, partition by partition.
+//!
+//! One step, at watermark W, which is always the lower key of a partition P:
+//! 1. Nothing frozen lies in P: W rises to the first partition in which something does.
+//! 2. What lies in P, with its delta, stays below the delta limit: they become P's new delta.
+//! 3. Else P's base is rewritten from all of them, without tombstones, up to the partition size; if
+//!    that ends within P, the rest of P becomes a partition of its own, with the old tables cut off
+//!    below W'.
+//!
+//! Each step ends in one edit: the new partitions and W'. A crash before it leaves orphans; after it,
+//! the sweep goes on at W'. Readers see the frozen part and the old partitions from W on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::output::Output;
+use super::read::{clip, run_cursor};
+use crate::cursor::{Cursor, MergeCursor, Seek};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::entry::KeyspaceId;
+use crate::format::manifest::{Change, PartitionRecord, Watermark};
+use crate::sstable::cursor::{RunCursor, Walk};
+use crate::sstable::reader::Table;
+use crate::view::{Frozen, KeyspaceView, Partition, Tables};
+
+/// What a step does to its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rewrite {
+    Delta,
+    Base,
+}
+
+/// One step of a sweep under way.
+pub struct SweepStep {
+    engine: Arc<Engine>,
+    keyspace: KeyspaceId,
+    old: PartitionRecord,
+    upper: Option<Vec<u8>>,
+    rewrite: Rewrite,
+    cursor: MergeCursor,
+    output: Output,
+    /// Where the output ends if the partition's end does not come before.
+    target_bytes: u64,
+}
+
+/// What to do at the watermark.
+pub enum Next {
+    /// The frozen part has nothing more: the sweep ends, or goes on at a later partition.
+    Skip(SkipTo),
+    /// A partition is rewritten.
+    Rewrite(Box<SweepStep>),
+}
+
+/// A move of the watermark over partitions that nothing frozen lies in.
+pub struct SkipTo {
+    keyspace: KeyspaceId,
+    at: PartitionRecord,
+    watermark: Watermark,
+}
+
+impl SkipTo {
+    /// Moves the watermark. True when the sweep is over.
+    ///
+    /// # Errors
+    /// Those of the edit.
+    pub fn commit(self, engine: &Engine) -> Result<bool> {
+        let ends = self.watermark == Watermark::End;
+        let change = Change::ReplacePartitions {
+            keyspace: self.keyspace,
+            from: self.at.lower.clone(),
+            count: 1,
+            partitions: vec![self.at],
+            watermark: self.watermark,
+        };
+        commit(engine, self.keyspace, change, &[])?;
+        Ok(ends)
+    }
+}
+
+/// Looks at the watermark: what comes next?
+///
+/// # Errors
+/// Those of reading the frozen part.
+pub fn next(engine: &Arc<Engine>, view: &KeyspaceView, frozen: &Frozen) -> Result<Next> {
+    let tables = &view.tables;
+    let at = tables.partition(&frozen.watermark);
+    let partition = &tables.partitions[at];
+    debug_assert_eq!(partition.lower, frozen.watermark, "the watermark begins a partition");
+    let upper = tables.upper(at);
+    let mut ahead = MergeCursor::new(frozen_sources(frozen, None, Walk::Cached));
+    ahead.seek(Seek::AtOrAfter(&frozen.watermark))?;
+    let watermark = match (ahead.key(), upper) {
+        (None, _) => Some(Watermark::End),
+        (Some(key), Some(upper)) if key >= upper => {
+            let target = tables.partition(key);
+            Some(Watermark::Raise(tables.partitions[target].lower.clone()))
+        }
+        _ => None,
+    };
+    if let Some(watermark) = watermark {
+        let at = record(partition);
+        return Ok(Next::Skip(SkipTo { keyspace: view.id, at, watermark }));
+    }
+    drop(ahead);
+    let step = SweepStep::begin(engine, view, frozen, at)?;
+    Ok(Next::Rewrite(Box::new(step)))
+}
+
+fn frozen_sources(frozen: &Frozen, upper: Option<&[u8]>, walk: Walk) -> Vec<Box<dyn Cursor>> {
+    frozen.runs.iter().map(|run| run_cursor(run, &frozen.watermark, upper, walk)).collect()
+}
+
+fn record(partition: &Partition) -> PartitionRecord {
+    let of = |table: &Option<Arc<Table>>| table.as_ref().map(|t| t.record().clone());
+    PartitionRecord {
+        lower: partition.lower.clone(),
+        base: of(&partition.base),
+        delta: of(&partition.delta),
+    }
+}
+
+fn commit(
+    engine: &Engine,
+    keyspace: KeyspaceId,
+    change: Change,
+    opened: &[Arc<Table>],
+) -> Result<bool> {
+    let plan = |state: &crate::manifest::State| {
+        state.keyspaces.get(&keyspace)?.frozen.as_ref()?;
+        Some(vec![change])
+    };
+    engine.edit(0, opened, plan, |_| {})
+}
+
+/// Bytes of the partition's range in each part: frozen, delta, base.
+fn part_bytes(tables: &Tables, frozen: &Frozen, at: usize) -> (u64, u64, u64) {
+    let partition = &tables.partitions[at];
+    let upper = tables.upper(at);
+    let bytes = |table: &Arc<Table>| table.bytes_between(&partition.lower, upper);
+    let in_frozen = frozen.runs.iter().flatten().map(bytes).sum();
+    let sum = |table: &Option<Arc<Table>>| table.as_ref().map_or(0, bytes);
+    (in_frozen, sum(&partition.delta), sum(&partition.base))
+}
+
+impl SweepStep {
+    fn begin(
+        engine: &Arc<Engine>,
+        view: &KeyspaceView,
+        frozen: &Frozen,
+        at: usize,
+    ) -> Result<SweepStep> {
+        let tables = &view.tables;
+        let partition = &tables.partitions[at];
+        let upper = tables.upper(at);
+        let (in_frozen, in_delta, in_base) = part_bytes(tables, frozen, at);
+        let delta_limit = in_base / 100 * view.options.delta_limit();
+        let rewrite = if partition.base.is_some() && in_frozen + in_delta <= delta_limit {
+            Rewrite::Delta
+        } else {
+            Rewrite::Base
+        };
+        let mut sources = frozen_sources(frozen, upper, Walk::Bulk);
+        let old = match rewrite {
+            Rewrite::Delta => [&partition.delta, &None],
+            Rewrite::Base => [&partition.delta, &partition.base],
+        };
+        for table in old.into_iter().flatten() {
+            let clipped = clip(table, &partition.lower, upper);
+            sources.push(Box::new(RunCursor::new(vec![clipped], Walk::Bulk)));
+        }
+        let mut cursor = MergeCursor::new(sources);
+        cursor.seek(Seek::First)?;
+        // Equal parts: no small rest at the end of a large partition.
+        let total = in_frozen + in_delta + in_base;
+        let parts = total.div_ceil(view.options.partition()).max(1);
+        let target_bytes = (total / parts).max(view.options.partition() / 2);
+        Ok(SweepStep {
+            engine: engine.clone(),
+            keyspace: view.id,
+            old: record(partition),
+            upper: upper.map(<[u8]>::to_vec),
+            rewrite,
+            cursor,
+            output: Output::new(engine, view.options.settled_table()),
+            target_bytes,
+        })
+    }
+
+    /// Goes on. `None`: not over yet; else whether the whole sweep is over.
+    ///
+    /// # Errors
+    /// Those of the disk; the step is then given up, and begun again later.
+    pub fn step(&mut self) -> Result<Option<bool>> {
+        let (rewrite, target_bytes) = (self.rewrite, self.target_bytes);
+        let keep_tombstones = rewrite == Rewrite::Delta;
+        let ended = self.output.copy(&mut self.cursor, keep_tombstones, &mut |output, _| {
+            rewrite == Rewrite::Base && output.data_bytes() >= target_bytes
+        })?;
+        if ended { self.install().map(Some) } else { Ok(None) }
+    }
+
+    fn install(&mut self) -> Result<bool> {
+        let (mut tables, opened) = self.output.finish()?;
+        let written: u64 = tables.iter().map(|t| t.file_bytes).sum();
+        let new = tables.pop();
+        let lower = self.old.lower.clone();
+        let mut partitions = vec![match self.rewrite {
+            Rewrite::Delta => PartitionRecord { delta: new, ..self.old.clone() },
+            Rewrite::Base => PartitionRecord { lower: lower.clone(), base: new, delta: None },
+        }];
+        // Where the output stopped within the partition, the rest keeps the old tables.
+        let rest = self.cursor.key().map(<[u8]>::to_vec);
+        if let Some(rest) = &rest {
+            partitions.push(PartitionRecord { lower: rest.clone(), ..self.old.clone() });
+        }
+        let watermark = match rest.or_else(|| self.upper.clone()) {
+            Some(key) => Watermark::Raise(key),
+            None => Watermark::End,
+        };
+        let ends = watermark == Watermark::End;
+        let keyspace = self.keyspace;
+        let change =
+            Change::ReplacePartitions { keyspace, from: lower, count: 1, partitions, watermark };
+        if commit(&self.engine, keyspace, change, &opened)? {
+            self.output.keep();
+            self.engine.metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);
+            self.engine.metrics.swept_bytes.fetch_add(written, Ordering::Relaxed);
+        }
+        Ok(ends)
+    }
+}

@@ -1,0 +1,145 @@
+//! What readers see: for each keyspace its memtables, runs, frozen part and partitions, immutable.
+//!
+//! Every read uses one View. A change makes a new one; files and memtables live for as long as a
+//! View that lists them. A View never reads or writes anything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
+use crate::manifest::KeyspaceState;
+use crate::memtable::Memtable;
+use crate::options::KeyspaceOptions;
+use crate::sstable::reader::Table;
+
+/// Tables in key order that do not overlap.
+pub type Run = Vec<Arc<Table>>;
+
+/// A memtable that takes no more writes.
+#[derive(Debug, Clone)]
+pub struct Sealed {
+    /// The memtable.
+    pub memtable: Arc<Memtable>,
+    /// All its keyspace's operations up to here, and not in earlier memtables, are in it.
+    pub up_to: SequenceNumber,
+}
+
+/// What a sweep is merging into the settled run.
+#[derive(Debug, Clone)]
+pub struct Frozen {
+    /// Its runs, newest first.
+    pub runs: Vec<Run>,
+    /// Keys below it are settled: they count no more here.
+    pub watermark: Vec<u8>,
+}
+
+/// A part of the settled run.
+#[derive(Debug, Clone)]
+pub struct Partition {
+    /// Its first possible key; the next partition's is its end.
+    pub lower: Vec<u8>,
+    /// The settled data.
+    pub base: Option<Arc<Table>>,
+    /// A smaller, newer table over it.
+    pub delta: Option<Arc<Table>>,
+}
+
+/// The tables of a keyspace.
+#[derive(Debug)]
+pub struct Tables {
+    /// The runs of the LSM part, newest first.
+    pub runs: Vec<Run>,
+    /// The frozen part, while a sweep is under way.
+    pub frozen: Option<Frozen>,
+    /// The settled run.
+    pub partitions: Vec<Partition>,
+}
+
+impl Tables {
+    /// The tables that `state` tells of, opened by `open`.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn of<E>(
+        state: &KeyspaceState,
+        mut open: impl FnMut(&crate::format::manifest::TableRecord) -> Result<Arc<Table>, E>,
+    ) -> Result<Tables, E> {
+        let mut newest_first = |runs: &[Vec<_>]| -> Result<Vec<Run>, E> {
+            runs.iter().rev().map(|run| run.iter().map(&mut open).collect()).collect()
+        };
+        let runs = newest_first(&state.runs)?;
+        let frozen = match &state.frozen {
+            Some(frozen) => Some(Frozen {
+                runs: newest_first(&frozen.runs)?,
+                watermark: frozen.watermark.clone(),
+            }),
+            None => None,
+        };
+        let mut partitions = Vec::with_capacity(state.partitions.len());
+        for record in &state.partitions {
+            partitions.push(Partition {
+                lower: record.lower.clone(),
+                base: record.base.as_ref().map(&mut open).transpose()?,
+                delta: record.delta.as_ref().map(&mut open).transpose()?,
+            });
+        }
+        Ok(Tables { runs, frozen, partitions })
+    }
+
+    /// The partition that holds `key`'s place.
+    pub fn partition(&self, key: &[u8]) -> usize {
+        self.partitions.partition_point(|p| p.lower.as_slice() <= key).saturating_sub(1)
+    }
+
+    /// The end of a partition: the next one's first key.
+    pub fn upper(&self, partition: usize) -> Option<&[u8]> {
+        self.partitions.get(partition + 1).map(|p| p.lower.as_slice())
+    }
+
+    /// All tables.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Table>> {
+        let frozen = self.frozen.iter().flat_map(|f| &f.runs);
+        let runs = self.runs.iter().chain(frozen).flatten();
+        runs.chain(self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)))
+    }
+}
+
+/// A keyspace as a View shows it.
+#[derive(Debug, Clone)]
+pub struct KeyspaceView {
+    /// Its number.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its options.
+    pub options: Arc<KeyspaceOptions>,
+    /// The memtable that takes writes.
+    pub active: Arc<Memtable>,
+    /// Memtables to be flushed, newest first.
+    pub sealed: Vec<Sealed>,
+    /// Its tables.
+    pub tables: Arc<Tables>,
+}
+
+impl KeyspaceView {
+    /// The smallest sequence number that only the log and memtables hold.
+    pub fn oldest_unflushed(&self) -> Option<SequenceNumber> {
+        let memtables = self.sealed.iter().map(|s| &s.memtable).chain([&self.active]);
+        memtables.map(|m| m.first_sequence()).filter(|first| *first > 0).min()
+    }
+}
+
+/// The whole database at one time.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// Its keyspaces.
+    pub keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceView>>,
+}
+
+impl View {
+    /// The numbers of all tables it shows.
+    pub fn tables(&self) -> BTreeMap<TableId, Arc<Table>> {
+        let all = self.keyspaces.values().flat_map(|k| k.tables.all());
+        all.map(|table| (table.record().id, table.clone())).collect()
+    }
+}

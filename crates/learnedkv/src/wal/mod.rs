@@ -1,0 +1,428 @@
+//! The write-ahead log: one for the database, in segments.
+//!
+//! A commit goes through four calls, the first under the engine's commit lock:
+//! 1. [`Log::reserve`] gives it sequence numbers and a place, in the same order.
+//! 2. [`Log::publish`] writes the record there. Published bytes survive the death of the process.
+//! 3. The memtables take it.
+//! 4. [`Log::complete`] waits for every earlier commit and makes this one visible.
+//!
+//! [`Log::sync`] makes everything visible durable, for all who wait at once (group commit).
+//!
+//! Invariants:
+//! 1. Sequence numbers and places in the log have the same order, without gaps.
+//! 2. `synced <= visible <` the next number to be given out.
+//! 3. A segment's name is durable before its first record is reserved.
+//! 4. Segment numbers are never reused, and grow in the order the segments are used in.
+//! 5. A segment is removed only after an edit that no longer names it is durable.
+//!
+//! The log never knows a memtable or a table. Reading it back is [`recovery`].
+
+pub mod recovery;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::disk::{Disk, LogRegion, Reservation};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::{MAX_SEQUENCE, SequenceNumber};
+use crate::format::log::{
+    MAX_BATCH_COUNT, RecordHeader, SEGMENT_HEADER_BYTES, encode_segment_header, record_bytes,
+    write_record,
+};
+use crate::format::manifest::Change;
+
+/// The file of a segment.
+pub fn segment_path(dir: &Path, segment: u64) -> PathBuf {
+    dir.join(format!("log-{segment:08}"))
+}
+
+/// The segment whose file is named `name`.
+pub fn segment_id(name: &str) -> Option<u64> {
+    name.strip_prefix("log-")?.parse().ok()
+}
+
+#[derive(Debug)]
+struct Segment {
+    id: u64,
+    region: Arc<dyn LogRegion>,
+}
+
+/// A segment that may still be needed.
+#[derive(Debug, Clone)]
+struct Kept {
+    id: u64,
+    /// The sequence number of its first record.
+    first: SequenceNumber,
+    /// That of its last; `None` while it is the active one.
+    last: Option<SequenceNumber>,
+    /// Where it ended, if in an earlier life of the database.
+    ended: Option<u64>,
+    /// Its bytes, while some may not be durable.
+    unsynced: Option<Arc<Segment>>,
+}
+
+#[derive(Debug)]
+struct Order {
+    active: Arc<Segment>,
+    next: SequenceNumber,
+    /// Segments in the order of their numbers, the active one last.
+    kept: Vec<Kept>,
+}
+
+/// A commit's place in the log.
+#[derive(Debug)]
+#[must_use = "a reserved place that is not published holds up every later commit"]
+pub struct Ticket {
+    segment: Arc<Segment>,
+    reservation: Reservation,
+    header: RecordHeader,
+}
+
+impl Ticket {
+    /// The sequence number of the commit's first operation.
+    pub fn first(&self) -> SequenceNumber {
+        self.header.first
+    }
+
+    /// The sequence number of its last operation.
+    pub fn last(&self) -> SequenceNumber {
+        self.header.last()
+    }
+}
+
+/// The log. See the module page.
+#[derive(Debug)]
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    database: u64,
+    segment_bytes: u64,
+    next_segment: AtomicU64,
+    order: Mutex<Order>,
+    /// The next segment, made ready so that no commit waits for it.
+    spare: Mutex<Option<Arc<Segment>>>,
+    visible: AtomicU64,
+    synced: AtomicU64,
+    syncing: Mutex<()>,
+    /// A record could not be written or synced: nothing later can ever become visible.
+    broken: AtomicBool,
+}
+
+/// Which segments to keep, and which to remove once the edit with `change` is durable.
+#[derive(Debug)]
+pub struct Retention {
+    /// What the manifest has to say.
+    pub change: Change,
+    keep_from: u64,
+}
+
+impl Log {
+    /// Begins a life of the log: a fresh segment, numbered `next_segment`, its name durable.
+    /// Sequence numbers go on after `last`; `ended` are the segments of earlier lives.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn begin(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        database: u64,
+        segment_bytes: u64,
+        recovered: &recovery::Recovered,
+    ) -> Result<Log> {
+        let id = recovered.next_segment;
+        let active = create_segment(&*disk, dir, database, id, segment_bytes)?;
+        let mut kept: Vec<Kept> = recovered
+            .ended
+            .iter()
+            .map(|e| Kept {
+                id: e.segment,
+                first: e.first,
+                last: Some(e.last),
+                ended: Some(e.end),
+                unsynced: None,
+            })
+            .collect();
+        let next = recovered.last + 1;
+        kept.push(Kept {
+            id,
+            first: next,
+            last: None,
+            ended: None,
+            unsynced: Some(active.clone()),
+        });
+        Ok(Log {
+            disk,
+            dir: dir.to_owned(),
+            database,
+            segment_bytes,
+            next_segment: AtomicU64::new(id + 1),
+            order: Mutex::new(Order { active, next, kept }),
+            spare: Mutex::new(None),
+            visible: AtomicU64::new(recovered.last),
+            synced: AtomicU64::new(recovered.last),
+            syncing: Mutex::new(()),
+            broken: AtomicBool::new(false),
+        })
+    }
+
+    /// The highest sequence number that readers see, with all before it.
+    pub fn visible(&self) -> SequenceNumber {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// The highest sequence number known to be durable, with all before it.
+    pub fn synced(&self) -> SequenceNumber {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// The last sequence number given out.
+    pub fn reserved(&self) -> SequenceNumber {
+        lock(&self.order).next - 1
+    }
+
+    /// What the segments take on disk.
+    pub fn size_bytes(&self) -> u64 {
+        lock(&self.order).kept.len() as u64 * self.segment_bytes
+    }
+
+    /// The numbers of the segments it keeps.
+    pub fn segments(&self) -> Vec<u64> {
+        lock(&self.order).kept.iter().map(|k| k.id).collect()
+    }
+
+    /// Gives a commit of `count` operations, `payload_bytes` long, its numbers and its place.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io` if a new segment is needed and cannot be had; nothing is given out then.
+    /// `InvalidArgument` if the batch is too large for a record.
+    pub fn reserve(
+        &self,
+        payload_bytes: usize,
+        count: u32,
+        external_position: Option<[u8; 16]>,
+    ) -> Result<Ticket> {
+        if count == 0 || count > MAX_BATCH_COUNT || u32::try_from(payload_bytes).is_err() {
+            return Err(Error::invalid(format!(
+                "a batch may hold 1 to {MAX_BATCH_COUNT} operations and {} bytes, \
+                 found {count} and {payload_bytes}",
+                u32::MAX
+            )));
+        }
+        let length = record_bytes(payload_bytes, external_position.is_some());
+        let mut order = lock(&self.order);
+        if order.next + u64::from(count) > MAX_SEQUENCE {
+            return Err(Error::invalid("the database has used up its 2^56 sequence numbers"));
+        }
+        let reservation = match order.active.region.reserve(length) {
+            Some(reservation) => reservation,
+            None => {
+                self.next_segment(&mut order, length as u64)?;
+                let reservation = order.active.region.reserve(length);
+                reservation.expect("a fresh segment has room for the record it was made for")
+            }
+        };
+        let header = RecordHeader {
+            segment: order.active.id,
+            first: order.next,
+            count,
+            synced: self.synced(),
+            external_position,
+        };
+        order.next += u64::from(count);
+        Ok(Ticket { segment: order.active.clone(), reservation, header })
+    }
+
+    /// Ends the active segment and goes on in a fresh one with room for `length_bytes`.
+    fn next_segment(&self, order: &mut Order, length_bytes: u64) -> Result<()> {
+        let wanted = length_bytes + SEGMENT_HEADER_BYTES as u64;
+        // Segments follow one another in the order of their numbers, so a spare that is too small
+        // is used all the same, empty, and the next is made large enough.
+        loop {
+            let spare = lock(&self.spare).take();
+            let segment = match spare {
+                Some(segment) => segment,
+                None => self.create_segment(wanted)?,
+            };
+            let enough = segment.region.capacity_bytes() >= wanted;
+            let (last, first) = (order.next - 1, order.next);
+            if let Some(kept) = order.kept.last_mut() {
+                kept.last = Some(last);
+            }
+            let unsynced = Some(segment.clone());
+            order.kept.push(Kept { id: segment.id, first, last: None, ended: None, unsynced });
+            order.active = segment;
+            if enough {
+                return Ok(());
+            }
+        }
+    }
+
+    fn create_segment(&self, wanted_bytes: u64) -> Result<Arc<Segment>> {
+        // A number whose segment could not be made is left out: recovery goes by sequence numbers.
+        let id = self.next_segment.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.segment_bytes.max(wanted_bytes);
+        create_segment(&*self.disk, &self.dir, self.database, id, bytes)
+    }
+
+    /// Makes the next segment ready, if it is not. Returns whether there was something to do.
+    ///
+    /// # Errors
+    /// Any error of the disk. A commit that needs the segment will try again.
+    pub fn prepare_spare(&self) -> Result<bool> {
+        let mut spare = lock(&self.spare);
+        if spare.is_some() {
+            return Ok(false);
+        }
+        // Held while the segment is made: numbers are given out under this lock only.
+        *spare = Some(self.create_segment(0)?);
+        Ok(true)
+    }
+
+    /// Writes the record of `payload` to its place.
+    ///
+    /// # Errors
+    /// Any error of the disk: then nothing later can become visible, and the log is broken.
+    pub fn publish(&self, ticket: Ticket, payload: &[u8]) -> Result<()> {
+        let Ticket { segment, reservation, header } = ticket;
+        let (database, offset) = (self.database, reservation.offset_bytes());
+        let written = segment.region.publish(reservation, &mut |buffer| {
+            write_record(buffer, database, offset, &header, payload);
+        });
+        written.inspect_err(|_| self.broken.store(true, Ordering::Release))
+    }
+
+    /// Makes a published commit visible, after all before it.
+    ///
+    /// # Errors
+    /// `Poisoned` if an earlier commit's record could not be written.
+    pub fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
+        self.await_visible(first - 1)?;
+        self.visible.store(last, Ordering::Release);
+        Ok(())
+    }
+
+    /// Waits for commits that other threads are publishing: a copy and an insert each.
+    fn await_visible(&self, sequence: SequenceNumber) -> Result<()> {
+        let mut looks = 0u32;
+        while self.visible() < sequence {
+            if self.broken.load(Ordering::Acquire) {
+                return Err(broken());
+            }
+            looks += 1;
+            if looks < 64 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was reserved is visible. Nobody may reserve meanwhile.
+    ///
+    /// # Errors
+    /// `Poisoned` if a record could not be written.
+    pub fn await_reserved(&self) -> Result<()> {
+        self.await_visible(self.reserved())
+    }
+
+    /// Makes every commit up to `up_to` durable, and with it all that is visible.
+    ///
+    /// # Errors
+    /// Any error of the disk: the log is then broken, for what was not durable may be lost while
+    /// the system thinks it clean.
+    pub fn sync(&self, up_to: SequenceNumber) -> Result<()> {
+        if self.synced() >= up_to {
+            return Ok(());
+        }
+        let _one_at_a_time = lock(&self.syncing);
+        if self.synced() >= up_to {
+            return Ok(()); // somebody else's sync covered it
+        }
+        if self.broken.load(Ordering::Acquire) {
+            return Err(broken());
+        }
+        self.await_visible(up_to)?;
+        let target = self.visible();
+        let segments: Vec<_> = {
+            let order = lock(&self.order);
+            order.kept.iter().filter_map(|k| k.unsynced.clone()).collect()
+        };
+        for segment in segments {
+            let synced = segment.region.sync(segment.region.capacity_bytes());
+            synced.inspect_err(|_| self.broken.store(true, Ordering::Release))?;
+        }
+        self.synced.store(target, Ordering::Release);
+        for kept in &mut lock(&self.order).kept {
+            if kept.last.is_some_and(|last| last <= target) {
+                kept.unsynced = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// What may go if only records from `needed` on are still needed.
+    pub fn retention(&self, needed: SequenceNumber) -> Retention {
+        let order = lock(&self.order);
+        // A segment of an earlier life whose records are not needed, and the empty ones, go too.
+        let kept: Vec<_> =
+            order.kept.iter().skip_while(|k| k.last.is_some_and(|last| last < needed)).collect();
+        let ended = kept.iter().filter_map(|k| Some((k.id, k.ended?))).collect();
+        let open_from = kept.iter().find(|k| k.ended.is_none()).map_or(order.active.id, |k| k.id);
+        let first = kept.first().map_or(order.next, |k| k.first);
+        let keep_from = kept.first().map_or(order.active.id, |k| k.id);
+        Retention { change: Change::Log { ended, open_from, first }, keep_from }
+    }
+
+    /// Removes what `retention` does not keep. The edit with its change is durable.
+    pub fn remove(&self, retention: &Retention) {
+        let gone: Vec<_> = {
+            let mut order = lock(&self.order);
+            let keep = order.kept.iter().take_while(|k| k.id < retention.keep_from).count();
+            order.kept.drain(..keep).collect()
+        };
+        for kept in gone {
+            // A file that cannot be removed now is an orphan that the next open removes.
+            let _ = self.disk.remove(&segment_path(&self.dir, kept.id));
+        }
+    }
+}
+
+fn create_segment(
+    disk: &dyn Disk,
+    dir: &Path,
+    database: u64,
+    id: u64,
+    bytes: u64,
+) -> Result<Arc<Segment>> {
+    let path = segment_path(dir, id);
+    let created = || {
+        let region = disk.create_log_region(&path, bytes)?;
+        let header = region.reserve(SEGMENT_HEADER_BYTES);
+        let header =
+            header.ok_or_else(|| Error::invalid("a log segment needs room for its header"))?;
+        region.publish(header, &mut |out| {
+            out.copy_from_slice(&encode_segment_header(id, database))
+        })?;
+        region.sync(SEGMENT_HEADER_BYTES as u64)?;
+        disk.sync_dir(dir)?;
+        Ok(Arc::new(Segment { id, region }))
+    };
+    created().inspect_err(|_| {
+        // What cannot be removed now is an orphan that the next open removes.
+        let _ = disk.remove(&path);
+    })
+}
+
+fn broken() -> Error {
+    Error::new(
+        ErrorKind::Poisoned,
+        "a log record could not be written or synced earlier; reads go on, writes do not: \
+         reopen the database to recover what is on the disk",
+    )
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

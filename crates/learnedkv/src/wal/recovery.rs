@@ -1,0 +1,223 @@
+//! Reading the log back after any kind of end.
+//!
+//! Records have consecutive sequence numbers. At the first place where the next number's record is
+//! not (a bad checksum, zeros, a hole), the log ends, unless something says that the record was
+//! durable once: any later valid record whose `synced` covers it, or the manifest. Then it is
+//! damage, and an error. A segment that ended because the next one was begun shows the next number
+//! at that one's start.
+
+use std::path::Path;
+
+use super::{segment_id, segment_path};
+use crate::disk::{Access, Disk};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::SequenceNumber;
+use crate::format::log::{
+    Record, RecordHeader, SEGMENT_HEADER_BYTES, check_segment_header, next_candidate, read_record,
+};
+
+/// What the manifest says of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogState {
+    /// Segments of earlier lives still needed, and where they end.
+    pub ended: Vec<(u64, u64)>,
+    /// The first segment of the last life.
+    pub open_from: u64,
+    /// The sequence number of the first record in the first of these segments.
+    pub first: SequenceNumber,
+}
+
+impl Default for LogState {
+    fn default() -> LogState {
+        LogState { ended: Vec::new(), open_from: 1, first: 1 }
+    }
+}
+
+/// A segment of an earlier life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub segment: u64,
+    /// Where its valid records end.
+    pub end: u64,
+    /// The sequence number of its first record.
+    pub first: SequenceNumber,
+    /// That of its last.
+    pub last: SequenceNumber,
+}
+
+/// What recovery found.
+#[derive(Debug, Clone, Default)]
+pub struct Recovered {
+    /// The last sequence number of the log.
+    pub last: SequenceNumber,
+    /// Segments with records, now ended, their bytes durable.
+    pub ended: Vec<Ended>,
+    /// The number of the next segment.
+    pub next_segment: u64,
+    /// Operations read back.
+    pub operations: u64,
+    /// Valid records behind the end, never synced, that are dropped.
+    pub dropped_records: u64,
+    /// Where the log ended, if it ended in a segment: its number and the offset.
+    pub end: Option<(u64, u64)>,
+}
+
+/// Reads the log and hands every record to `apply`, in order.
+///
+/// # Errors
+/// `Corruption` if records are missing that were durable once; any error of the disk or of `apply`.
+pub fn recover(
+    disk: &dyn Disk,
+    dir: &Path,
+    database: u64,
+    state: &LogState,
+    synced: SequenceNumber,
+    apply: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
+) -> Result<Recovered> {
+    let names = disk.list(dir)?;
+    let mut found: Vec<u64> = names.iter().filter_map(|name| segment_id(name)).collect();
+    found.sort_unstable();
+    let newest = found.last().copied().unwrap_or(0);
+    let mut reading = Reading {
+        disk,
+        dir,
+        database,
+        next: state.first,
+        synced: synced.max(state.first - 1),
+        recovered: Recovered {
+            next_segment: newest.max(state.open_from) + 1,
+            ..Recovered::default()
+        },
+    };
+    for &(segment, end) in &state.ended {
+        let bytes = reading.read(segment)?;
+        let stop = reading.records(&bytes, segment, end as usize, apply)?;
+        if stop as u64 != end {
+            return Err(Error::corruption(format!(
+                "expected log records up to byte {end}, found none that continues the log"
+            ))
+            .at_path(&segment_path(dir, segment))
+            .at_offset(stop as u64));
+        }
+    }
+    let open: Vec<u64> = found.into_iter().filter(|id| *id >= state.open_from).collect();
+    let mut stopped: Option<(u64, u64)> = None;
+    for &segment in &open {
+        let bytes = reading.read(segment)?;
+        let before = reading.next;
+        let stop = reading.records(&bytes, segment, bytes.len(), apply)?;
+        // A later segment continues the log only if the earlier ones are complete: the sequence
+        // numbers show it. Empty segments in between continue nothing and stop nothing.
+        if reading.next > before || stopped.is_none() {
+            stopped = Some((segment, stop as u64));
+        }
+    }
+    reading.recovered.end = stopped;
+    reading.look_behind(&open, stopped)?;
+    reading.check_synced(stopped)?;
+    for ended in &reading.recovered.ended {
+        let file = disk.open(&segment_path(dir, ended.segment), Access::Sequential)?;
+        file.sync()?;
+    }
+    reading.recovered.last = reading.next - 1;
+    Ok(reading.recovered)
+}
+
+struct Reading<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    database: u64,
+    /// The sequence number that continues the log.
+    next: SequenceNumber,
+    /// The highest number that somebody says was durable.
+    synced: SequenceNumber,
+    recovered: Recovered,
+}
+
+impl Reading<'_> {
+    fn read(&self, segment: u64) -> Result<Vec<u8>> {
+        let path = segment_path(self.dir, segment);
+        let file = self.disk.open(&path, Access::Sequential)?;
+        let mut bytes = vec![0; file.length_bytes()? as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// Applies the records that continue the log, up to byte `limit`. Returns where it stopped.
+    fn records(
+        &mut self,
+        bytes: &[u8],
+        segment: u64,
+        limit: usize,
+        apply: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
+    ) -> Result<usize> {
+        let path = segment_path(self.dir, segment);
+        // The header only tells the version. A damaged one stops nothing: each record is checked by
+        // itself, and a segment whose making was cut short has none.
+        if let Err(e) = check_segment_header(bytes, segment, self.database)
+            && e.kind() == ErrorKind::Unsupported
+        {
+            return Err(e.at_path(&path));
+        }
+        let mut offset = SEGMENT_HEADER_BYTES;
+        let first = self.next;
+        while offset < limit {
+            let Ok(record) = self.record(bytes, segment, offset) else { break };
+            if record.header.first != self.next {
+                break;
+            }
+            apply(&record.header, record.payload)
+                .map_err(|e| e.at_path(&path).at_offset(offset as u64))?;
+            self.synced = self.synced.max(record.header.synced);
+            self.next = record.header.last() + 1;
+            self.recovered.operations += u64::from(record.header.count);
+            offset += record.length_bytes;
+        }
+        if self.next > first {
+            let (end, last) = (offset as u64, self.next - 1);
+            self.recovered.ended.push(Ended { segment, end, first, last });
+        }
+        Ok(offset)
+    }
+
+    fn record<'b>(&self, bytes: &'b [u8], segment: u64, offset: usize) -> Result<Record<'b>> {
+        read_record(bytes, self.database, segment, offset)
+    }
+
+    /// Looks for valid records behind the end: what they say was synced, and how many are dropped.
+    fn look_behind(&mut self, open: &[u64], stopped: Option<(u64, u64)>) -> Result<()> {
+        let (last_segment, stop) = stopped.unwrap_or((0, 0));
+        for &segment in open.iter().filter(|id| **id >= last_segment) {
+            let bytes = self.read(segment)?;
+            let mut offset =
+                if segment == last_segment { stop as usize } else { SEGMENT_HEADER_BYTES };
+            while let Some(candidate) = next_candidate(&bytes, segment, offset) {
+                offset = candidate + 8;
+                if let Ok(record) = self.record(&bytes, segment, candidate)
+                    && record.header.first >= self.next
+                {
+                    self.synced = self.synced.max(record.header.synced);
+                    self.recovered.dropped_records += 1;
+                    offset = candidate + record.length_bytes;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_synced(&self, stopped: Option<(u64, u64)>) -> Result<()> {
+        if self.synced < self.next {
+            return Ok(());
+        }
+        let (segment, offset) = stopped.unwrap_or((0, 0));
+        Err(Error::corruption(format!(
+            "expected the log record of operation {}, which was durable (up to {} were), found none: \
+             the log is damaged here; restore it from a backup, or remove the operations behind it \
+             by hand",
+            self.next, self.synced
+        ))
+        .at_path(&segment_path(self.dir, segment))
+        .at_offset(offset))
+    }
+}

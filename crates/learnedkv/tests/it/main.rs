@@ -1,0 +1,3 @@
+//! The integration tests of the engine: one binary, so that it links once. A module per subject.
+
+mod tidy;
