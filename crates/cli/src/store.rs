@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use learnedkv_bench::engines::{ENGINES, Engine, EngineStats, OpenSettings, btree_map, opener};
+use learnedkv_bench::engines::learnedkv::open_database;
+use learnedkv_bench::engines::{Engine, EngineStats, OpenSettings};
 use learnedkv_bench::{Error, Result};
 
 /// The engine that `learnedkv bench` measures.
-pub const ENGINE: &str = ENGINES[0].0;
+pub const ENGINE: &str = "learnedkv";
 
 /// An open database.
 pub struct Store {
@@ -19,29 +20,12 @@ impl Store {
         if !dir.exists() {
             return Err(Error::usage(format!("{}: there is no such directory", dir.display())));
         }
-        if !is_database(dir) {
-            return Err(Error::usage(format!(
-                "{}: expected a learnedkv database, found none",
-                dir.display()
-            )));
-        }
-        Store::open_any(dir)
+        Ok(Store { engine: open_database(&OpenSettings::at(dir), false)? })
     }
 
     /// Opens the database at `dir`, or makes one if the directory is missing or empty.
     pub fn open_or_create(dir: &Path) -> Result<Store> {
-        let entries = std::fs::read_dir(dir);
-        if entries.is_ok_and(|mut entries| entries.next().is_some()) && !is_database(dir) {
-            return Err(Error::usage(format!(
-                "{}: expected a learnedkv database or an empty directory, found other files",
-                dir.display()
-            )));
-        }
-        Store::open_any(dir)
-    }
-
-    fn open_any(dir: &Path) -> Result<Store> {
-        Ok(Store { engine: opener(ENGINE)?(&OpenSettings::at(dir))? })
+        Ok(Store { engine: open_database(&OpenSettings::at(dir), true)? })
     }
 
     /// Stores `value` under `key`.
@@ -80,8 +64,4 @@ impl Store {
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }
-}
-
-fn is_database(dir: &Path) -> bool {
-    btree_map::is_store(dir)
 }

@@ -3,6 +3,7 @@
 //! An engine is opened by name through [`open`]; nothing outside this folder asks which one it is.
 
 pub mod btree_map;
+pub mod learnedkv;
 
 use std::path::{Path, PathBuf};
 
@@ -151,7 +152,8 @@ pub type Opener = fn(&OpenSettings) -> Result<Box<dyn Engine>>;
 
 /// Every engine of this build: its name on the command line and how to open it. The first is the
 /// default.
-pub const ENGINES: &[(&str, Opener)] = &[("btree-map", btree_map::open)];
+pub const ENGINES: &[(&str, Opener)] =
+    &[("learnedkv", learnedkv::open), ("btree-map", btree_map::open)];
 
 /// The opener of the engine called `name`.
 ///

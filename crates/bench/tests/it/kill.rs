@@ -12,9 +12,9 @@ use learnedkv_bench::oracle::{AckLog, Setup, WriterPlan, verify, write};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_learnedkv-bench");
 const ENGINE: &str = "btree-map";
 
-fn verify_command(dir: &Path, acks: &Path) -> Output {
+fn verify_command(engine: &str, dir: &Path, acks: &Path) -> Output {
     Command::new(PROGRAM)
-        .args(["verify", "--engine", ENGINE, "--seal", "--dir"])
+        .args(["verify", "--engine", engine, "--seal", "--dir"])
         .arg(dir)
         .arg("--acks")
         .arg(acks)
@@ -33,12 +33,21 @@ fn wait_for(path: &Path, bytes: u64) {
 
 #[test]
 fn a_killed_writer_lost_nothing_round_after_round() {
+    kill_rounds(ENGINE);
+}
+
+#[test]
+fn a_killed_learnedkv_lost_nothing_round_after_round() {
+    kill_rounds("learnedkv");
+}
+
+fn kill_rounds(engine: &str) {
     let outer = tempfile::tempdir().unwrap();
     let (dir, acks) = (outer.path().join("store"), outer.path().join("acks"));
     for round in 0..4_u64 {
         let before = fs::metadata(&acks).map_or(0, |data| data.len());
         let mut writer = Command::new(PROGRAM)
-            .args(["writer", "--engine", ENGINE, "--keys", "uniform:200", "--threads", "2"])
+            .args(["writer", "--engine", engine, "--keys", "uniform:200", "--threads", "2"])
             .arg("--acks")
             .arg(&acks)
             .arg("--dir")
@@ -49,7 +58,7 @@ fn a_killed_writer_lost_nothing_round_after_round() {
         wait_for(&acks, before + 500 + round * 1777);
         writer.kill().unwrap();
         writer.wait().unwrap();
-        let output = verify_command(&dir, &acks);
+        let output = verify_command(engine, &dir, &acks);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "round {round}: {text}");
         assert!(AckLog::read(&acks).unwrap().sealed);
@@ -88,7 +97,7 @@ fn an_untouched_store_is_right_and_a_lost_tail_is_not() {
     let length = fs::metadata(&log).unwrap().len();
     OpenOptions::new().write(true).open(&log).unwrap().set_len(length - 20 * 54).unwrap();
     assert!(!failures(&dir, &acks).is_empty(), "lost operations were not noticed");
-    let output = verify_command(&dir, &acks);
+    let output = verify_command(ENGINE, &dir, &acks);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("acknowledged operations"));
 }
@@ -174,7 +183,7 @@ fn an_unsealed_file_is_not_continued_and_a_witness_inside_the_store_is_refused()
     };
     let (code, text) = run(&acks);
     assert!(code == Some(2) && text.contains("run verify --seal first"), "{text}");
-    assert!(verify_command(&dir, &acks).status.success());
+    assert!(verify_command(ENGINE, &dir, &acks).status.success());
     assert_eq!(run(&acks).0, Some(0));
     let (code, text) = run(&dir.join("acks"));
     assert!(code == Some(2) && text.contains("lies inside the store"), "{text}");

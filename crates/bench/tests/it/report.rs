@@ -38,6 +38,19 @@ fn a_run_of_every_workload_leaves_a_report_and_no_store() {
 }
 
 #[test]
+fn learnedkv_answers_every_workload_right() {
+    let dir = tempfile::tempdir().unwrap();
+    for (list, threads) in
+        [("load,settle,A,B,C,E,F,absent,update,verify", 3), ("ingest,C,verify", 1)]
+    {
+        let mut plan = tiny_plan(dir.path(), list, threads);
+        plan.engine = "learnedkv".to_string();
+        let report = suite::run(&plan, &mut Vec::new()).unwrap();
+        assert!(!report.engine_stats.text.is_empty());
+    }
+}
+
+#[test]
 fn a_kept_store_stays() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = tiny_plan(dir.path(), "load", 1);
