@@ -1,6 +1,6 @@
 //! The one seam between workloads and stores: the [`Engine`] trait, one file per engine.
 //!
-//! An engine is opened by name through [`open`]; nothing outside this folder asks which one it is.
+//! An engine is opened by name through [`opener`]; nothing outside this folder asks which one it is.
 
 pub mod btree_map;
 pub mod learnedkv;
