@@ -1,1 +1,155 @@
-//! x
+//! `exact`: a directory of blocks that always names one block.
+//!
+//! A table's entries, in key order, are cut into blocks. Between the last key `a` of a block and the
+//! first key `b` of the next, every string `s` with `a < s <= b` serves as their *separator*. So the
+//! directory is free to choose strings that cost it few bits, and, since a block may end anywhere in
+//! the last part of its size, to choose the block ends so that there are such strings. The plan is
+//! made for up to 64 blocks, a *chunk*, at a time; a chunk's separators are numbers near a line
+//! ([`numeric`](self#layout)) or short byte strings, whichever is smaller. The blocks' end offsets are
+//! a second sequence, a [`Monotone`](crate::monotone::Monotone).
+//!
+//! Nothing of a decoded directory is unpacked: [`Directory::locate`] reads the encoded bytes.
+//!
+//! # Layout
+//! ```text
+//! directory  := version:u8 = 1, blocks:varint, chunks:varint, first_bytes:varint, first,
+//!               shared:varint, head_kind:u8, heads, first_blocks:monotone, body_ends:monotone,
+//!               ends:monotone, bodies
+//! heads      := head_shift:u8, head_bits:u8, (chunks - 1) * head_bits, padded to a byte   kind 0
+//!             | string_ends:monotone, strings                                             kind 1
+//! bodies     := one body for each chunk, to the end of the bytes
+//! body       := flags:u8, of_head:varint, [rest_bytes:varint, rest, [base:u64]], inner
+//! ```
+//! `first` is the separator below block 0. The first `shared` bytes of it begin all heads (the
+//! separator below a chunk's first block is its *head*; chunk 0's is `first`) and all chunks'
+//! prefixes. A head of kind 0 is `shared` bytes and a number: its bits shifted left by `head_shift`,
+//! big-endian in eight bytes, without the zero bytes at the end. One of kind 1 is `shared` bytes and
+//! its string. `first_blocks` holds each chunk's first block, `body_ends` where its body ends in the
+//! bodies, `ends` each block's end in 64-byte units.
+//!
+//! A body's flags are its kind in bits 0 and 1 (0: one block, nothing follows; 1: numeric; 2:
+//! strings), bit 2 for a `rest` and bit 3 for exceptions. The chunk's prefix, which all its inner
+//! separators begin with, is `of_head` bytes of its head followed by `rest`. The base of a numeric
+//! chunk is written out behind a rest, and else what its head has behind the prefix, as a number.
+//! What is inside a chunk is written at its kind: `numeric.rs`, `strings.rs`.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+#[allow(clippy::indexing_slicing, clippy::expect_used)] // plans only: never sees encoded bytes
+mod builder;
+mod directory;
+#[allow(clippy::indexing_slicing)] // plans only
+mod fit;
+mod numeric;
+#[allow(clippy::indexing_slicing)] // plans only
+mod shorten;
+mod strings;
+#[cfg(test)]
+mod tests;
+#[allow(clippy::indexing_slicing)] // plans only
+mod windows;
+
+pub use builder::DirectoryBuilder;
+pub use directory::{Directory, Statistics};
+
+use crate::bytes::Writer;
+use windows::Buffered;
+
+/// What a plan must keep to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// What the entries of one block may sum to, in bytes. A larger entry gets a block of its own.
+    pub max_block_bytes: u64,
+    /// The most blocks that are planned together, 1 to 64. Fewer make planning need less buffered
+    /// data and find a nearer line; each chunk costs some 10 to 20 bytes besides. 64 unless memory is
+    /// short.
+    pub blocks_per_chunk: usize,
+}
+
+/// The end of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// One past the block's last entry, counted in the entries that were offered.
+    pub end: usize,
+    /// The separator above the block: above its last key, at most the next one. Empty for the
+    /// table's last block.
+    pub separator: Vec<u8>,
+}
+
+/// A planned chunk.
+#[derive(Debug)]
+struct Chunk {
+    cuts: Vec<Cut>,
+    body: Vec<u8>,
+}
+
+/// What a chunk's inner separators are stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Single = 0,
+    Numeric = 1,
+    Strings = 2,
+}
+
+const KIND_MASK: u8 = 3;
+const HAS_REST: u8 = 4;
+const HAS_EXCEPTIONS: u8 = 8;
+
+impl Chunk {
+    /// Writes the beginning of a body and returns the length of its rest.
+    fn begin(
+        body: &mut Vec<u8>,
+        kind: Kind,
+        head: &[u8],
+        prefix: &[u8],
+        exceptions: bool,
+    ) -> usize {
+        let of_head = common_prefix(head, prefix);
+        let rest = prefix.get(of_head..).unwrap_or_default();
+        let mut writer = Writer::new(body);
+        let rest_flag = if rest.is_empty() { 0 } else { HAS_REST };
+        writer.u8(kind as u8 | rest_flag | if exceptions { HAS_EXCEPTIONS } else { 0 });
+        writer.varint(of_head as u64);
+        if !rest.is_empty() {
+            writer.varint(rest.len() as u64);
+            body.extend_from_slice(rest);
+        }
+        rest.len()
+    }
+
+    /// A chunk with these inner cuts: adds the last one.
+    fn finish(
+        buffered: &Buffered<'_>,
+        inner: Vec<(usize, Vec<u8>)>,
+        firsts: &[u32],
+        body: Vec<u8>,
+    ) -> Self {
+        let start = inner.last().map_or(0, |&(end, _)| end);
+        let inner = inner.into_iter().chain([buffered.last_cut(start, firsts)]);
+        Self { cuts: inner.map(|(end, separator)| Cut { end, separator }).collect(), body }
+    }
+}
+
+/// The length of the longest common beginning.
+#[inline]
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The first eight bytes as a big-endian number, zeros where there are none.
+#[inline]
+fn embed(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(eight) => u64::from_be_bytes(*eight),
+        None => {
+            let value = bytes.iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
+            if bytes.is_empty() { 0 } else { value << (64 - 8 * bytes.len()) }
+        }
+    }
+}
+
+/// Without the zero bytes at the end.
+fn trimmed(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    bytes.get(..end).unwrap_or_default()
+}

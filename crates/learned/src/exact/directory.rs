@@ -1,0 +1,478 @@
+//! Encoded bytes in, blocks out.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::builder::{NUMERIC_HEADS, STRING_HEADS, VERSION};
+use super::numeric::Numeric;
+use super::strings::Strings;
+use super::{HAS_EXCEPTIONS, HAS_REST, KIND_MASK, Kind, embed, trimmed};
+use crate::bytes::Reader;
+use crate::error::{DecodeError, Found};
+use crate::monotone::{Monotone, bits};
+
+/// Names the one block of a table that can hold a key, and where it lies. See the
+/// [module page](super).
+///
+/// Reads its encoded bytes in place. Whatever these bytes are, no call panics; bytes that lie name
+/// wrong blocks, which the separators inside the blocks show.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    bytes: Arc<[u8]>,
+    blocks: u64,
+    chunks: u64,
+    /// Where in `bytes` the first separator lies.
+    first: (usize, usize),
+    /// How many of its bytes begin all heads.
+    shared: usize,
+    heads: Heads,
+    first_blocks: Monotone,
+    body_ends: Monotone,
+    ends: Monotone,
+    bodies: usize,
+}
+
+/// The heads of all chunks but the first.
+#[derive(Clone, Debug)]
+enum Heads {
+    Numbers { start: usize, end: usize, shift: u32, width: u32 },
+    Strings { ends: Monotone, start: usize, end: usize },
+}
+
+/// A head without the bytes that all share.
+enum Head<'a> {
+    Number([u8; 8]),
+    String(&'a [u8]),
+}
+
+impl Head<'_> {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Head::Number(bytes) => bytes,
+            Head::String(bytes) => bytes,
+        }
+    }
+}
+
+/// What a directory consists of. Bits are those of the encoded form, which is what memory holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Blocks.
+    pub blocks: u64,
+    /// Chunks whose separators are numbers.
+    pub numeric_chunks: u64,
+    /// Chunks whose separators are byte strings.
+    pub string_chunks: u64,
+    /// Separators that lie off their chunk's line and are stored by themselves.
+    pub exceptions: u64,
+    /// Bits of the separators inside numeric chunks, without exceptions and headers.
+    pub numeric_bits: u64,
+    /// Bits of the separators inside string chunks, without their headers.
+    pub string_bits: u64,
+    /// Bits of exceptions.
+    pub exception_bits: u64,
+    /// Bits of the separators below chunks.
+    pub head_bits: u64,
+    /// Bits of the blocks' end offsets.
+    pub offset_bits: u64,
+    /// All other bits: chunks' headers, where chunks begin.
+    pub header_bits: u64,
+    /// Bytes the directory takes in memory, its struct included.
+    pub size_bytes: usize,
+}
+
+impl Statistics {
+    /// All bits of the encoded form.
+    pub fn total_bits(&self) -> u64 {
+        let separators = self.numeric_bits + self.string_bits + self.exception_bits;
+        separators + self.head_bits + self.offset_bits + self.header_bits
+    }
+}
+
+/// A chunk's body, behind its prefix.
+enum Inner<'a> {
+    Single,
+    Numeric(Numeric<'a>),
+    Strings(Strings<'a>),
+}
+
+/// A chunk, ready to be searched.
+struct Chunk<'a> {
+    /// Inner separators: one fewer than blocks.
+    count: u64,
+    head: Head<'a>,
+    of_head: usize,
+    rest: &'a [u8],
+    inner: Inner<'a>,
+}
+
+impl Directory {
+    /// Takes encoded bytes over.
+    ///
+    /// # Errors
+    /// The bytes are cut short, have another version, or some field points outside them.
+    pub fn decode(bytes: impl Into<Arc<[u8]>>) -> Result<Self, DecodeError> {
+        let bytes: Arc<[u8]> = bytes.into();
+        let mut reader = Reader::new(&bytes);
+        let version = reader.u8("version 1 of an exact directory")?;
+        if version != VERSION {
+            let found = Found::Number(version.into());
+            return Err(reader.refuse(0, "version 1 of an exact directory", found));
+        }
+        let blocks = reader.varint("a count of blocks")?;
+        let chunks = reader.varint("a count of chunks")?;
+        let first_bytes = reader.varint("a length")?;
+        let start = reader.offset();
+        reader.take(usize::try_from(first_bytes).unwrap_or(usize::MAX), "a first separator")?;
+        let first = (start, reader.offset());
+        let at = reader.offset();
+        let shared = reader.varint("a shared part of the first separator")?;
+        if shared > first_bytes {
+            let found = Found::Number(shared);
+            return Err(reader.refuse(at, "a shared part of the first separator", found));
+        }
+        let heads = Heads::read(&bytes, &mut reader, chunks.saturating_sub(1))?;
+        let mut sequence = |count: u64| {
+            let at = reader.offset();
+            let sequence = Monotone::decode_at(bytes.clone(), at)?;
+            reader.take(sequence.end() - at, "a sequence")?;
+            match sequence.len() {
+                len if len == count => Ok(sequence),
+                len => Err(reader.refuse(at, "a sequence as long as counted", Found::Number(len))),
+            }
+        };
+        let first_blocks = sequence(chunks)?;
+        let body_ends = sequence(chunks)?;
+        let ends = sequence(blocks)?;
+        let bodies = reader.offset();
+        let shared = shared as usize;
+        let directory = Self {
+            bytes: bytes.clone(),
+            blocks,
+            chunks,
+            first,
+            shared,
+            heads,
+            first_blocks,
+            body_ends,
+            ends,
+            bodies,
+        };
+        directory.check_chunks()?;
+        Ok(directory)
+    }
+
+    /// Refuses chunks that are not there, and bodies that cannot be read.
+    fn check_chunks(&self) -> Result<(), DecodeError> {
+        let body_bytes = (self.bytes.len() - self.bodies) as u64;
+        // A body has two bytes at least: that bounds the loop below.
+        if self.chunks > body_bytes / 2 || (self.chunks == 0) != (self.blocks == 0) {
+            return Err(DecodeError {
+                offset: self.bodies,
+                expected: "a body for every chunk",
+                found: Found::Number(body_bytes),
+            });
+        }
+        let (mut begin, mut first_block) = (0, 0);
+        for chunk in 0..self.chunks {
+            let (end, first) = (self.body_ends.get(chunk), self.first_blocks.get(chunk));
+            let ordered = if chunk == 0 { first == 0 } else { first > first_block };
+            if begin >= end || end > body_bytes || !ordered || first >= self.blocks {
+                return Err(DecodeError {
+                    offset: self.bodies.saturating_add(begin as usize),
+                    expected: "chunks one after another",
+                    found: Found::Number(chunk),
+                });
+            }
+            self.chunk(chunk)?;
+            (begin, first_block) = (end, first);
+        }
+        match body_bytes - begin {
+            0 => Ok(()),
+            more => Err(DecodeError {
+                offset: self.bodies + begin as usize,
+                expected: "the end",
+                found: Found::Trailing(more as usize),
+            }),
+        }
+    }
+
+    /// How many blocks the table has.
+    pub fn block_count(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The block whose separators hold `key` between them: lower <= key < upper. A key below all
+    /// separators belongs to block 0. 0 for a table without blocks.
+    pub fn locate(&self, key: &[u8]) -> u64 {
+        let (shared, tail) = match self.behind_shared(key) {
+            Ok(tail) => (Ordering::Equal, tail),
+            Err(order) => (order, [].as_slice()),
+        };
+        match shared {
+            Ordering::Less => 0,
+            Ordering::Greater => self.blocks.saturating_sub(1),
+            Ordering::Equal => {
+                let index = self.heads.rank(&self.bytes, tail, self.chunks.saturating_sub(1));
+                let (first, _) = self.blocks_of(index);
+                let within = self.chunk(index).map_or(0, |chunk| chunk.rank(tail));
+                first.saturating_add(within).min(self.blocks.saturating_sub(1))
+            }
+        }
+    }
+
+    /// Where `block` begins and ends in the table, in units of 64 bytes. (0, 0) from
+    /// [`block_count`](Self::block_count) on.
+    pub fn extent(&self, block: u64) -> (u64, u64) {
+        match block.checked_sub(1) {
+            None => (0, self.ends.get(0)),
+            Some(before) if block < self.blocks => self.ends.pair(before),
+            Some(_) => (0, 0),
+        }
+    }
+
+    /// The lower separator of `block`, as [`DirectoryBuilder::cut`](super::DirectoryBuilder::cut)
+    /// said it; of block 0 what the builder was made with. Empty from
+    /// [`block_count`](Self::block_count) on.
+    pub fn separator(&self, block: u64) -> Vec<u8> {
+        if block == 0 {
+            return self.first().to_vec();
+        }
+        let Some(index) = self.first_blocks.rank(block).checked_sub(1) else { return Vec::new() };
+        if block >= self.blocks {
+            return Vec::new();
+        }
+        let (first, _) = self.blocks_of(index);
+        let shared = self.first().get(..self.shared).unwrap_or_default();
+        if block == first {
+            let head = self.head(index);
+            let tail = match &head {
+                Head::Number(bytes) => trimmed(bytes),
+                Head::String(bytes) => bytes,
+            };
+            return [shared, tail].concat();
+        }
+        match self.chunk(index) {
+            Ok(chunk) => [shared, &chunk.separator(block - first)].concat(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// What the directory consists of. Visits every chunk.
+    pub fn statistics(&self) -> Statistics {
+        let mut statistics = Statistics {
+            blocks: self.blocks,
+            head_bits: 8 * self.heads.encoded_bytes() as u64,
+            offset_bits: 8 * self.ends.encoded_bytes() as u64,
+            size_bytes: self.bytes.len() + size_of::<Self>(),
+            ..Statistics::default()
+        };
+        for index in 0..self.chunks {
+            let Ok(chunk) = self.chunk(index) else { continue };
+            match &chunk.inner {
+                Inner::Single => {}
+                Inner::Numeric(numeric) => {
+                    statistics.numeric_chunks += 1;
+                    statistics.exceptions += numeric.exceptions;
+                    statistics.numeric_bits += chunk.count * u64::from(numeric.width);
+                    statistics.exception_bits +=
+                        numeric.exceptions * u64::from(numeric.exception_width);
+                }
+                Inner::Strings(strings) => {
+                    statistics.string_chunks += 1;
+                    statistics.string_bits += 8 * strings.encoded_bytes() as u64;
+                }
+            }
+        }
+        let known = statistics.total_bits();
+        statistics.header_bits = (8 * self.bytes.len() as u64).saturating_sub(known);
+        statistics
+    }
+
+    fn first(&self) -> &[u8] {
+        self.bytes.get(self.first.0..self.first.1).unwrap_or_default()
+    }
+
+    /// What follows in `key` behind the bytes that all heads share; how it relates to them if it
+    /// does not begin with them.
+    #[inline]
+    fn behind_shared<'a>(&self, key: &'a [u8]) -> Result<&'a [u8], Ordering> {
+        behind(key, self.first().get(..self.shared).unwrap_or_default())
+    }
+
+    /// The first block of a chunk, and how many it has.
+    #[inline]
+    fn blocks_of(&self, chunk: u64) -> (u64, u64) {
+        let (first, next) = self.first_blocks.pair(chunk);
+        let next = if chunk + 1 < self.chunks { next } else { self.blocks };
+        (first, next.saturating_sub(first))
+    }
+
+    #[inline]
+    fn head(&self, chunk: u64) -> Head<'_> {
+        match chunk.checked_sub(1) {
+            None => Head::String(self.first().get(self.shared..).unwrap_or_default()),
+            Some(index) => self.heads.get(&self.bytes, index),
+        }
+    }
+
+    #[inline]
+    fn chunk(&self, index: u64) -> Result<Chunk<'_>, DecodeError> {
+        let (_, blocks) = self.blocks_of(index);
+        let count = blocks.saturating_sub(1);
+        let (begin, end) = match index.checked_sub(1) {
+            None => (0, self.body_ends.get(0)),
+            Some(before) => self.body_ends.pair(before),
+        };
+        let bodies = self.bytes.get(self.bodies..).unwrap_or_default();
+        let mut reader = Reader::new(bodies.get(..end as usize).unwrap_or(bodies));
+        reader.take(begin as usize, "a body")?;
+        let at = reader.offset();
+        let flags = reader.u8("flags")?;
+        let head = self.head(index);
+        let of_head = (reader.varint("a part of the head")? as usize).saturating_sub(self.shared);
+        let shown = head.as_slice();
+        let of_head = of_head.min(shown.len());
+        let rest = match flags & HAS_REST {
+            0 => [].as_slice(),
+            _ => {
+                let length = reader.varint("a length")?;
+                reader.take(usize::try_from(length).unwrap_or(usize::MAX), "a prefix")?
+            }
+        };
+        let inner = match flags & KIND_MASK {
+            kind if kind == Kind::Numeric as u8 => {
+                let base = match rest {
+                    [] => embed(shown.get(of_head..).unwrap_or_default()),
+                    _ => reader.u64("a base")?,
+                };
+                let has_exceptions = flags & HAS_EXCEPTIONS != 0;
+                Inner::Numeric(Numeric::read(&mut reader, base, count, has_exceptions)?)
+            }
+            kind if kind == Kind::Strings as u8 => {
+                Inner::Strings(Strings::read(&mut reader, count)?)
+            }
+            kind if kind == Kind::Single as u8 => Inner::Single,
+            other => {
+                let found = Found::Number(other.into());
+                return Err(reader.refuse(self.bodies + at, "a kind of chunk", found));
+            }
+        };
+        Ok(Chunk { count, head, of_head, rest, inner })
+    }
+}
+
+impl Chunk<'_> {
+    /// The chunk's prefix, without what the table shares: of the head, and the rest.
+    fn prefix(&self) -> (&[u8], &[u8]) {
+        (self.head.as_slice().get(..self.of_head).unwrap_or_default(), self.rest)
+    }
+
+    /// How many inner separators are at most `key` (without what the table shares).
+    #[inline]
+    fn rank(&self, key: &[u8]) -> u64 {
+        let (of_head, rest) = self.prefix();
+        match behind(key, of_head).and_then(|key| behind(key, rest)) {
+            // All separators begin with the prefix: they relate to the key as it does.
+            Err(Ordering::Less) => 0,
+            Err(_) => self.count,
+            Ok(tail) => match &self.inner {
+                Inner::Single => 0,
+                Inner::Numeric(numeric) => numeric.rank(embed(tail)),
+                Inner::Strings(strings) => strings.rank(tail),
+            },
+        }
+    }
+
+    /// Inner separator `i`, from 1, without what the table shares.
+    fn separator(&self, i: u64) -> Vec<u8> {
+        let (of_head, rest) = self.prefix();
+        match &self.inner {
+            Inner::Single => Vec::new(),
+            Inner::Numeric(numeric) => {
+                [of_head, rest, trimmed(&numeric.separator(i).to_be_bytes())].concat()
+            }
+            Inner::Strings(strings) => [of_head, rest, &strings.separator(i)].concat(),
+        }
+    }
+}
+
+impl Heads {
+    fn read(bytes: &Arc<[u8]>, reader: &mut Reader<'_>, count: u64) -> Result<Self, DecodeError> {
+        let at = reader.offset();
+        match reader.u8("a kind of heads")? {
+            NUMERIC_HEADS => {
+                let shift = u32::from(reader.u8("a shift")?) & 63;
+                let width = u32::from(reader.u8("a width")?).min(64);
+                let start = reader.offset();
+                let length = (u128::from(count) * u128::from(width)).div_ceil(8);
+                reader.take(usize::try_from(length).unwrap_or(usize::MAX), "heads")?;
+                Ok(Self::Numbers { start, end: reader.offset(), shift, width })
+            }
+            STRING_HEADS => {
+                let begin = reader.offset();
+                let ends = Monotone::decode_at(bytes.clone(), begin)?;
+                reader.take(ends.end() - begin, "a sequence")?;
+                if ends.len() != count {
+                    let found = Found::Number(ends.len());
+                    return Err(reader.refuse(begin, "an end for every head", found));
+                }
+                let start = reader.offset();
+                let length = ends.get(count.saturating_sub(1));
+                reader.take(usize::try_from(length).unwrap_or(usize::MAX), "heads")?;
+                Ok(Self::Strings { ends, start, end: reader.offset() })
+            }
+            other => Err(reader.refuse(at, "a kind of heads", Found::Number(other.into()))),
+        }
+    }
+
+    /// The head of chunk `index + 1`.
+    #[inline]
+    fn get<'a>(&self, bytes: &'a [u8], index: u64) -> Head<'a> {
+        match self {
+            Self::Numbers { start, end, shift, width } => {
+                let bytes = bytes.get(*start..*end).unwrap_or_default();
+                let at = (index as usize).wrapping_mul(*width as usize);
+                Head::Number((bits::read(bytes, at, *width) << shift).to_be_bytes())
+            }
+            Self::Strings { ends, start, end } => {
+                let bytes = bytes.get(*start..*end).unwrap_or_default();
+                let (from, to) = match index.checked_sub(1) {
+                    None => (0, ends.get(0)),
+                    Some(before) => ends.pair(before),
+                };
+                Head::String(bytes.get(from as usize..to as usize).unwrap_or_default())
+            }
+        }
+    }
+
+    /// How many of the `count` heads are at most `key`.
+    #[inline]
+    fn rank(&self, bytes: &[u8], key: &[u8], count: u64) -> u64 {
+        let number = embed(key);
+        let at_most = |index| match self.get(bytes, index) {
+            Head::Number(head) => u64::from_be_bytes(head) <= number,
+            Head::String(head) => head <= key,
+        };
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if at_most(middle) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        match self {
+            Self::Numbers { start, end, .. } => end - start + 3,
+            Self::Strings { ends, start, end } => end - start + 1 + ends.encoded_bytes(),
+        }
+    }
+}
+
+/// What follows in `key` behind `prefix`, or how it relates to all that begins with it.
+#[inline]
+fn behind<'a>(key: &'a [u8], prefix: &[u8]) -> Result<&'a [u8], Ordering> {
+    key.strip_prefix(prefix).ok_or_else(|| key.cmp(prefix))
+}
