@@ -1,8 +1,9 @@
 //! Plans in, encoded bytes out.
 
 use super::fit::Fitter;
+use super::shorten::Alphabet;
 use super::windows::Buffered;
-use super::{Chunk, Cut, Kind, Limits, common_prefix, embed, shorten, trimmed};
+use super::{Chunk, Cut, Inner, Kind, Limits, common_prefix, embed, shorten, trimmed};
 use crate::bytes::Writer;
 use crate::monotone::MonotoneBuilder;
 use crate::monotone::bits::{BitWriter, bits_of};
@@ -55,8 +56,7 @@ pub struct DirectoryBuilder {
     /// Each chunk's head one after another, and where each ends.
     heads: Vec<u8>,
     head_ends: Vec<usize>,
-    bodies: Vec<u8>,
-    body_ends: MonotoneBuilder,
+    inner: Vec<Inner>,
     first_blocks: MonotoneBuilder,
     blocks: u64,
     ends: MonotoneBuilder,
@@ -80,8 +80,7 @@ impl DirectoryBuilder {
             limits,
             heads: Vec::new(),
             head_ends: Vec::new(),
-            bodies: Vec::new(),
-            body_ends: MonotoneBuilder::new(),
+            inner: Vec::new(),
             first_blocks: MonotoneBuilder::new(),
             blocks: 0,
             ends: MonotoneBuilder::new(),
@@ -134,10 +133,8 @@ impl DirectoryBuilder {
         self.shared = common_prefix(self.first_head(&head), keys[keys.len() - 1]);
         self.heads.extend_from_slice(&head);
         self.head_ends.push(self.heads.len());
-        self.bodies.extend_from_slice(&chunk.body);
-        let sorted = "bodies and blocks only grow in number";
-        self.body_ends.push(self.bodies.len() as u64).expect(sorted);
-        self.first_blocks.push(self.blocks).expect(sorted);
+        self.inner.push(chunk.inner);
+        self.first_blocks.push(self.blocks).expect("blocks are counted up");
         self.blocks += chunk.cuts.len() as u64;
         self.head.clone_from(&last.separator);
         chunk.cuts
@@ -173,13 +170,37 @@ impl DirectoryBuilder {
         writer.varint(first.len() as u64);
         out.extend_from_slice(first);
         Writer::new(&mut out).varint(shared as u64);
+        let (alphabet, bodies, body_ends) = self.bodies();
+        out.push(alphabet.bytes.len() as u8);
+        out.extend(alphabet.bytes);
         let later = self.head_ends.windows(2).map(|ends| &self.heads[ends[0] + shared..ends[1]]);
         encode_heads(&mut out, &later.collect::<Vec<_>>());
         out.extend(self.first_blocks.finish());
-        out.extend(self.body_ends.finish());
+        out.extend(body_ends);
         out.extend(self.ends.finish());
-        out.extend(self.bodies);
+        out.extend(bodies);
         out
+    }
+
+    /// All bodies and where they end.
+    fn bodies(&self) -> (Alphabet, Vec<u8>, Vec<u8>) {
+        let strings = self.inner.iter().filter_map(|inner| match inner {
+            Inner::Strings(separators) => Some(separators.as_slice()),
+            Inner::Body(_) => None,
+        });
+        let alphabet = Alphabet::of(strings);
+        let (mut bodies, mut ends) = (Vec::new(), MonotoneBuilder::new());
+        let mut head_start = 0;
+        for (inner, &head_end) in self.inner.iter().zip(&self.head_ends) {
+            let head = &self.heads[head_start..head_end];
+            match inner {
+                Inner::Body(body) => bodies.extend_from_slice(body),
+                Inner::Strings(strings) => bodies.extend(shorten::encode(head, strings, &alphabet)),
+            }
+            ends.push(bodies.len() as u64).expect("lengths are added up");
+            head_start = head_end;
+        }
+        (alphabet, bodies, ends.finish())
     }
 }
 
@@ -213,20 +234,29 @@ fn cheapest(buffered: &Buffered<'_>) -> Option<Chunk> {
     if buffered.is_open(0) {
         return single(buffered);
     }
+    let size = |chunk: &Chunk| match &chunk.inner {
+        Inner::Body(body) => 8.0 * body.len() as f64,
+        Inner::Strings(strings) => {
+            let alphabet = Alphabet::of([strings.as_slice()].into_iter());
+            8.0 * shorten::encode(buffered.head, strings, &alphabet).len() as f64
+        }
+    };
     let numeric = Fitter::new(buffered).plan();
     if let Some(chunk) = &numeric {
-        if 8.0 * chunk.body.len() as f64 / (chunk.cuts.len() as f64) < STRINGS_BITS {
+        if size(chunk) / (chunk.cuts.len() as f64) < STRINGS_BITS {
             return numeric;
         }
     }
     let strings = shorten::plan(buffered);
     let cost = |chunk: &Chunk| {
         let (end, blocks) = (chunk.cuts.last().map_or(0, |cut| cut.end), chunk.cuts.len() as f64);
-        let bits = 8.0 * chunk.body.len() as f64 + CHUNK_BITS + BLOCK_BITS * blocks;
-        bits / buffered.sums[end].max(1) as f64
+        (size(chunk) + CHUNK_BITS + BLOCK_BITS * blocks) / buffered.sums[end].max(1) as f64
     };
-    let plans = [numeric, strings].into_iter().flatten();
-    plans.min_by(|a, b| cost(a).total_cmp(&cost(b))).or_else(|| single(buffered))
+    let cheapest = match (numeric, strings) {
+        (Some(a), Some(b)) => Some(if cost(&a) <= cost(&b) { a } else { b }),
+        (a, b) => a.or(b),
+    };
+    cheapest.or_else(|| single(buffered))
 }
 
 /// A chunk of one block.
@@ -240,7 +270,7 @@ fn single(buffered: &Buffered<'_>) -> Option<Chunk> {
             return None;
         }
         let (end, separator) = buffered.shortest(end, end);
-        return Some(Chunk { cuts: vec![Cut { end, separator }], body });
+        return Some(Chunk { cuts: vec![Cut { end, separator }], inner: Inner::Body(body) });
     }
     Some(Chunk::finish(buffered, Vec::new(), &buffered.firsts(10), body))
 }

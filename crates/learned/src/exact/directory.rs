@@ -25,6 +25,8 @@ pub struct Directory {
     first: (usize, usize),
     /// How many of its bytes begin all heads.
     shared: usize,
+    /// Where in `bytes` the string chunks' alphabet lies.
+    alphabet: (usize, usize),
     heads: Heads,
     first_blocks: Monotone,
     body_ends: Monotone,
@@ -40,15 +42,17 @@ enum Heads {
 }
 
 /// A head without the bytes that all share.
+#[derive(Clone, Copy)]
 enum Head<'a> {
-    Number([u8; 8]),
+    /// A number's bytes, and how many are left of them without the zeros at the end.
+    Number([u8; 8], usize),
     String(&'a [u8]),
 }
 
 impl Head<'_> {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Head::Number(bytes) => bytes,
+            Head::Number(bytes, length) => bytes.get(..*length).unwrap_or_default(),
             Head::String(bytes) => bytes,
         }
     }
@@ -132,6 +136,10 @@ impl Directory {
             let found = Found::Number(shared);
             return Err(reader.refuse(at, "a shared part of the first separator", found));
         }
+        let at = reader.offset();
+        let alphabet_bytes = usize::from(reader.u8("a length")?);
+        reader.take(alphabet_bytes, "an alphabet")?;
+        let alphabet = (at + 1, reader.offset());
         let heads = Heads::read(&bytes, &mut reader, chunks.saturating_sub(1))?;
         let mut sequence = |count: u64| {
             let at = reader.offset();
@@ -153,6 +161,7 @@ impl Directory {
             chunks,
             first,
             shared,
+            alphabet,
             heads,
             first_blocks,
             body_ends,
@@ -246,12 +255,7 @@ impl Directory {
         let (first, _) = self.blocks_of(index);
         let shared = self.first().get(..self.shared).unwrap_or_default();
         if block == first {
-            let head = self.head(index);
-            let tail = match &head {
-                Head::Number(bytes) => trimmed(bytes),
-                Head::String(bytes) => bytes,
-            };
-            return [shared, tail].concat();
+            return [shared, self.head(index).as_slice()].concat();
         }
         match self.chunk(index) {
             Ok(chunk) => [shared, &chunk.separator(block - first)].concat(),
@@ -351,7 +355,9 @@ impl Directory {
                 Inner::Numeric(Numeric::read(&mut reader, base, count, has_exceptions)?)
             }
             kind if kind == Kind::Strings as u8 => {
-                Inner::Strings(Strings::read(&mut reader, count)?)
+                let alphabet = self.bytes.get(self.alphabet.0..self.alphabet.1);
+                let alphabet = alphabet.unwrap_or_default();
+                Inner::Strings(Strings::read(&mut reader, count, alphabet)?)
             }
             kind if kind == Kind::Single as u8 => Inner::Single,
             other => {
@@ -369,9 +375,20 @@ impl Chunk<'_> {
         (self.head.as_slice().get(..self.of_head).unwrap_or_default(), self.rest)
     }
 
+    /// What of the head follows the prefix; nothing if the prefix does not lie in it.
+    fn head_rest(&self) -> &[u8] {
+        match self.rest {
+            [] => self.head.as_slice().get(self.of_head..).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
     /// How many inner separators are at most `key` (without what the table shares).
     #[inline]
     fn rank(&self, key: &[u8]) -> u64 {
+        if key < self.head.as_slice() {
+            return 0; // only chunk 0 is asked for keys below its head
+        }
         let (of_head, rest) = self.prefix();
         match behind(key, of_head).and_then(|key| behind(key, rest)) {
             // All separators begin with the prefix: they relate to the key as it does.
@@ -380,7 +397,7 @@ impl Chunk<'_> {
             Ok(tail) => match &self.inner {
                 Inner::Single => 0,
                 Inner::Numeric(numeric) => numeric.rank(embed(tail)),
-                Inner::Strings(strings) => strings.rank(tail),
+                Inner::Strings(strings) => strings.rank(self.head_rest(), tail),
             },
         }
     }
@@ -393,7 +410,9 @@ impl Chunk<'_> {
             Inner::Numeric(numeric) => {
                 [of_head, rest, trimmed(&numeric.separator(i).to_be_bytes())].concat()
             }
-            Inner::Strings(strings) => [of_head, rest, &strings.separator(i)].concat(),
+            Inner::Strings(strings) => {
+                [of_head, rest, &strings.separator(self.head_rest(), i)].concat()
+            }
         }
     }
 }
@@ -434,7 +453,9 @@ impl Heads {
             Self::Numbers { start, end, shift, width } => {
                 let bytes = bytes.get(*start..*end).unwrap_or_default();
                 let at = (index as usize).wrapping_mul(*width as usize);
-                Head::Number((bits::read(bytes, at, *width) << shift).to_be_bytes())
+                let number = bits::read(bytes, at, *width) << shift;
+                let length = 8 - number.trailing_zeros() as usize / 8;
+                Head::Number(number.to_be_bytes(), length)
             }
             Self::Strings { ends, start, end } => {
                 let bytes = bytes.get(*start..*end).unwrap_or_default();
@@ -452,7 +473,7 @@ impl Heads {
     fn rank(&self, bytes: &[u8], key: &[u8], count: u64) -> u64 {
         let number = embed(key);
         let at_most = |index| match self.get(bytes, index) {
-            Head::Number(head) => u64::from_be_bytes(head) <= number,
+            Head::Number(head, _) => u64::from_be_bytes(head) <= number,
             Head::String(head) => head <= key,
         };
         let (mut low, mut high) = (0, count);

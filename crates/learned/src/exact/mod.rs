@@ -13,8 +13,9 @@
 //! # Layout
 //! ```text
 //! directory  := version:u8 = 1, blocks:varint, chunks:varint, first_bytes:varint, first,
-//!               shared:varint, head_kind:u8, heads, first_blocks:monotone, body_ends:monotone,
+//!               shared:varint, alphabet, head_kind:u8, heads, first_blocks:monotone, body_ends:monotone,
 //!               ends:monotone, bodies
+//! alphabet   := bytes:u8, bytes
 //! heads      := head_shift:u8, head_bits:u8, (chunks - 1) * head_bits, padded to a byte   kind 0
 //!             | string_ends:monotone, strings                                             kind 1
 //! bodies     := one body for each chunk, to the end of the bytes
@@ -80,7 +81,16 @@ pub struct Cut {
 #[derive(Debug)]
 struct Chunk {
     cuts: Vec<Cut>,
-    body: Vec<u8>,
+    inner: Inner,
+}
+
+/// The separators between a planned chunk's blocks.
+#[derive(Debug)]
+enum Inner {
+    /// A body that is final.
+    Body(Vec<u8>),
+    /// Byte strings, which are encoded when the table's alphabet is known.
+    Strings(Vec<Vec<u8>>),
 }
 
 /// What a chunk's inner separators are stored as.
@@ -126,14 +136,28 @@ impl Chunk {
     ) -> Self {
         let start = inner.last().map_or(0, |&(end, _)| end);
         let inner = inner.into_iter().chain([buffered.last_cut(start, firsts)]);
-        Self { cuts: inner.map(|(end, separator)| Cut { end, separator }).collect(), body }
+        Self {
+            cuts: inner.map(|(end, separator)| Cut { end, separator }).collect(),
+            inner: Inner::Body(body),
+        }
     }
 }
 
 /// The length of the longest common beginning.
 #[inline]
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let mut equal = 0;
+    // Eight bytes at a time; read little-endian, the first that differ are the lowest.
+    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
+        let (Ok(a), Ok(b)) = (a.try_into(), b.try_into()) else { break };
+        let differing = u64::from_le_bytes(a) ^ u64::from_le_bytes(b);
+        if differing != 0 {
+            return equal + differing.trailing_zeros() as usize / 8;
+        }
+        equal += 8;
+    }
+    let (a, b) = (a.get(equal..).unwrap_or_default(), b.get(equal..).unwrap_or_default());
+    equal + a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// The first eight bytes as a big-endian number, zeros where there are none.

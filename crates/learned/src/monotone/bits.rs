@@ -60,6 +60,14 @@ impl BitWriter {
         self.open_bits = total % 8;
     }
 
+    /// Appends all bits of another string.
+    pub(crate) fn append(&mut self, other: BitWriter) {
+        for &byte in &other.bytes {
+            self.push(byte.into(), 8);
+        }
+        self.push(other.open, other.open_bits);
+    }
+
     /// Bits written so far.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() * 8 + self.open_bits as usize
