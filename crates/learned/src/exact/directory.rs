@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::builder::{NUMERIC_HEADS, STRING_HEADS, VERSION};
 use super::numeric::Numeric;
 use super::strings::Strings;
-use super::{HAS_EXCEPTIONS, HAS_REST, KIND_MASK, Kind, embed, trimmed};
+use super::{HAS_EXCEPTIONS, HAS_REST, KIND_MASK, Kind, count_while, embed, trimmed};
 use crate::bytes::Reader;
 use crate::error::{DecodeError, Found};
 use crate::monotone::{Monotone, bits};
@@ -28,11 +28,25 @@ pub struct Directory {
     /// Where in `bytes` the string chunks' alphabet lies.
     alphabet: (usize, usize),
     heads: Heads,
-    first_blocks: Monotone,
-    body_ends: Monotone,
     ends: Monotone,
     bodies: usize,
+    /// Where each chunk lies: all that is kept besides the encoded bytes.
+    places: Box<[Place]>,
 }
+
+/// Where a chunk lies. Unpacked from the sequences of first blocks and body ends, because every
+/// lookup needs it and it is some two bits a block.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    first_block: u32,
+    /// One past its last block.
+    end_block: u32,
+    /// Where its body begins and ends in the bodies.
+    body: u32,
+    body_end: u32,
+}
+
+const NOWHERE: Place = Place { first_block: 0, end_block: 0, body: 0, body_end: 0 };
 
 /// The heads of all chunks but the first.
 #[derive(Clone, Debug)]
@@ -103,6 +117,7 @@ enum Inner<'a> {
 
 /// A chunk, ready to be searched.
 struct Chunk<'a> {
+    first_block: u32,
     /// Inner separators: one fewer than blocks.
     count: u64,
     head: Head<'a>,
@@ -155,7 +170,7 @@ impl Directory {
         let ends = sequence(blocks)?;
         let bodies = reader.offset();
         let shared = shared as usize;
-        let directory = Self {
+        let mut directory = Self {
             bytes: bytes.clone(),
             blocks,
             chunks,
@@ -163,44 +178,62 @@ impl Directory {
             shared,
             alphabet,
             heads,
-            first_blocks,
-            body_ends,
             ends,
             bodies,
+            places: Box::default(),
         };
-        directory.check_chunks()?;
+        directory.places = directory.find_chunks(&first_blocks, &body_ends)?;
+        for chunk in 0..chunks {
+            directory.chunk(chunk)?;
+        }
         Ok(directory)
     }
 
-    /// Refuses chunks that are not there, and bodies that cannot be read.
-    fn check_chunks(&self) -> Result<(), DecodeError> {
+    /// Where the chunks lie. Refuses those that are not there.
+    fn find_chunks(
+        &self,
+        first_blocks: &Monotone,
+        body_ends: &Monotone,
+    ) -> Result<Box<[Place]>, DecodeError> {
         let body_bytes = (self.bytes.len() - self.bodies) as u64;
-        // A body has two bytes at least: that bounds the loop below.
+        let refuse = |offset: u64, expected, number| DecodeError {
+            offset: self.bodies.saturating_add(offset as usize),
+            expected,
+            found: Found::Number(number),
+        };
+        // A body has two bytes at least: that bounds the loop below, and what it allocates.
         if self.chunks > body_bytes / 2 || (self.chunks == 0) != (self.blocks == 0) {
-            return Err(DecodeError {
-                offset: self.bodies,
-                expected: "a body for every chunk",
-                found: Found::Number(body_bytes),
-            });
+            return Err(refuse(0, "a body for every chunk", body_bytes));
         }
-        let (mut begin, mut first_block) = (0, 0);
+        let mut places = Vec::with_capacity(self.chunks as usize);
+        let (mut begin, mut first_block) = (0, first_blocks.get(0));
         for chunk in 0..self.chunks {
-            let (end, first) = (self.body_ends.get(chunk), self.first_blocks.get(chunk));
-            let ordered = if chunk == 0 { first == 0 } else { first > first_block };
-            if begin >= end || end > body_bytes || !ordered || first >= self.blocks {
-                return Err(DecodeError {
-                    offset: self.bodies.saturating_add(begin as usize),
-                    expected: "chunks one after another",
-                    found: Found::Number(chunk),
-                });
+            let end = body_ends.get(chunk);
+            let end_block = match chunk + 1 {
+                next if next < self.chunks => first_blocks.get(next),
+                _ => self.blocks,
+            };
+            let ordered = first_block < end_block && begin < end && end <= body_bytes;
+            let whole = chunk > 0 || first_block == 0;
+            let fits = |number: u64| u32::try_from(number).ok();
+            let place = || {
+                Some(Place {
+                    first_block: fits(first_block)?,
+                    end_block: fits(end_block)?,
+                    body: fits(begin)?,
+                    body_end: fits(end)?,
+                })
+            };
+            match place().filter(|_| ordered && whole) {
+                Some(place) => places.push(place),
+                None => return Err(refuse(begin, "chunks one after another", chunk)),
             }
-            self.chunk(chunk)?;
-            (begin, first_block) = (end, first);
+            (begin, first_block) = (end, end_block);
         }
         match body_bytes - begin {
-            0 => Ok(()),
+            0 => Ok(places.into()),
             more => Err(DecodeError {
-                offset: self.bodies + begin as usize,
+                offset: self.bodies.saturating_add(begin as usize),
                 expected: "the end",
                 found: Found::Trailing(more as usize),
             }),
@@ -215,20 +248,15 @@ impl Directory {
     /// The block whose separators hold `key` between them: lower <= key < upper. A key below all
     /// separators belongs to block 0. 0 for a table without blocks.
     pub fn locate(&self, key: &[u8]) -> u64 {
-        let (shared, tail) = match self.behind_shared(key) {
-            Ok(tail) => (Ordering::Equal, tail),
-            Err(order) => (order, [].as_slice()),
+        let shared = self.first().get(..self.shared).unwrap_or_default();
+        let tail = match behind(key, shared) {
+            Ok(tail) => tail,
+            Err(Ordering::Less) => return 0,
+            Err(_) => return self.blocks.saturating_sub(1),
         };
-        match shared {
-            Ordering::Less => 0,
-            Ordering::Greater => self.blocks.saturating_sub(1),
-            Ordering::Equal => {
-                let index = self.heads.rank(&self.bytes, tail, self.chunks.saturating_sub(1));
-                let (first, _) = self.blocks_of(index);
-                let within = self.chunk(index).map_or(0, |chunk| chunk.rank(tail));
-                first.saturating_add(within).min(self.blocks.saturating_sub(1))
-            }
-        }
+        let index = self.heads.rank(&self.bytes, tail, self.chunks.saturating_sub(1));
+        let Ok(chunk) = self.chunk(index) else { return 0 };
+        u64::from(chunk.first_block) + chunk.rank(tail)
     }
 
     /// Where `block` begins and ends in the table, in units of 64 bytes. (0, 0) from
@@ -248,11 +276,9 @@ impl Directory {
         if block == 0 {
             return self.first().to_vec();
         }
-        let Some(index) = self.first_blocks.rank(block).checked_sub(1) else { return Vec::new() };
-        if block >= self.blocks {
-            return Vec::new();
-        }
-        let (first, _) = self.blocks_of(index);
+        let index = self.places.partition_point(|place| u64::from(place.end_block) <= block);
+        let Some(place) = self.places.get(index) else { return Vec::new() };
+        let (index, first) = (index as u64, u64::from(place.first_block));
         let shared = self.first().get(..self.shared).unwrap_or_default();
         if block == first {
             return [shared, self.head(index).as_slice()].concat();
@@ -269,7 +295,7 @@ impl Directory {
             blocks: self.blocks,
             head_bits: 8 * self.heads.encoded_bytes() as u64,
             offset_bits: 8 * self.ends.encoded_bytes() as u64,
-            size_bytes: self.bytes.len() + size_of::<Self>(),
+            size_bytes: self.bytes.len() + size_of_val(&*self.places) + size_of::<Self>(),
             ..Statistics::default()
         };
         for index in 0..self.chunks {
@@ -298,21 +324,6 @@ impl Directory {
         self.bytes.get(self.first.0..self.first.1).unwrap_or_default()
     }
 
-    /// What follows in `key` behind the bytes that all heads share; how it relates to them if it
-    /// does not begin with them.
-    #[inline]
-    fn behind_shared<'a>(&self, key: &'a [u8]) -> Result<&'a [u8], Ordering> {
-        behind(key, self.first().get(..self.shared).unwrap_or_default())
-    }
-
-    /// The first block of a chunk, and how many it has.
-    #[inline]
-    fn blocks_of(&self, chunk: u64) -> (u64, u64) {
-        let (first, next) = self.first_blocks.pair(chunk);
-        let next = if chunk + 1 < self.chunks { next } else { self.blocks };
-        (first, next.saturating_sub(first))
-    }
-
     #[inline]
     fn head(&self, chunk: u64) -> Head<'_> {
         match chunk.checked_sub(1) {
@@ -323,15 +334,11 @@ impl Directory {
 
     #[inline]
     fn chunk(&self, index: u64) -> Result<Chunk<'_>, DecodeError> {
-        let (_, blocks) = self.blocks_of(index);
-        let count = blocks.saturating_sub(1);
-        let (begin, end) = match index.checked_sub(1) {
-            None => (0, self.body_ends.get(0)),
-            Some(before) => self.body_ends.pair(before),
-        };
+        let place = self.places.get(index as usize).copied().unwrap_or(NOWHERE);
+        let count = u64::from(place.end_block.saturating_sub(place.first_block).saturating_sub(1));
         let bodies = self.bytes.get(self.bodies..).unwrap_or_default();
-        let mut reader = Reader::new(bodies.get(..end as usize).unwrap_or(bodies));
-        reader.take(begin as usize, "a body")?;
+        let body = bodies.get(place.body as usize..place.body_end as usize).unwrap_or_default();
+        let mut reader = Reader::new(body);
         let at = reader.offset();
         let flags = reader.u8("flags")?;
         let head = self.head(index);
@@ -362,10 +369,10 @@ impl Directory {
             kind if kind == Kind::Single as u8 => Inner::Single,
             other => {
                 let found = Found::Number(other.into());
-                return Err(reader.refuse(self.bodies + at, "a kind of chunk", found));
+                return Err(reader.refuse(self.bodies + place.body as usize + at, "a kind of chunk", found));
             }
         };
-        Ok(Chunk { count, head, of_head, rest, inner })
+        Ok(Chunk { first_block: place.first_block, count, head, of_head, rest, inner })
     }
 }
 
@@ -471,17 +478,18 @@ impl Heads {
     /// How many of the `count` heads are at most `key`.
     #[inline]
     fn rank(&self, bytes: &[u8], key: &[u8], count: u64) -> u64 {
-        let number = embed(key);
-        let at_most = |index| match self.get(bytes, index) {
-            Head::Number(head, _) => u64::from_be_bytes(head) <= number,
-            Head::String(head) => head <= key,
-        };
-        let (mut low, mut high) = (0, count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if at_most(middle) { low = middle + 1 } else { high = middle }
+        match self {
+            Self::Numbers { start, end, shift, width } => {
+                let bytes = bytes.get(*start..*end).unwrap_or_default();
+                let number = embed(key) >> shift;
+                count_while(count, |i| {
+                    bits::read(bytes, (i as usize).wrapping_mul(*width as usize), *width) <= number
+                })
+            }
+            Self::Strings { .. } => {
+                count_while(count, |i| self.get(bytes, i).as_slice() <= key)
+            }
         }
-        low
     }
 
     fn encoded_bytes(&self) -> usize {

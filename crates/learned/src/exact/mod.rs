@@ -143,6 +143,19 @@ impl Chunk {
     }
 }
 
+/// How many of the first `count` numbers a predicate holds for that holds for a beginning of them.
+/// Halving without branches: which half is taken cannot be predicted.
+#[inline]
+fn count_while(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let (mut base, mut left) = (0, count);
+    while left > 1 {
+        let half = left / 2;
+        base = std::hint::select_unpredictable(holds(base + half - 1), base + half, base);
+        left -= half;
+    }
+    base + u64::from(left == 1 && holds(base))
+}
+
 /// The length of the longest common beginning.
 #[inline]
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {

@@ -28,6 +28,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+use super::count_while;
 use crate::bytes::Reader;
 use crate::error::DecodeError;
 use crate::monotone::bits::{mask, read};
@@ -104,12 +105,7 @@ impl<'a> Numeric<'a> {
     /// How many inner separators are at most `number`.
     #[inline]
     pub fn rank(&self, number: u64) -> u64 {
-        let (mut low, mut high) = (0, self.count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.separator(middle + 1) <= number { low = middle + 1 } else { high = middle }
-        }
-        low
+        count_while(self.count, |i| self.separator(i + 1) <= number)
     }
 }
 
