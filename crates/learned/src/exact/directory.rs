@@ -51,23 +51,64 @@ const NOWHERE: Place = Place { first_block: 0, end_block: 0, body: 0, body_end: 
 /// The heads of all chunks but the first.
 #[derive(Clone, Debug)]
 enum Heads {
-    Numbers { start: usize, end: usize, shift: u32, width: u32 },
-    Strings { ends: Monotone, start: usize, end: usize },
+    Numbers {
+        start: usize,
+        end: usize,
+        shift: u32,
+        width: u32,
+    },
+    /// `ends` are unpacked: every step of a search needs one.
+    Strings {
+        ends: Box<[u32]>,
+        start: usize,
+        end: usize,
+        encoded_ends: usize,
+    },
 }
 
 /// A head without the bytes that all share.
 #[derive(Clone, Copy)]
 enum Head<'a> {
-    /// A number's bytes, and how many are left of them without the zeros at the end.
-    Number([u8; 8], usize),
+    Number(u64),
     String(&'a [u8]),
 }
 
-impl Head<'_> {
-    fn as_slice(&self) -> &[u8] {
+impl<'a> Head<'a> {
+    /// The head's bytes, which a number writes to `room`.
+    fn bytes(self, room: &'a mut [u8; 8]) -> &'a [u8] {
         match self {
-            Head::Number(bytes, length) => bytes.get(..*length).unwrap_or_default(),
+            Head::Number(number) => {
+                *room = number.to_be_bytes();
+                trimmed(room)
+            }
             Head::String(bytes) => bytes,
+        }
+    }
+
+    /// What follows behind the first `skipped` bytes, as a number.
+    #[inline]
+    fn number_behind(self, skipped: usize) -> u64 {
+        match self {
+            Head::Number(number) if skipped < 8 => number << (8 * skipped),
+            Head::Number(_) => 0,
+            Head::String(bytes) => embed(bytes.get(skipped..).unwrap_or_default()),
+        }
+    }
+
+    /// What follows in `key` behind the first `of_head` bytes of this head.
+    #[inline]
+    fn behind<'k>(self, key: &'k [u8], of_head: usize) -> Result<&'k [u8], Ordering> {
+        match self {
+            Head::Number(_) if of_head == 0 => Ok(key),
+            // The bytes as numbers: going through memory would cost more than all the rest.
+            Head::Number(number) => {
+                let unused = 64 - 8 * of_head.min(8) as u32;
+                match (embed(key) >> unused).cmp(&(number >> unused)) {
+                    Ordering::Equal => key.get(of_head..).ok_or(Ordering::Less),
+                    order => Err(order),
+                }
+            }
+            Head::String(bytes) => behind(key, bytes.get(..of_head).unwrap_or(bytes)),
         }
     }
 }
@@ -256,6 +297,9 @@ impl Directory {
         };
         let index = self.heads.rank(&self.bytes, tail, self.chunks.saturating_sub(1));
         let Ok(chunk) = self.chunk(index) else { return 0 };
+        if index == 0 && tail < self.first().get(self.shared..).unwrap_or_default() {
+            return 0; // chunks rank keys that are not below their heads
+        }
         u64::from(chunk.first_block) + chunk.rank(tail)
     }
 
@@ -281,7 +325,7 @@ impl Directory {
         let (index, first) = (index as u64, u64::from(place.first_block));
         let shared = self.first().get(..self.shared).unwrap_or_default();
         if block == first {
-            return [shared, self.head(index).as_slice()].concat();
+            return [shared, self.head(index).bytes(&mut [0; 8])].concat();
         }
         match self.chunk(index) {
             Ok(chunk) => [shared, &chunk.separator(block - first)].concat(),
@@ -295,7 +339,10 @@ impl Directory {
             blocks: self.blocks,
             head_bits: 8 * self.heads.encoded_bytes() as u64,
             offset_bits: 8 * self.ends.encoded_bytes() as u64,
-            size_bytes: self.bytes.len() + size_of_val(&*self.places) + size_of::<Self>(),
+            size_bytes: self.bytes.len()
+                + size_of_val(&*self.places)
+                + self.heads.unpacked_bytes()
+                + size_of::<Self>(),
             ..Statistics::default()
         };
         for index in 0..self.chunks {
@@ -343,8 +390,10 @@ impl Directory {
         let flags = reader.u8("flags")?;
         let head = self.head(index);
         let of_head = (reader.varint("a part of the head")? as usize).saturating_sub(self.shared);
-        let shown = head.as_slice();
-        let of_head = of_head.min(shown.len());
+        let of_head = of_head.min(match head {
+            Head::Number(_) => 8,
+            Head::String(bytes) => bytes.len(),
+        });
         let rest = match flags & HAS_REST {
             0 => [].as_slice(),
             _ => {
@@ -355,7 +404,7 @@ impl Directory {
         let inner = match flags & KIND_MASK {
             kind if kind == Kind::Numeric as u8 => {
                 let base = match rest {
-                    [] => embed(shown.get(of_head..).unwrap_or_default()),
+                    [] => head.number_behind(of_head),
                     _ => reader.u64("a base")?,
                 };
                 let has_exceptions = flags & HAS_EXCEPTIONS != 0;
@@ -369,7 +418,11 @@ impl Directory {
             kind if kind == Kind::Single as u8 => Inner::Single,
             other => {
                 let found = Found::Number(other.into());
-                return Err(reader.refuse(self.bodies + place.body as usize + at, "a kind of chunk", found));
+                return Err(reader.refuse(
+                    self.bodies + place.body as usize + at,
+                    "a kind of chunk",
+                    found,
+                ));
             }
         };
         Ok(Chunk { first_block: place.first_block, count, head, of_head, rest, inner })
@@ -377,48 +430,45 @@ impl Directory {
 }
 
 impl Chunk<'_> {
-    /// The chunk's prefix, without what the table shares: of the head, and the rest.
-    fn prefix(&self) -> (&[u8], &[u8]) {
-        (self.head.as_slice().get(..self.of_head).unwrap_or_default(), self.rest)
-    }
-
     /// What of the head follows the prefix; nothing if the prefix does not lie in it.
-    fn head_rest(&self) -> &[u8] {
+    fn head_rest<'a>(&'a self, room: &'a mut [u8; 8]) -> &'a [u8] {
         match self.rest {
-            [] => self.head.as_slice().get(self.of_head..).unwrap_or_default(),
+            [] => self.head.bytes(room).get(self.of_head..).unwrap_or_default(),
             _ => &[],
         }
     }
 
-    /// How many inner separators are at most `key` (without what the table shares).
+    /// How many inner separators are at most `key`, which is not below the head. Both without what
+    /// the table shares.
     #[inline]
     fn rank(&self, key: &[u8]) -> u64 {
-        if key < self.head.as_slice() {
-            return 0; // only chunk 0 is asked for keys below its head
-        }
-        let (of_head, rest) = self.prefix();
-        match behind(key, of_head).and_then(|key| behind(key, rest)) {
+        let tail = self.head.behind(key, self.of_head);
+        match tail
+            .and_then(|key| if self.rest.is_empty() { Ok(key) } else { behind(key, self.rest) })
+        {
             // All separators begin with the prefix: they relate to the key as it does.
             Err(Ordering::Less) => 0,
             Err(_) => self.count,
             Ok(tail) => match &self.inner {
                 Inner::Single => 0,
                 Inner::Numeric(numeric) => numeric.rank(embed(tail)),
-                Inner::Strings(strings) => strings.rank(self.head_rest(), tail),
+                Inner::Strings(strings) => strings.rank(self.head_rest(&mut [0; 8]), tail),
             },
         }
     }
 
     /// Inner separator `i`, from 1, without what the table shares.
     fn separator(&self, i: u64) -> Vec<u8> {
-        let (of_head, rest) = self.prefix();
+        let mut room = [0; 8];
+        let of_head = self.head.bytes(&mut room);
+        let of_head = of_head.get(..self.of_head).unwrap_or(of_head);
         match &self.inner {
             Inner::Single => Vec::new(),
             Inner::Numeric(numeric) => {
-                [of_head, rest, trimmed(&numeric.separator(i).to_be_bytes())].concat()
+                [of_head, self.rest, trimmed(&numeric.separator(i).to_be_bytes())].concat()
             }
             Inner::Strings(strings) => {
-                [of_head, rest, &strings.separator(self.head_rest(), i)].concat()
+                [of_head, self.rest, &strings.separator(self.head_rest(&mut [0; 8]), i)].concat()
             }
         }
     }
@@ -447,7 +497,14 @@ impl Heads {
                 let start = reader.offset();
                 let length = ends.get(count.saturating_sub(1));
                 reader.take(usize::try_from(length).unwrap_or(usize::MAX), "heads")?;
-                Ok(Self::Strings { ends, start, end: reader.offset() })
+                // Each head has a byte at least, which bounds what is allocated.
+                let ends_fit = length <= u64::from(u32::MAX) && count <= length;
+                if !ends_fit {
+                    return Err(reader.refuse(begin, "heads below 4 GiB", Found::Number(length)));
+                }
+                let encoded_ends = ends.encoded_bytes();
+                let ends = (0..count).map(|index| ends.get(index).min(length) as u32).collect();
+                Ok(Self::Strings { ends, start, end: reader.offset(), encoded_ends })
             }
             other => Err(reader.refuse(at, "a kind of heads", Found::Number(other.into()))),
         }
@@ -460,17 +517,14 @@ impl Heads {
             Self::Numbers { start, end, shift, width } => {
                 let bytes = bytes.get(*start..*end).unwrap_or_default();
                 let at = (index as usize).wrapping_mul(*width as usize);
-                let number = bits::read(bytes, at, *width) << shift;
-                let length = 8 - number.trailing_zeros() as usize / 8;
-                Head::Number(number.to_be_bytes(), length)
+                Head::Number(bits::read(bytes, at, *width) << shift)
             }
-            Self::Strings { ends, start, end } => {
+            Self::Strings { ends, start, end, .. } => {
                 let bytes = bytes.get(*start..*end).unwrap_or_default();
-                let (from, to) = match index.checked_sub(1) {
-                    None => (0, ends.get(0)),
-                    Some(before) => ends.pair(before),
-                };
-                Head::String(bytes.get(from as usize..to as usize).unwrap_or_default())
+                let end_of = |index: usize| ends.get(index).map_or(0, |&end| end as usize);
+                let index = index as usize;
+                let from = index.checked_sub(1).map_or(0, end_of);
+                Head::String(bytes.get(from..end_of(index)).unwrap_or_default())
             }
         }
     }
@@ -486,16 +540,25 @@ impl Heads {
                     bits::read(bytes, (i as usize).wrapping_mul(*width as usize), *width) <= number
                 })
             }
-            Self::Strings { .. } => {
-                count_while(count, |i| self.get(bytes, i).as_slice() <= key)
-            }
+            Self::Strings { .. } => count_while(count, |i| match self.get(bytes, i) {
+                Head::String(head) => head <= key,
+                Head::Number(_) => false,
+            }),
+        }
+    }
+
+    /// Heap bytes besides the encoded ones.
+    fn unpacked_bytes(&self) -> usize {
+        match self {
+            Self::Numbers { .. } => 0,
+            Self::Strings { ends, .. } => size_of_val(&**ends),
         }
     }
 
     fn encoded_bytes(&self) -> usize {
         match self {
             Self::Numbers { start, end, .. } => end - start + 3,
-            Self::Strings { ends, start, end } => end - start + 1 + ends.encoded_bytes(),
+            Self::Strings { start, end, encoded_ends, .. } => end - start + 1 + encoded_ends,
         }
     }
 }
