@@ -45,8 +45,8 @@ fn main() {
             println!("{name:<11} skipped: no such file under {}", data().display());
             continue;
         };
-        for value in [100] {
-            for block in [4096] {
+        for value in [100, 126, 1016] {
+            for block in [4096, 8192, 16_384] {
                 measure(name, &keys, value, block);
             }
         }

@@ -242,10 +242,8 @@ fn cheapest(buffered: &Buffered<'_>) -> Option<Chunk> {
         }
     };
     let numeric = Fitter::new(buffered).plan();
-    if let Some(chunk) = &numeric {
-        if size(chunk) / (chunk.cuts.len() as f64) < STRINGS_BITS {
-            return numeric;
-        }
+    if numeric.as_ref().is_some_and(|n| size(n) / (n.cuts.len() as f64) < STRINGS_BITS) {
+        return numeric;
     }
     let strings = shorten::plan(buffered);
     let cost = |chunk: &Chunk| {

@@ -97,7 +97,7 @@ impl<'a> Head<'a> {
 
     /// What follows in `key` behind the first `of_head` bytes of this head.
     #[inline]
-    fn behind<'k>(self, key: &'k [u8], of_head: usize) -> Result<&'k [u8], Ordering> {
+    fn behind(self, key: &[u8], of_head: usize) -> Result<&[u8], Ordering> {
         match self {
             Head::Number(_) if of_head == 0 => Ok(key),
             // The bytes as numbers: going through memory would cost more than all the rest.
@@ -365,6 +365,12 @@ impl Directory {
         let known = statistics.total_bits();
         statistics.header_bits = (8 * self.bytes.len() as u64).saturating_sub(known);
         statistics
+    }
+
+    /// Where the bodies begin in the encoded bytes.
+    #[cfg(test)]
+    pub(super) fn bodies(&self) -> usize {
+        self.bodies
     }
 
     fn first(&self) -> &[u8] {

@@ -33,6 +33,20 @@
 //! separators begin with, is `of_head` bytes of its head followed by `rest`. The base of a numeric
 //! chunk is written out behind a rest, and else what its head has behind the prefix, as a number.
 //! What is inside a chunk is written at its kind: `numeric.rs`, `strings.rs`.
+//!
+//! Eight keys, 0, 1000 to 7000 as big-endian `u64`s, two to a block:
+//! ```text
+//! 01 04 01 08 0000000000000000 06     version, 4 blocks, 1 chunk, first; all share 6 bytes of it
+//! 00                                  no alphabet
+//! 00 00 00                            heads are numbers; there are none besides the first
+//! 01 01 0000000000000000 00 00000000 00                 first blocks: 0 (see `monotone`)
+//! 01 01 0700000000000000 00 00000000 00                 body ends: 7
+//! 01 04 2000000000000000 8040 00000000 00               ends: 32, 64, 96, 128 units
+//! 01 06 39 00 e807 00               numeric, prefix: 6 bytes of the head; shift 57, width 0,
+//! ```
+//! slope 1000 / 256, start 0. With six bytes cut off, key 2000 is the number `2000 << 48`. Separator
+//! 1 is `(1000 * 1 >> 8) << 57` = `0x600 << 48`: the bytes `000000000000` and `06`, above 1000
+//! (`0x3e8`) and not above 2000 (`0x7d0`); the others are `0xe00` and `0x1600`, and cost nothing.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -46,6 +60,7 @@ mod numeric;
 mod shorten;
 mod strings;
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::unwrap_used)]
 mod tests;
 #[allow(clippy::indexing_slicing)] // plans only
 mod windows;

@@ -112,5 +112,5 @@ impl<'a> Numeric<'a> {
 /// How far the line has risen at separator `i`, in grid cells, modulo 2^64.
 #[inline]
 pub(super) fn line(slope: u64, i: u64) -> u64 {
-    (u128::from(slope) * u128::from(i) >> FRACTION) as u64
+    ((u128::from(slope) * u128::from(i)) >> FRACTION) as u64
 }

@@ -14,6 +14,14 @@
 //!
 //! A unit below `2^unit_bits - 1` is the byte at that place of the directory's alphabet; the greatest
 //! says that the two units after it are a byte itself, low bits first. Units of 8 bits are bytes.
+//!
+//! The separators `orchard/b`, `orchard/c` and `q` above the head `orchard/apple`, in a directory
+//! whose alphabet is `cq`, with flags and prefix:
+//! ```text
+//! 02 00                   strings; a prefix of no bytes
+//! 04 04 03 00             units of 4 bits; 4 bits of shared bytes, 3 of units; no offsets
+//! b8 17 c3 00 24 00       shares 8, 3 units: 15 and then 0x62, b; shares 8, 1 unit: 0; shares 0, 1: 1
+//! ```
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

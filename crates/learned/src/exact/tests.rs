@@ -274,3 +274,103 @@ fn mutated_bytes_do_no_harm() {
     }
     assert!(survived > 500, "only {survived} mutants were evaluated");
 }
+
+/// A small directory as the module pages show it: its bytes, and those of its only body.
+fn example(keys: &[Vec<u8>]) -> (String, String) {
+    let keys = as_slices(keys);
+    let limits = Limits { max_block_bytes: 2000, blocks_per_chunk: 64 };
+    let table = build(&keys, &vec![1000; keys.len()], limits);
+    table.check(&keys, 1);
+    for separator in &table.separators {
+        println!("separator {:?}", String::from_utf8_lossy(separator));
+    }
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    (hex(&table.bytes), hex(&table.bytes[table.directory.bodies()..]))
+}
+
+/// Fails where a page shows other bytes.
+fn check_page(page: &'static str, bytes: &str) {
+    // On the page, three spaces set the bytes of a line off from what it says about them.
+    let bytes_of = |line: &'static str| line.trim_start_matches("//! ").split("   ").next();
+    let page: String = page.lines().filter_map(bytes_of).collect();
+    assert!(page.replace(' ', "").contains(bytes), "the page should show {bytes}");
+}
+
+#[test]
+fn the_bytes_of_the_module_pages() {
+    let numbers = (0..8).map(|i: u64| (i * 1000).to_be_bytes().to_vec());
+    check_page(include_str!("mod.rs"), &example(&numbers.collect::<Vec<_>>()).0);
+    let fruit = ["apple", "apricot", "banana", "blueberry", "cherry", "citron"];
+    let mut words: Vec<String> = fruit.map(|word| format!("orchard/{word}")).to_vec();
+    words.extend(["quince".into(), "raisin".into()]);
+    let words: Vec<Vec<u8>> = words.into_iter().map(String::into_bytes).collect();
+    let (whole, body) = example(&words);
+    println!("{whole}");
+    check_page(include_str!("strings.rs"), &body);
+}
+
+fn data() -> std::path::PathBuf {
+    match std::env::var_os("LEARNEDKV_DATA") {
+        Some(path) => path.into(),
+        None => concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into(),
+    }
+}
+
+/// A stretch of a real set, or none and why.
+fn real(name: &str, take: usize) -> Option<Vec<Vec<u8>>> {
+    let path = data().join(name);
+    let Ok(bytes) = std::fs::read(&path) else {
+        println!("skipped: no {}", path.display());
+        return None;
+    };
+    if name.ends_with(".txt") {
+        let lines = bytes.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+        let mut keys = sorted(lines.map(<[u8]>::to_vec).collect());
+        keys.truncate(take);
+        return Some(keys);
+    }
+    let numbers = bytes.chunks_exact(8).skip(1).take(take);
+    Some(integers(numbers.map(|b| u64::from_le_bytes(b.try_into().unwrap()))))
+}
+
+/// Real keys, and the bits that figure F1 allows them, on a stretch short enough for debug builds.
+#[test]
+fn real_keys_are_located_within_their_bits() {
+    for (name, take, most) in [
+        ("coast_hilbert_1m_uint64", 60_000, 32.0),
+        ("coast_longlat_1m_uint64", 60_000, 32.0),
+        ("paths_500k.txt", 30_000, 96.0),
+    ] {
+        let Some(keys) = real(name, take) else { continue };
+        let keys = as_slices(&keys);
+        for value_bytes in [100, 1016] {
+            let sizes: Vec<u32> = keys.iter().map(|k| (k.len() + value_bytes) as u32).collect();
+            let stored: u64 = sizes.iter().map(|&s| u64::from(s)).sum();
+            let table = build(&keys, &sizes, LIMITS);
+            table.check(&keys, 5);
+            table.check_absent(&keys, 2003);
+            let bits = table.directory.statistics().total_bits() as f64 * 4096.0 / stored as f64;
+            println!("{name}, {value_bytes} B values: {bits:.2} bits per 4,096 bytes");
+            assert!(bits <= most, "{bits:.2} bits per 4,096 bytes of {name}");
+        }
+    }
+}
+
+/// The claim of `numeric.rs`: comparing numbers is comparing byte strings.
+#[test]
+fn numbers_compare_as_the_strings_they_stand_for() {
+    let mut r = Random(8);
+    let letters = [0, 0, 1, 0x7f, 0x80, 0xff];
+    for _ in 0..200_000 {
+        let length = r.below(11);
+        let key: Vec<u8> = (0..length).map(|_| letters[r.below(6) as usize]).collect();
+        let separator = (0..8).fold(0, |s, _| s << 8 | u64::from(letters[r.below(6) as usize]));
+        let separator = separator >> (8 * r.below(8)) << (8 * r.below(8));
+        let bytes = separator.to_be_bytes();
+        assert_eq!(
+            embed(&key) >= separator,
+            key.as_slice() >= trimmed(&bytes),
+            "{key:?} {bytes:?}"
+        );
+    }
+}

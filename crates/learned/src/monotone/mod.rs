@@ -34,8 +34,10 @@ pub(crate) mod bits;
 #[allow(clippy::indexing_slicing)] // plans only: it never sees encoded bytes
 pub(crate) mod strip;
 
+#[allow(clippy::indexing_slicing, clippy::expect_used)] // never sees encoded bytes
 mod builder;
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::unwrap_used)]
 mod tests;
 
 pub use builder::MonotoneBuilder;
@@ -288,5 +290,5 @@ impl Monotone {
 /// How far a line with this fixed-point slope has risen at `place`, modulo 2^64.
 #[inline]
 fn line(slope: u64, place: u64) -> u64 {
-    (u128::from(slope) * u128::from(place) >> FRACTION) as u64
+    ((u128::from(slope) * u128::from(place)) >> FRACTION) as u64
 }

@@ -116,7 +116,7 @@ fn mutated_bytes_do_no_harm() {
                 let at = random(&mut state) as usize % bad.len();
                 bad[at] = random(&mut state) as u8;
             }
-            if random(&mut state) % 4 == 0 {
+            if random(&mut state).is_multiple_of(4) {
                 bad.truncate(random(&mut state) as usize % bad.len());
             }
             let Ok(sequence) = Monotone::decode(bad) else { continue };
