@@ -96,9 +96,6 @@ impl TableWriter {
     }
 
     /// How many entries were added.
-    pub fn entries(&self) -> u64 {
-        self.properties.entries
-    }
 
     /// What the data takes so far, about.
     pub fn data_bytes(&self) -> u64 {
