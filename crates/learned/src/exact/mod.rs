@@ -14,7 +14,8 @@
 //!    present or not; keys below all separators are located in block 0.
 //! 2. A block holds at most [`Limits::max_block_bytes`] of entries, or one entry.
 //! 3. Plans depend on keys, sizes and limits alone: the same table gives the same bytes everywhere.
-//! 4. Whatever bytes are decoded, no call panics, and each ends after work bounded by a chunk's.
+//! 4. Whatever bytes are decoded, no call panics, and each lookup ends after work
+//!    bounded by a chunk's.
 //!
 //! # Layout
 //! ```text
