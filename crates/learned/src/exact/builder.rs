@@ -3,7 +3,7 @@
 use super::fit::Fitter;
 use super::shorten::Alphabet;
 use super::windows::Buffered;
-use super::{Chunk, Cut, Inner, Kind, Limits, common_prefix, embed, shorten, trimmed};
+use super::{Chunk, Cut, Inner, Kind, Limits, MOST_BLOCKS, common_prefix, embed, shorten, trimmed};
 use crate::bytes::Writer;
 use crate::monotone::MonotoneBuilder;
 use crate::monotone::bits::{BitWriter, bits_of};
@@ -23,8 +23,9 @@ const STRINGS_BITS: f64 = 18.0;
 /// Decides where a table's blocks end, and encodes their [`Directory`](super::Directory).
 ///
 /// Works on a stretch of buffered entries at a time: [`cut`](Self::cut), write the blocks,
-/// [`push_end`](Self::push_end) for each, and again until the table ends. Holds the encoded chunks
-/// so far and nothing else.
+/// [`push_end`](Self::push_end) for each, and again until the table ends. Holds the chunks so far:
+/// numeric ones encoded, of others the separators, which are encoded when it is known what
+/// characters they consist of.
 ///
 /// ```
 /// use learned::exact::{Directory, DirectoryBuilder, Limits};
@@ -75,7 +76,7 @@ impl DirectoryBuilder {
     /// `limits` allow no block of a byte or no block in a chunk.
     pub fn new(limits: Limits, first_separator: &[u8]) -> Self {
         assert!(limits.max_block_bytes > 0, "a block must hold something");
-        assert!((1..=64).contains(&limits.blocks_per_chunk), "chunks have 1 to 64 blocks");
+        assert!((1..=MOST_BLOCKS).contains(&limits.blocks_per_chunk), "chunks have 1 to 64 blocks");
         Self {
             limits,
             heads: Vec::new(),
@@ -104,8 +105,9 @@ impl DirectoryBuilder {
     /// one entry is left over; given a single entry then, there are no cuts.
     ///
     /// # Panics
-    /// `keys` and `sizes` differ in length, or there are cuts that ended the table. In debug builds:
-    /// keys that do not ascend, or that lie below the separator of the cut before.
+    /// `keys` and `sizes` differ in length, or there are cuts that ended the table. Keys that
+    /// do not ascend, or that lie below the separator of the cut before, panic in debug builds; in
+    /// others they may, or give a directory that names wrong blocks.
     pub fn cut(&mut self, keys: &[&[u8]], sizes: &[u32], end_of_table: bool) -> Vec<Cut> {
         assert_eq!(keys.len(), sizes.len(), "every key has a size");
         assert!(!self.ended, "the table has ended");

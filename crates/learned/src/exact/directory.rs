@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::builder::{NUMERIC_HEADS, STRING_HEADS, VERSION};
 use super::numeric::Numeric;
 use super::strings::Strings;
-use super::{HAS_EXCEPTIONS, HAS_REST, KIND_MASK, Kind, count_while, embed, trimmed};
+use super::{HAS_EXCEPTIONS, HAS_REST, KIND_MASK, Kind, MOST_BLOCKS, count_while, embed, trimmed};
 use crate::bytes::Reader;
 use crate::error::{DecodeError, Found};
 use crate::monotone::{Monotone, bits};
@@ -254,8 +254,9 @@ impl Directory {
                 next if next < self.chunks => first_blocks.get(next),
                 _ => self.blocks,
             };
-            let ordered = first_block < end_block && begin < end && end <= body_bytes;
-            let whole = chunk > 0 || first_block == 0;
+            let blocks = end_block.saturating_sub(first_block);
+            let ordered = (1..=MOST_BLOCKS as u64).contains(&blocks) && begin < end;
+            let whole = (chunk > 0 || first_block == 0) && end <= body_bytes;
             let fits = |number: u64| u32::try_from(number).ok();
             let place = || {
                 Some(Place {

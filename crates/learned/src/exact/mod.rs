@@ -5,10 +5,17 @@
 //! directory is free to choose strings that cost it few bits, and, since a block may end anywhere in
 //! the last part of its size, to choose the block ends so that there are such strings. The plan is
 //! made for up to 64 blocks, a *chunk*, at a time; a chunk's separators are numbers near a line
-//! ([`numeric`](self#layout)) or short byte strings, whichever is smaller. The blocks' end offsets are
-//! a second sequence, a [`Monotone`](crate::monotone::Monotone).
+//! (`numeric.rs`, planned by `fit.rs`) or short byte strings (`strings.rs`, `shorten.rs`), whichever is
+//! smaller. The blocks' end offsets are a second sequence, a [`Monotone`](crate::monotone::Monotone).
 //!
-//! Nothing of a decoded directory is unpacked: [`Directory::locate`] reads the encoded bytes.
+//! [`Directory::locate`] reads the encoded bytes; besides them, memory holds where each chunk lies, 16
+//! bytes for up to 64 blocks. Invariants:
+//! 1. Every key at or above a block's lower separator and below the next block's is located there,
+//!    present or not; keys below all separators are located in block 0.
+//! 2. A block holds at most [`Limits::max_block_bytes`] of entries, or one entry.
+//! 3. Plans depend on keys, sizes and limits alone: the same table gives the same bytes everywhere.
+//! 4. Whatever bytes are decoded, no call panics, and each lookup ends after work
+//!    bounded by a chunk's.
 //!
 //! # Layout
 //! ```text
@@ -28,7 +35,7 @@
 //! its string. `first_blocks` holds each chunk's first block, `body_ends` where its body ends in the
 //! bodies, `ends` each block's end in 64-byte units.
 //!
-//! A body's flags are its kind in bits 0 and 1 (0: one block, nothing follows; 1: numeric; 2:
+//! A chunk has 1 to 64 blocks. A body's flags are its kind in bits 0 and 1 (0: one block, nothing follows; 1: numeric; 2:
 //! strings), bit 2 for a `rest` and bit 3 for exceptions. The chunk's prefix, which all its inner
 //! separators begin with, is `of_head` bytes of its head followed by `rest`. The base of a numeric
 //! chunk is written out behind a rest, and else what its head has behind the prefix, as a number.
@@ -116,6 +123,8 @@ enum Kind {
     Strings = 2,
 }
 
+/// The most blocks in a chunk. A decoder refuses more: it bounds the work of every call.
+const MOST_BLOCKS: usize = 64;
 const KIND_MASK: u8 = 3;
 const HAS_REST: u8 = 4;
 const HAS_EXCEPTIONS: u8 = 8;

@@ -6,13 +6,18 @@
 //! needs is `shared[j]`, how many bytes keys `j - 1` and `j` share: the separator in that gap has one
 //! byte more, and two separators share the least of these numbers from one to the other.
 
+use std::collections::VecDeque;
+
 use super::strings::RESTART;
 use super::windows::{Buffered, rounded_separator};
 use super::{Chunk, Cut, Inner, Kind, common_prefix};
 use crate::monotone::bits::{BitWriter, bits_of, mask};
 
-/// A block may end in the last quarter of its size.
+/// A block may end in the last quarter of its size; where that is more than some ten entries, a
+/// smaller part gives as short separators, fuller blocks, and less to plan.
 const SLACK: u64 = 4;
+/// Entries in a block that a quarter of is choice enough.
+const FEW: u64 = 32;
 /// What a character costs, about, in bits.
 const CHARACTER: u64 = 6;
 /// What a block costs besides: its entry's lengths, its end offset.
@@ -35,14 +40,16 @@ const NO_PATH: Path = Path { bits: u64::MAX, blocks: 0, from: 0 };
 
 /// The plan for the next chunk; none where there are no inner separators.
 pub(super) fn plan(buffered: &Buffered<'_>) -> Option<Chunk> {
-    let firsts = buffered.firsts(SLACK);
     let reach = buffered.reach();
+    let entries = (reach / buffered.blocks) as u64;
+    let firsts = buffered.firsts(SLACK * (entries / FEW).max(1));
     let pairs = buffered.keys[..reach].windows(2);
     let mut shared = vec![common_prefix(buffered.head, buffered.keys[0])];
     shared.extend(pairs.map(|pair| common_prefix(pair[0], pair[1])));
     let mut paths = vec![NO_PATH; reach + 1];
     paths[0] = Path { bits: 0, blocks: 0, from: 0 };
     let (mut best, mut best_cost) = (0, f64::INFINITY);
+    let mut inside = SlidingLeast::default();
     for start in 0..reach {
         let Path { bits, blocks, .. } = paths[start];
         if bits == u64::MAX || blocks as usize >= buffered.blocks {
@@ -69,14 +76,38 @@ pub(super) fn plan(buffered: &Buffered<'_>) -> Option<Chunk> {
         }
         // What the separator below the block shares with that above.
         let below = if start == 0 { buffered.head.len() } else { shared[start] + 1 };
-        let inside = &shared[start + 1..first];
-        let mut common = inside.iter().copied().min().unwrap_or(usize::MAX).min(below);
+        let mut common = inside.least(&shared, start + 1, first).min(below);
         for (gap, &here) in shared.iter().enumerate().take(last + 1).skip(first) {
             common = common.min(here);
             offer(gap, here + 1 - common, here + 1);
         }
     }
     finish(buffered, &paths, best)
+}
+
+/// The least number in a window whose two ends only move on: the places of those that are less than
+/// all behind them.
+#[derive(Default)]
+struct SlidingLeast {
+    places: VecDeque<usize>,
+    end: usize,
+}
+
+impl SlidingLeast {
+    /// The least of `numbers[from..to]`; the greatest `usize` if that is empty.
+    fn least(&mut self, numbers: &[usize], from: usize, to: usize) -> usize {
+        for place in self.end.max(from)..to {
+            while self.places.back().is_some_and(|&back| numbers[back] >= numbers[place]) {
+                self.places.pop_back();
+            }
+            self.places.push_back(place);
+        }
+        self.end = self.end.max(to);
+        while self.places.front().is_some_and(|&front| front < from) {
+            self.places.pop_front();
+        }
+        self.places.front().map_or(usize::MAX, |&front| numbers[front])
+    }
 }
 
 /// The chunk of the blocks on the way to `end`.

@@ -213,6 +213,37 @@ fn every_key_lies_in_the_block_named() {
     }
 }
 
+/// Many small tables of every texture: all keys, their neighbours and those of all separators.
+#[test]
+fn small_random_tables() {
+    for seed in 0..if cfg!(debug_assertions) { 600 } else { 6000 } {
+        let mut r = Random(seed);
+        let letters: Vec<u8> = (0..1 + r.below(5)).map(|_| r.next() as u8).collect();
+        let letters = if r.below(3) == 0 { vec![0, 1, 0xff] } else { letters };
+        let (start, most) = (vec![b'p'; r.below(12) as usize], 1 + r.below(20));
+        let text = |r: &mut Random| {
+            let tail = (0..r.below(most)).map(|_| letters[r.below(letters.len() as u64) as usize]);
+            start.iter().copied().chain(tail.collect::<Vec<_>>()).collect::<Vec<u8>>()
+        };
+        let wide = r.below(2) == 0;
+        let key = |r: &mut Random| match wide {
+            true => (r.next() >> r.below(64)).to_be_bytes().to_vec(),
+            false => text(r),
+        };
+        let keys = sorted((0..1 + r.below(250)).map(|_| key(&mut r)).collect());
+        let keys = as_slices(&keys);
+        let size = 1 + r.below(300);
+        let sizes: Vec<u32> = keys.iter().map(|_| 1 + r.below(size) as u32).collect();
+        let limits = Limits {
+            max_block_bytes: 1 + r.below(1200),
+            blocks_per_chunk: 1 + r.below(MOST_BLOCKS as u64) as usize,
+        };
+        let table = build(&keys, &sizes, limits);
+        table.check(&keys, 1);
+        table.check_absent(&keys, 7);
+    }
+}
+
 #[test]
 fn a_writer_that_buffers_little_gets_blocks_all_the_same() {
     let keys = integers((0..500).map(|i| i * 7919));
@@ -245,11 +276,12 @@ fn a_table_without_blocks() {
 #[test]
 fn mutated_bytes_do_no_harm() {
     let mut r = Random(5);
+    let mutants = if cfg!(debug_assertions) { 300 } else { 20_000 };
     let mut survived = 0;
     for (_, keys) in key_sets() {
         let keys = as_slices(&keys);
         let good = build(&keys, &vec![300; keys.len()], Limits { blocks_per_chunk: 20, ..LIMITS });
-        for _ in 0..300 {
+        for _ in 0..mutants {
             let mut bad = good.bytes.clone();
             for _ in 0..=r.below(3) {
                 // The beginning decides most; so it is hit half of the time.
@@ -265,6 +297,11 @@ fn mutated_bytes_do_no_harm() {
                 let block = r.below(directory.block_count().max(1));
                 directory.separator(block);
                 directory.extent(block);
+                let mut other = key.to_vec();
+                other.push(r.next() as u8);
+                let turn = r.below(other.len() as u64) as usize;
+                other.rotate_right(turn);
+                directory.locate(&other);
             }
             directory.statistics();
         }
