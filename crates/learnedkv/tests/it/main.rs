@@ -1,4 +1,6 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
+mod crash;
 mod model;
 mod tidy;
+mod workload;
