@@ -1,6 +1,8 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
 mod crash;
+mod metamorphic;
 mod model;
+mod regressions;
 mod tidy;
 mod workload;
