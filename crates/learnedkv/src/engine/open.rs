@@ -131,7 +131,8 @@ fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
                 unsynced.push(ancestor);
                 break;
             }
-            _ => break,
+            Ok(_) => break,
+            Err(e) => return Err(e),
         }
     }
     disk.create_dir(dir)?;

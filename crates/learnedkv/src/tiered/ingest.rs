@@ -159,6 +159,7 @@ pub fn flush(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<()> {
         let shown = view.keyspaces.get(&keyspace);
         shown.is_some_and(|k| k.sealed.iter().any(|s| s.up_to <= up_to))
     };
+    engine.health.ask_again();
     engine.executor.notify();
     engine.executor.wait_until(&mut || !pending() || !engine.health.is_well());
     if pending() { engine.health.check_background() } else { Ok(()) }

@@ -128,6 +128,10 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
+        if self.engine.health.is_poisoned() {
+            // Perhaps the edit that names them is on the disk. The next open knows.
+            return;
+        }
         if let Some(writer) = self.writer.take() {
             self.remove(writer.id());
         }
