@@ -83,6 +83,18 @@ impl Op {
         }
     }
 
+    /// Whether the keyspaces it needs are there (and the one it makes is not).
+    pub fn fits(&self, model: &Model) -> bool {
+        match self {
+            Op::Create(name) => !model.contains_key(name),
+            Op::Commit(changes, _) => changes.iter().all(|(name, _, _)| model.contains_key(name)),
+            Op::Drop(name) | Op::Ingest(name, _) | Op::Flush(name) | Op::Convert(name) => {
+                model.contains_key(name)
+            }
+            Op::Sync => true,
+        }
+    }
+
     /// Applies it to a database.
     pub fn apply(&self, db: &Database, setup: &Setup) -> Result<()> {
         let find = |name: &String| db.find(name).expect("the keyspace of an operation");
