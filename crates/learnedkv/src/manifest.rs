@@ -15,8 +15,8 @@ use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::{
-    Change, EDIT_HEADER_BYTES, Edit, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord,
-    Watermark, decode_edit, decode_header, encode_edit, encode_header,
+    Change, Edit, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark,
+    decode_edit, decode_header, encode_edit, encode_header, later_edit,
 };
 
 /// The file that names the manifest.
@@ -318,11 +318,9 @@ fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
             // Edits are synced one by one, so only the last can be torn, and the first never is.
             Err(e) if !e.is_corruption() || ordinal == 0 => return Err(e),
             Err(e) => {
-                let behind =
-                    (offset + 1..bytes.len().saturating_sub(EDIT_HEADER_BYTES)).find(|&o| {
-                        (ordinal + 1..ordinal + 4)
-                            .any(|n| decode_edit(bytes, database, number, o, n).is_ok())
-                    });
+                let behind = later_edit(bytes, offset + 1, ordinal, |at, later| {
+                    decode_edit(bytes, database, number, at, later).is_ok()
+                });
                 return match behind {
                     Some(found) => Err(Error::corruption(format!(
                         "{e}; yet a later edit stands at byte {found}"

@@ -196,6 +196,7 @@ impl Keyspace {
         let number = lock(&engine.conversions).ask(self.id);
         let dropped = || !engine.view().keyspaces.contains_key(&self.id);
         let done = || lock(&engine.conversions).is_done(self.id, number);
+        engine.health.ask_again();
         engine.executor.notify();
         engine.executor.wait_until(&mut || done() || dropped() || !engine.health.is_well());
         if done() {

@@ -38,6 +38,7 @@ use crate::sstable::reader::{Table, TableContext};
 use crate::view::{KeyspaceView, Sealed, Tables, View};
 use crate::wal::Log;
 use health::Health;
+pub use health::Work;
 
 /// What the engine did since it was opened, counted as it happens.
 #[derive(Debug, Default)]
@@ -170,6 +171,7 @@ impl Engine {
             })
         };
         if full() {
+            self.health.ask_again();
             self.executor.notify();
             self.executor.wait_until(&mut || !full() || !self.health.is_well());
             if full() {
@@ -229,6 +231,7 @@ impl Engine {
                 keyspace.sealed.insert(0, Sealed { memtable, up_to });
             }
         });
+        self.health.ask_again();
         self.executor.notify();
         Ok(fresh)
     }

@@ -65,7 +65,7 @@ pub fn open(
 ) -> Result<(Arc<Engine>, OpenReport)> {
     options.check()?;
     if options.create_if_missing {
-        disk.create_dir(dir)?;
+        create_dir(&*disk, dir)?;
     }
     let names = disk.list(dir)?;
     let is_database = names.iter().any(|name| name == CURRENT);
@@ -118,6 +118,33 @@ pub fn open(
     });
     engine.fit_cache();
     Ok((engine, report))
+}
+
+/// Makes the database's directory and its missing parents, their names durable. Also where the
+/// directory is there without a database in it: whoever made it may have crashed before its name was
+/// durable.
+fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    let mut unsynced = Vec::new();
+    for ancestor in dir.ancestors() {
+        match disk.list(ancestor) {
+            Err(e) if e.kind() == ErrorKind::NotFound => unsynced.push(ancestor),
+            Ok(names) if ancestor == dir && !names.iter().any(|n| n == CURRENT) => {
+                unsynced.push(ancestor);
+                break;
+            }
+            Ok(_) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    disk.create_dir(dir)?;
+    for dir in unsynced.into_iter().rev() {
+        match dir.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => disk.sync_dir(Path::new("."))?,
+            Some(parent) => disk.sync_dir(parent)?,
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 /// A directory without `CURRENT` may hold what a crash while creating a database left, nothing else.

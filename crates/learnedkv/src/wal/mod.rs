@@ -248,9 +248,11 @@ impl Log {
         let wanted = length_bytes + SEGMENT_HEADER_BYTES as u64;
         // Segments follow one another in the order of their numbers, so a spare that is too small
         // is used all the same, empty, and the next is made large enough.
+        // Held until the segment is made: numbers are given out under this lock only, so that none
+        // is given to a spare meanwhile that is used after it.
+        let mut spare = lock(&self.spare);
         loop {
-            let spare = lock(&self.spare).take();
-            let segment = match spare {
+            let segment = match spare.take() {
                 Some(segment) => segment,
                 None => self.create_segment(wanted)?,
             };
