@@ -88,7 +88,7 @@ pub struct Engine {
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
     /// Encoded by [`crate::format::batch`].
-    pub payload: &'a [u8],
+    pub payload: &'a Arc<Vec<u8>>,
     /// How many operations it holds.
     pub count: u32,
     /// The keyspaces it changes, each once.
@@ -149,7 +149,11 @@ impl Engine {
         for (sequence, op) in (first..).zip(Ops::new(commit.payload)) {
             let op = op.expect("a payload that this process encoded");
             let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
-            memtable.expect("the commit names its keyspaces").1.insert(&op, sequence);
+            memtable.expect("the commit names its keyspaces").1.insert(
+                commit.payload,
+                &op,
+                sequence,
+            );
         }
         self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
         self.log.complete(first, last)?;
@@ -232,6 +236,7 @@ impl Engine {
             }
         });
         self.health.ask_again();
+        self.log.end_segment();
         self.executor.notify();
         Ok(fresh)
     }

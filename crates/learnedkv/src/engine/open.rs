@@ -209,13 +209,14 @@ impl Recovering {
         header: &RecordHeader,
         payload: &[u8],
     ) -> Result<()> {
-        for (sequence, op) in (header.first..).zip(Ops::new(payload)) {
+        let payload = Arc::new(payload.to_vec());
+        for (sequence, op) in (header.first..).zip(Ops::new(&payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {
                 Some(keyspace) if sequence > keyspace.flushed => {
                     let memtable = self.active.entry(op.keyspace).or_default();
                     memtable.expect(sequence);
-                    memtable.insert(&op, sequence);
+                    memtable.insert(&payload, &op, sequence);
                 }
                 Some(_) => {}
                 None if op.keyspace < state.next_keyspace => {} // dropped since
