@@ -82,7 +82,14 @@ impl Table {
     /// section this build does not know; any error of the disk.
     pub fn open(context: &Arc<TableContext>, record: TableRecord) -> Result<Table> {
         let path = table_path(&context.dir, record.id);
-        let file = context.disk.open(&path, context.access)?;
+        let file = context.disk.open(&path, context.access).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => {
+                let message =
+                    "the manifest names this table, but it is not there: restore it from a copy";
+                Error::corruption(message).at_path(&path)
+            }
+            _ => e,
+        })?;
         let sections = read_directory(&*file, &record).map_err(|e| e.at_path(&path))?;
         let mut index = None;
         for section in &sections {
