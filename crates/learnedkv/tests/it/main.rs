@@ -1,5 +1,6 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
+mod corruption;
 mod crash;
 mod faults;
 mod metamorphic;
