@@ -378,7 +378,15 @@ impl Engine {
         }
         self.executor.notify();
         self.executor.shutdown();
-        self.log.sync(self.log.visible())
+        self.log.sync(self.log.visible())?;
+        let mut manifest = lock(&self.manifest);
+        let synced = self.log.synced();
+        if self.health.is_poisoned() || manifest.state().synced == synced {
+            return Ok(());
+        }
+        // From now on a damaged end of the log is known not to be a torn one.
+        let State { next_file, next_keyspace, .. } = *manifest.state();
+        manifest.commit(&Edit { synced, next_file, next_keyspace, changes: Vec::new() })
     }
 
     /// Removes files that no View uses any more. Returns whether there were some.

@@ -512,3 +512,36 @@ fn broken() -> Error {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sim::SimDisk;
+
+    /// A commit that makes its own segment and the job that makes a spare run at the same time:
+    /// recovery reads segments by number, so they must come into use in that order.
+    #[test]
+    fn segments_come_into_use_in_the_order_of_their_numbers() {
+        let disk = Arc::new(SimDisk::new(1));
+        let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
+        let log = Log::begin(disk, Path::new("/"), 7, 4096, &recovered).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    log.prepare_spare().unwrap();
+                }
+            });
+            for _ in 0..1000 {
+                // One record fills a segment.
+                let ticket = log.reserve(3900, 1, None).unwrap();
+                let (first, last) = (ticket.first(), ticket.last());
+                log.publish(ticket, &[1; 3900]).unwrap();
+                log.complete(first, last).unwrap();
+            }
+            over.store(true, Ordering::Release);
+        });
+        assert!(log.segments().is_sorted(), "{:?}", log.segments());
+        assert!(log.segments().len() >= 1000);
+    }
+}
