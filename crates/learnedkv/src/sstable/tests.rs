@@ -12,10 +12,10 @@ use super::writer::{TableOptions, TableWriter};
 use super::{ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
+use crate::disk::Access;
 use crate::disk::sim::SimDisk;
-use crate::disk::{Access, Disk};
 use crate::format::entry::Kind;
-use crate::memtable::Lookup;
+use crate::slice::Lookup;
 
 const ENTRIES: u64 = 500;
 
@@ -28,10 +28,6 @@ struct Liar {
 }
 
 impl Index for Liar {
-    fn name(&self) -> &'static str {
-        self.honest.name()
-    }
-
     fn block_count(&self) -> u64 {
         self.honest.block_count()
     }
@@ -138,12 +134,16 @@ fn a_lying_index_costs_time_and_no_answer() {
     let lies = places.iter().map(|(name, lie)| (*name, *lie, honest_extent));
     let lies = lies.chain(extents.iter().map(|(name, lie)| (*name, honest_place, *lie)));
     for (name, locate, extent) in lies {
-        for (cache_bytes, &kind) in [0, 1 << 20].into_iter().zip(IndexKind::ALL.iter().cycle()) {
+        let both = |&kind| [(0, kind), (1 << 20, kind)];
+        for (cache_bytes, kind) in IndexKind::ALL.iter().flat_map(both) {
             let context = context(cache_bytes);
             let honest = table(&context, kind);
             let lying = honest.with_index(|honest| Box::new(Liar { honest, locate, extent }));
             check(lying, name);
-            assert!(context.metrics.fallbacks.load(Relaxed) > 0, "{name}: it was never noticed");
+            // A neighbour of the named blocks is looked at first: that is no fallback.
+            let near = name.starts_with("one too");
+            let fallbacks = context.metrics.fallbacks.load(Relaxed);
+            assert!(near || fallbacks > 0, "{name}, {kind}: it was never noticed");
         }
     }
 }
