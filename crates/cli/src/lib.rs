@@ -1,1 +1,66 @@
-//! The command line.
+//! The `learnedkv` command: benchmarks, and small tools to look into a database.
+//!
+//! Every failure is one line on standard error and an exit code: 2 if what was asked for cannot be
+//! done, 1 if it went wrong underway or the key is not there. Output that nobody reads any more (a
+//! closed pipe) ends the program quietly.
+
+mod commands;
+mod load;
+mod store;
+mod text;
+
+use clap::{Parser, Subcommand};
+use learnedkv_bench::args::BenchArgs;
+use learnedkv_bench::command::report_error;
+use learnedkv_bench::{Result, suite};
+
+/// learnedkv: an embedded, ordered, durable key-value store whose indexes are learned
+#[derive(Debug, Parser)]
+#[command(name = "learnedkv", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure the store on this machine and write a report (without options: under three minutes)
+    Bench(Box<BenchArgs>),
+    /// Store a value under a key
+    Put(commands::Put),
+    /// Print the value of a key
+    Get(commands::Get),
+    /// Remove a key
+    Delete(commands::Delete),
+    /// Print entries in key order
+    Scan(commands::Scan),
+    /// Take in many entries at once, sorted
+    Load(load::Load),
+    /// Print what the database says about itself
+    Stats(commands::Stats),
+}
+
+/// Runs the command line of this process and returns its exit code.
+#[must_use]
+pub fn main() -> u8 {
+    match Cli::parse().command.run() {
+        Ok(()) => 0,
+        Err(error) => report_error(&error),
+    }
+}
+
+impl Command {
+    fn run(self) -> Result<()> {
+        match self {
+            Command::Bench(args) => {
+                suite::run(&args.plan(store::ENGINE)?, &mut std::io::stdout()).map(|_| ())
+            }
+            Command::Put(put) => put.run(),
+            Command::Get(get) => get.run(),
+            Command::Delete(delete) => delete.run(),
+            Command::Scan(scan) => scan.run(),
+            Command::Load(load) => load.run(),
+            Command::Stats(stats) => stats.run(),
+        }
+    }
+}

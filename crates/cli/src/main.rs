@@ -1,2 +1,7 @@
 //! The `learnedkv` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(learnedkv_cli::main())
+}

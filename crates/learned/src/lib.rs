@@ -32,9 +32,11 @@
 mod bound;
 pub mod bytes;
 mod error;
+pub mod exact;
 mod greedy_plr;
 mod greedy_plr_plus;
 mod model;
+pub mod monotone;
 mod plr;
 
 pub use bound::Bound;

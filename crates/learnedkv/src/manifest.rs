@@ -20,10 +20,9 @@ use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::{
-    Change, Edit, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark, decode_edit,
-    decode_header, encode_edit, encode_header, later_edit,
+    Change, Edit, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark,
+    decode_edit, decode_header, encode_edit, encode_header, later_edit,
 };
-use crate::wal::recovery::LogState;
 
 /// The file that names the manifest.
 pub const CURRENT: &str = "CURRENT";
@@ -276,8 +275,6 @@ pub fn manifest_number(name: &str) -> Option<u64> {
 pub struct Loaded {
     /// The database's random identity.
     pub database: u64,
-    /// The manifest's number.
-    pub number: u64,
     /// The state.
     pub state: State,
 }
@@ -318,7 +315,7 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
         return Err(Error::corruption(message).at_path(&path).at_offset(bytes.len() as u64));
     }
     let (database, state) = replay(&bytes, number).map_err(|e| e.at_path(&path))?;
-    Ok(Some(Loaded { database, number, state }))
+    Ok(Some(Loaded { database, state }))
 }
 
 fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>> {
@@ -410,11 +407,6 @@ impl Manifest {
     /// The state after all edits committed.
     pub fn state(&self) -> &State {
         &self.state
-    }
-
-    /// The database's random identity.
-    pub fn database(&self) -> u64 {
-        self.database
     }
 
     /// The file's number.

@@ -116,8 +116,8 @@ impl Default for KeyspaceOptions {
             partition_bytes: 64 << 20,
             delta_limit_percent: 25,
             min_conversion_bytes: 512 << 20,
-            lsm_index: IndexKind::Fence,
-            settled_index: IndexKind::Fence,
+            lsm_index: IndexKind::Exact,
+            settled_index: IndexKind::Exact,
         }
     }
 }
@@ -209,8 +209,8 @@ impl KeyspaceOptions {
             pair("partition_bytes", self.partition_bytes.to_string()),
             pair("delta_limit_percent", self.delta_limit_percent.to_string()),
             pair("min_conversion_bytes", self.min_conversion_bytes.to_string()),
-            pair("lsm_index", self.lsm_index.name().to_owned()),
-            pair("settled_index", self.settled_index.name().to_owned()),
+            pair("lsm_index", self.lsm_index.to_string()),
+            pair("settled_index", self.settled_index.to_string()),
         ]
     }
 
@@ -250,8 +250,8 @@ impl KeyspaceOptions {
             "partition_bytes" => self.partition_bytes = number()?,
             "delta_limit_percent" => self.delta_limit_percent = number()?,
             "min_conversion_bytes" => self.min_conversion_bytes = number()?,
-            "lsm_index" => self.lsm_index = IndexKind::from_name(value)?,
-            "settled_index" => self.settled_index = IndexKind::from_name(value)?,
+            "lsm_index" => self.lsm_index = IndexKind::from_text(value)?,
+            "settled_index" => self.settled_index = IndexKind::from_text(value)?,
             _ => return Err(Error::invalid("there is no such option")),
         }
         Ok(())

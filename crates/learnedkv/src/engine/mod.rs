@@ -146,12 +146,10 @@ impl Engine {
         };
         let (first, last) = (ticket.first(), ticket.last());
         self.log.publish(ticket, commit.payload).inspect_err(|e| self.health.poison(e))?;
-        let mut sequence = first;
-        for op in Ops::new(commit.payload) {
+        for (sequence, op) in (first..).zip(Ops::new(commit.payload)) {
             let op = op.expect("a payload that this process encoded");
             let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
             memtable.expect("the commit names its keyspaces").1.insert(&op, sequence);
-            sequence += 1;
         }
         self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
         self.log.complete(first, last)?;
@@ -363,11 +361,6 @@ impl Engine {
             .map(|m| m.first_sequence())
             .filter(|first| *first > 0)
             .fold(next, SequenceNumber::min)
-    }
-
-    /// The state of the manifest.
-    pub fn state(&self) -> State {
-        lock(&self.manifest).state().clone()
     }
 
     /// Stops background work and makes all that was written durable.

@@ -23,13 +23,14 @@ use crate::executor::Executor;
 use crate::format::batch::Ops;
 use crate::format::entry::KeyspaceId;
 use crate::format::log::RecordHeader;
+use crate::format::manifest::LogState;
 use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, KeyspaceOptions};
 use crate::sstable::reader::{Table, TableContext};
 use crate::sstable::{ReadMetrics, table_id};
 use crate::view::{Sealed, Tables, View};
-use crate::wal::recovery::{self, LogState, Recovered};
+use crate::wal::recovery::{self, Recovered};
 use crate::wal::{Log, segment_id};
 
 /// The lock file.
@@ -79,7 +80,7 @@ pub fn open(
         Some(loaded) => loaded,
         None => {
             let state = State { next_file: 1, next_keyspace: 1, ..State::default() };
-            Loaded { database: disk.random_u64(), number: 0, state }
+            Loaded { database: disk.random_u64(), state }
         }
     };
     let context = Arc::new(TableContext {
@@ -214,8 +215,7 @@ impl Recovering {
         header: &RecordHeader,
         payload: &[u8],
     ) -> Result<()> {
-        let mut sequence = header.first;
-        for op in Ops::new(payload) {
+        for (sequence, op) in (header.first..).zip(Ops::new(payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {
                 Some(keyspace) if sequence > keyspace.flushed => {
@@ -232,7 +232,6 @@ impl Recovering {
                     )));
                 }
             }
-            sequence += 1;
         }
         let full: Vec<_> = self
             .active
@@ -278,7 +277,7 @@ fn begin(
     recovered: &Recovered,
     view: &View,
 ) -> Result<(Manifest, Log)> {
-    let Loaded { database, mut state, .. } = loaded;
+    let Loaded { database, mut state } = loaded;
     let names = disk.list(dir)?;
     let number = names.iter().filter_map(|n| manifest_number(n)).max().unwrap_or(0) + 1;
     let tables = names.iter().filter_map(|n| table_id(n)).max().map_or(1, |id| id + 1);

@@ -50,6 +50,23 @@ pub struct PartitionRecord {
     pub delta: Option<TableRecord>,
 }
 
+/// What the manifest says of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogState {
+    /// Segments of earlier lives still needed, and where they end.
+    pub ended: Vec<(u64, u64)>,
+    /// The first segment of the last life.
+    pub open_from: u64,
+    /// The sequence number of the first record in the first of these segments.
+    pub first: SequenceNumber,
+}
+
+impl Default for LogState {
+    fn default() -> LogState {
+        LogState { ended: Vec::new(), open_from: 1, first: 1 }
+    }
+}
+
 /// One change of the state of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {

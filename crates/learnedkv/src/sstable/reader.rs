@@ -21,8 +21,7 @@ use crate::format::bytes::Reader;
 use crate::format::entry::Kind;
 use crate::format::manifest::TableRecord;
 use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section};
-use crate::memtable::Lookup;
-use crate::slice::Slice;
+use crate::slice::{Lookup, Slice};
 
 /// The section of [`Properties`].
 pub const PROPERTIES: &str = "properties";
@@ -153,11 +152,6 @@ impl Table {
         &self.path
     }
 
-    /// The index's kind.
-    pub fn index_name(&self) -> &'static str {
-        self.index.name()
-    }
-
     /// What it keeps in memory to find blocks, bytes.
     pub fn metadata_bytes(&self) -> usize {
         let walked = self.walked.get().and_then(|w| w.as_ref().ok()).map_or(0, Fence::size_bytes);
@@ -219,8 +213,11 @@ impl Table {
     pub fn find_block(&self, key: &[u8]) -> Result<(u64, Arc<Block>)> {
         let (first, last) = self.index.locate(key);
         let found = self.search(first, last, key);
-        if let Ok(Some(found)) = found {
-            return Ok(found);
+        match found {
+            Ok(Some(found)) => return Ok(found),
+            // A read that failed says nothing about the index.
+            Err(e) if !e.is_corruption() => return Err(e),
+            _ => {}
         }
         self.context.metrics.fallbacks.fetch_add(1, Relaxed);
         match (self.walked(), found) {
@@ -238,9 +235,12 @@ impl Table {
         if last > first {
             self.fetch(first, last)?;
         }
-        let (mut low, mut high) = (first, last.saturating_add(1));
+        // An absent key's place may be in the block just before or after those named.
+        let count = self.block_count();
+        let (mut low, mut high) = (first.saturating_sub(1), last.saturating_add(2).min(count));
+        // The named blocks come first: present keys lie in them.
+        let mut middle = first + last.saturating_sub(first) / 2;
         while low < high {
-            let middle = low + (high - low) / 2;
             let block = self.block(middle)?;
             match block.place(key) {
                 Ordering::Equal => return Ok(Some((middle, block))),
@@ -252,6 +252,7 @@ impl Table {
                 Ordering::Less => high = middle,
                 Ordering::Greater => low = middle + 1,
             }
+            middle = low + (high - low) / 2;
         }
         Ok(None)
     }

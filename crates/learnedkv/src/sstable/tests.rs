@@ -12,10 +12,10 @@ use super::writer::{TableOptions, TableWriter};
 use super::{ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
+use crate::disk::Access;
 use crate::disk::sim::SimDisk;
-use crate::disk::{Access, Disk};
 use crate::format::entry::Kind;
-use crate::memtable::Lookup;
+use crate::slice::Lookup;
 
 const ENTRIES: u64 = 500;
 
@@ -28,10 +28,6 @@ struct Liar {
 }
 
 impl Index for Liar {
-    fn name(&self) -> &'static str {
-        self.honest.name()
-    }
-
     fn block_count(&self) -> u64 {
         self.honest.block_count()
     }

@@ -73,7 +73,7 @@ impl Job for BuryJob {
 
 enum Work {
     None,
-    Merge(Merge),
+    Merge(Box<Merge>),
     Sweep(KeyspaceId, Box<SweepStep>),
 }
 
@@ -135,7 +135,7 @@ impl SettleJob {
         let view = self.engine.view();
         for keyspace in view.keyspaces.values() {
             if let Some(merge) = Merge::find(&self.engine, keyspace)? {
-                self.work = Work::Merge(merge);
+                self.work = Work::Merge(Box::new(merge));
                 return Ok(true);
             }
         }

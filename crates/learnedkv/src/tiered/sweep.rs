@@ -48,7 +48,7 @@ pub struct SweepStep {
 /// What to do at the watermark.
 pub enum Next {
     /// The frozen part has nothing more: the sweep ends, or goes on at a later partition.
-    Skip(SkipTo),
+    Skip(Box<SkipTo>),
     /// A partition is rewritten.
     Rewrite(Box<SweepStep>),
 }
@@ -124,7 +124,8 @@ pub fn next(engine: &Arc<Engine>, view: &KeyspaceView, frozen: &Frozen) -> Resul
     };
     if let Some(watermark) = watermark {
         let at = Place::of(tables, at);
-        return Ok(Next::Skip(SkipTo { keyspace: view.id, at, watermark }));
+        let skip = SkipTo { keyspace: view.id, at, watermark };
+        return Ok(Next::Skip(Box::new(skip)));
     }
     drop(ahead);
     let step = SweepStep::begin(engine, view, frozen, at)?;

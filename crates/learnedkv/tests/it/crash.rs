@@ -24,7 +24,7 @@ use learnedkv::disk::{Disk, OperationKind};
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
 /// Workloads of a plain run.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 6;
 /// Crashes of the machine at each point.
 const MACHINES: u64 = 2;
 /// One in so many openings is crashed again.
@@ -232,7 +232,7 @@ fn crash_everywhere(seed: u64) -> Result<u64, String> {
     let mut check_taken = |states: &[Model]| -> Result<(), String> {
         for crash in std::mem::take(&mut *taken.lock().unwrap()) {
             number += 1;
-            let nested = (number + seed) % NESTED_EVERY == 0;
+            let nested = (number + seed).is_multiple_of(NESTED_EVERY);
             let used = (number + seed) % USED_EVERY == 1;
             let checked = guarded(|| check(&setup, &crash, states, nested, used));
             openings += checked.map_err(|e| format!("{}: {e}", crash.at))?;

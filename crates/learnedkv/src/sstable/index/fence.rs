@@ -107,10 +107,6 @@ impl Fence {
 }
 
 impl Index for Fence {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn block_count(&self) -> u64 {
         self.ends.len() as u64
     }

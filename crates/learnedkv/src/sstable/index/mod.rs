@@ -9,7 +9,19 @@
 use super::partition::{Cut, Limits};
 use crate::error::{Error, ErrorKind, Result};
 
+#[cfg(test)]
+mod conformance;
+mod exact;
 pub mod fence;
+mod greedy_plr;
+mod greedy_plr_plus;
+mod stretches;
+
+use exact::{Exact, ExactBuilder};
+use fence::{Fence, FenceBuilder};
+use greedy_plr::GreedyPlr;
+use greedy_plr_plus::GreedyPlrPlus;
+use stretches::{Kind, Stretches, StretchesBuilder};
 
 /// What begins the name of an index section.
 pub const SECTION_PREFIX: &str = "index:";
@@ -18,36 +30,94 @@ pub const SECTION_PREFIX: &str = "index:";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IndexKind {
+    /// Always one block: separators and block ends as models with residual bits, chosen together
+    /// with where the blocks end. The default: the smallest, and no read is wasted.
+    Exact,
     /// Every block's lower separator, in full, searched by halving: the classic.
     Fence,
+    /// Greedy-PLR (Xie et al. 2014) over entry positions, at most `epsilon` positions wrong: a range
+    /// of blocks, read at once. For comparison.
+    GreedyPlr {
+        /// The largest error, positions.
+        epsilon: u16,
+    },
+    /// Greedy-PLR+ (LearnedKV) over blocks, at most `epsilon` blocks wrong. For comparison.
+    GreedyPlrPlus {
+        /// The largest error, blocks.
+        epsilon: u16,
+    },
 }
 
 impl IndexKind {
-    /// All kinds.
-    pub const ALL: &[IndexKind] = &[IndexKind::Fence];
+    /// All kinds, each with its usual epsilon.
+    pub const ALL: &[IndexKind] = &[
+        IndexKind::Exact,
+        IndexKind::Fence,
+        IndexKind::GreedyPlr { epsilon: 4 },
+        IndexKind::GreedyPlrPlus { epsilon: 0 },
+    ];
 
-    /// The kind's name, as it stands in options and sections.
+    /// The kind's name: that of its section.
     pub fn name(self) -> &'static str {
         match self {
+            IndexKind::Exact => exact::NAME,
             IndexKind::Fence => fence::NAME,
+            IndexKind::GreedyPlr { .. } => GreedyPlr::NAME,
+            IndexKind::GreedyPlrPlus { .. } => GreedyPlrPlus::NAME,
         }
     }
 
-    /// The kind of that name.
+    /// The kind written as `text`: its name, or its name, a colon and its epsilon.
     ///
     /// # Errors
-    /// `InvalidArgument` listing the names, if there is none.
-    pub fn from_name(name: &str) -> Result<IndexKind> {
-        IndexKind::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
-            let names: Vec<_> = IndexKind::ALL.iter().map(|kind| kind.name()).collect();
-            Error::invalid(format!("expected an index kind ({}), found {name:?}", names.join(", ")))
-        })
+    /// `InvalidArgument` listing the names, if there is none such.
+    pub fn from_text(text: &str) -> Result<IndexKind> {
+        let (name, wanted) = match text.split_once(':') {
+            Some((name, epsilon)) => (name, Some(epsilon)),
+            None => (text, None),
+        };
+        let kind = IndexKind::ALL.iter().copied().find(|kind| kind.name() == name);
+        let parsed = wanted.map(str::parse::<u16>).transpose().ok();
+        match (kind, parsed) {
+            (Some(kind), Some(None)) => Ok(kind),
+            (Some(IndexKind::GreedyPlr { .. }), Some(Some(epsilon))) => {
+                Ok(IndexKind::GreedyPlr { epsilon })
+            }
+            (Some(IndexKind::GreedyPlrPlus { .. }), Some(Some(epsilon))) => {
+                Ok(IndexKind::GreedyPlrPlus { epsilon })
+            }
+            _ => {
+                let names: Vec<_> = IndexKind::ALL.iter().map(ToString::to_string).collect();
+                Err(Error::invalid(format!(
+                    "expected an index kind ({}), found {text:?}",
+                    names.join(", ")
+                )))
+            }
+        }
     }
 
     /// A builder for a table whose smallest key is `smallest`.
     pub fn builder(self, limits: Limits, smallest: &[u8]) -> Box<dyn IndexBuilder> {
         match self {
-            IndexKind::Fence => Box::new(fence::FenceBuilder::new(limits, smallest)),
+            IndexKind::Exact => Box::new(ExactBuilder::new(limits, smallest)),
+            IndexKind::Fence => Box::new(FenceBuilder::new(limits, smallest)),
+            IndexKind::GreedyPlr { epsilon } => {
+                Box::new(StretchesBuilder::<GreedyPlr>::new(limits, smallest, epsilon))
+            }
+            IndexKind::GreedyPlrPlus { epsilon } => {
+                Box::new(StretchesBuilder::<GreedyPlrPlus>::new(limits, smallest, epsilon))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            IndexKind::GreedyPlr { epsilon } | IndexKind::GreedyPlrPlus { epsilon } => {
+                write!(f, "{}:{epsilon}", self.name())
+            }
+            IndexKind::Exact | IndexKind::Fence => f.write_str(self.name()),
         }
     }
 }
@@ -58,12 +128,20 @@ impl IndexKind {
 /// `Unsupported` for an unknown name; `Corruption` if the bytes are no such index.
 pub fn decode(section: &str, bytes: Vec<u8>) -> Result<Box<dyn Index>> {
     match section.strip_prefix(SECTION_PREFIX) {
-        Some(fence::NAME) => Ok(Box::new(fence::Fence::decode(&bytes)?)),
+        Some(exact::NAME) => Ok(Box::new(Exact::decode(bytes)?)),
+        Some(fence::NAME) => Ok(Box::new(Fence::decode(&bytes)?)),
+        Some(GreedyPlr::NAME) => Ok(Box::new(Stretches::<GreedyPlr>::decode(&bytes)?)),
+        Some(GreedyPlrPlus::NAME) => Ok(Box::new(Stretches::<GreedyPlrPlus>::decode(&bytes)?)),
         _ => Err(Error::new(
             ErrorKind::Unsupported,
             format!("table section {section:?} is unknown: a newer version of learnedkv wrote it"),
         )),
     }
+}
+
+/// A model's refusal of its bytes, as an error of the engine.
+fn refused(name: &str, error: &learned::DecodeError) -> Error {
+    Error::corruption(format!("index {name}: {error}"))
 }
 
 /// Makes the index of a table while it is written, and decides where its blocks end.
@@ -88,9 +166,6 @@ pub trait IndexBuilder: Send {
 
 /// An index in memory. See the module page for the contract.
 pub trait Index: Send + Sync + std::fmt::Debug {
-    /// The kind's name.
-    fn name(&self) -> &'static str;
-
     /// How many blocks the table has.
     fn block_count(&self) -> u64;
 

@@ -1,0 +1,149 @@
+//! The options of a benchmark run, shared by both binaries.
+//!
+//! Options arrive as plain text and are read here, so that every complaint is one line of ours.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::engines::{Durability, OpenSettings};
+use crate::keys::KeySpec;
+use crate::requests::Distribution;
+use crate::run::Limits;
+use crate::sizes::{parse_bytes, parse_count};
+use crate::suite::Plan;
+use crate::values::ValueSize;
+use crate::workloads::parse_phases;
+use crate::{Error, Result};
+
+/// Most client threads.
+const MAX_THREADS: u64 = 1024;
+
+/// What to run, on what, and where.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BenchArgs {
+    /// Key set: uniform:N, sequential:N, lognormal:N, segmented:N, normal:N, clustered:N (N may end
+    /// in k, m, g), sosd:FILE, text:FILE (a key per line) or paths:DIR
+    #[arg(long, value_name = "SET", default_value = "uniform:500k")]
+    pub keys: String,
+    /// Value size in bytes, or normal:MEAN:DEVIATION
+    #[arg(long, value_name = "SIZE", default_value = "1016")]
+    pub value_size: String,
+    /// Operations of each workload
+    #[arg(long, value_name = "N", default_value = "1m")]
+    pub operations: String,
+    /// Seconds after which a workload stops even if operations are left
+    #[arg(long, value_name = "S", default_value = "25")]
+    pub seconds: String,
+    /// Client threads
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub threads: String,
+    /// Operations per second in all, from an open-loop schedule (default: as fast as it goes)
+    #[arg(long, value_name = "N")]
+    pub rate: Option<String>,
+    /// What to run, in order: load or ingest first, then any of settle, A, B, C, E, F, absent,
+    /// update, verify
+    #[arg(long, value_name = "LIST", default_value = "load,settle,A,B,C,F,verify")]
+    pub workloads: String,
+    /// Which keys are asked for: zipfian (0.99, scrambled), uniform or latest
+    #[arg(long, value_name = "NAME", default_value = "zipfian")]
+    pub requests: String,
+    /// Directory for the store; must be new or empty; removed afterwards unless --keep
+    #[arg(long, value_name = "DIR", default_value = "./bench-out/store")]
+    pub dir: PathBuf,
+    /// Directory for report.html and report.json
+    #[arg(long, value_name = "DIR", default_value = "./bench-out")]
+    pub out: PathBuf,
+    /// All memory the store may hold (default: the store's own)
+    #[arg(long, value_name = "SIZE")]
+    pub memory_budget: Option<String>,
+    /// Memtable size (default: the store's own)
+    #[arg(long, value_name = "SIZE")]
+    pub memtable: Option<String>,
+    /// Largest data block (default: the store's own)
+    #[arg(long, value_name = "SIZE")]
+    pub block_size: Option<String>,
+    /// When a write is acknowledged: buffered (by the operating system) or synced (by the disk)
+    #[arg(long, value_name = "MODE", default_value = "buffered")]
+    pub durability: String,
+    /// Read around the operating system's cache
+    #[arg(long)]
+    pub direct_reads: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    pub seed: u64,
+    /// Keep the store afterwards
+    #[arg(long)]
+    pub keep: bool,
+    /// Print nothing but the report's path and errors
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl BenchArgs {
+    /// Reads the options into a plan for the engine called `engine`.
+    ///
+    /// # Errors
+    /// If an option makes no sense.
+    pub fn plan(&self, engine: &str) -> Result<Plan> {
+        let keys: KeySpec = option("--keys", &self.keys, KeySpec::from_str)?;
+        let value_size = option("--value-size", &self.value_size, ValueSize::from_str)?;
+        let distribution = option("--requests", &self.requests, Distribution::from_str)?;
+        let phases =
+            option("--workloads", &self.workloads, |list| parse_phases(list, distribution))?;
+        let operations = option("--operations", &self.operations, at_least_one)?;
+        let threads = option("--threads", &self.threads, at_least_one)?;
+        if threads > MAX_THREADS {
+            return Err(Error::usage(format!("--threads: at most {MAX_THREADS}, found {threads}")));
+        }
+        let rate = self.rate.as_deref().map(|text| option("--rate", text, at_least_one));
+        let bytes = |name: &str, text: &Option<String>| {
+            text.as_deref().map(|text| option(name, text, parse_bytes)).transpose()
+        };
+        Ok(Plan {
+            engine: engine.to_string(),
+            open: OpenSettings {
+                dir: self.dir.clone(),
+                memory_budget_bytes: bytes("--memory-budget", &self.memory_budget)?,
+                memtable_bytes: bytes("--memtable", &self.memtable)?,
+                block_size_bytes: bytes("--block-size", &self.block_size)?,
+                durability: option("--durability", &self.durability, Durability::from_str)?,
+                direct_reads: self.direct_reads,
+            },
+            keys,
+            value_size,
+            phases,
+            distribution,
+            limits: Limits {
+                threads: threads as usize,
+                operations,
+                seconds: Some(option("--seconds", &self.seconds, seconds)?),
+                rate_per_second: rate.transpose()?.map(|rate| rate as f64),
+                seed: self.seed,
+                quiet: self.quiet,
+            },
+            out: self.out.clone(),
+            keep: self.keep,
+        })
+    }
+}
+
+/// Reads the value of option `name`, naming it in the error.
+fn option<T>(name: &str, text: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+    parse(text).map_err(|error| error.within(name))
+}
+
+/// A count of at least one.
+fn at_least_one(text: &str) -> Result<u64> {
+    match parse_count(text)? {
+        0 => Err(Error::usage("at least 1, found 0")),
+        count => Ok(count),
+    }
+}
+
+/// A positive number of seconds, at most a year.
+fn seconds(text: &str) -> Result<f64> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(seconds),
+        _ => Err(Error::usage(format!("`{text}` is not a number of seconds above 0"))),
+    }
+}

@@ -1,0 +1,132 @@
+//! learnedkv itself: one database with one keyspace, called `default`.
+
+use std::ops::Bound;
+
+use ::learnedkv::{Database, ErrorKind, Keyspace, KeyspaceOptions};
+
+use super::{Durability, Engine, EngineStats, OpenSettings};
+use crate::{Error, Result};
+
+/// The keyspace that is measured.
+const KEYSPACE: &str = "default";
+
+/// An open learnedkv database.
+#[derive(Debug)]
+pub struct LearnedKv {
+    database: Database,
+    keyspace: Keyspace,
+}
+
+/// Opens a database, making one where there is none.
+///
+/// # Errors
+/// Those of the database.
+pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    open_database(settings, true)
+}
+
+/// Opens the database at the directory of `settings`; `create` says whether to make one where there
+/// is none.
+///
+/// # Errors
+/// Those of the database.
+pub fn open_database(settings: &OpenSettings, create: bool) -> Result<Box<dyn Engine>> {
+    let mut builder = Database::builder(&settings.dir)
+        .durability(match settings.durability {
+            Durability::Buffered => ::learnedkv::Durability::Buffered,
+            Durability::Synced => ::learnedkv::Durability::Synced,
+        })
+        .direct_reads(settings.direct_reads)
+        .create_if_missing(create);
+    if let Some(bytes) = settings.memory_budget_bytes {
+        builder = builder.memory_budget_bytes(bytes);
+    }
+    if let Some(bytes) = settings.memtable_bytes {
+        let bytes = usize::try_from(bytes)
+            .map_err(|_| Error::usage(format!("a memtable of {bytes} bytes is too large")))?;
+        builder = builder.memtable_bytes(bytes);
+    }
+    let mut options = KeyspaceOptions::default();
+    if let Some(bytes) = settings.block_size_bytes {
+        options = options.block_bytes(bytes);
+    }
+    let database = builder.open().map_err(told)?;
+    let keyspace = database.keyspace(KEYSPACE, options).map_err(told)?;
+    Ok(Box::new(LearnedKv { database, keyspace }))
+}
+
+/// The store's error as ours: what the caller can put right himself is a matter of usage.
+fn told(error: ::learnedkv::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound
+        | ErrorKind::NotADatabase
+        | ErrorKind::InvalidArgument
+        | ErrorKind::Locked => Error::usage(error.to_string()),
+        _ => Error::runtime(error.to_string()),
+    }
+}
+
+impl Engine for LearnedKv {
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keyspace.insert(key, value).map_err(told)
+    }
+
+    fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.keyspace.get(key).map_err(told)?;
+        Ok(value.map(|value| found(&value)).is_some())
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        self.keyspace.remove(key).map_err(told)
+    }
+
+    fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        for entry in self.keyspace.range::<&[u8]>((Bound::Included(start), Bound::Unbounded)) {
+            let (key, value) = entry.map_err(told)?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+        self.keyspace.ingest(entries).map(|_| ()).map_err(told)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.keyspace.flush().map_err(told)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.flush()?;
+        self.keyspace.convert().map_err(told)?;
+        self.database.wait_idle().map_err(told)
+    }
+
+    fn stats(&self) -> EngineStats {
+        let stats = self.database.stats();
+        let whole: [(&str, u64); 8] = [
+            ("cache_bytes", stats.cache_bytes),
+            ("read_requests", stats.read_requests),
+            ("read_bytes", stats.read_bytes),
+            ("put_bytes", stats.put_bytes),
+            ("flushed_bytes", stats.flushed_bytes),
+            ("merged_bytes", stats.merged_bytes),
+            ("swept_bytes", stats.swept_bytes),
+            ("index_fallbacks", stats.index_fallbacks),
+        ];
+        let mut figures: Vec<(String, f64)> =
+            whole.iter().map(|(name, value)| ((*name).to_string(), *value as f64)).collect();
+        if let Some(keyspace) = stats.keyspaces.iter().find(|k| k.name == KEYSPACE) {
+            let bits = keyspace.metadata_bits_per_entry();
+            figures.push(("metadata_bits_per_entry".to_string(), bits));
+            figures.push(("settled_share".to_string(), keyspace.settled_share()));
+        }
+        EngineStats { text: stats.to_string(), figures }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.database.close().map_err(told)
+    }
+}

@@ -1,0 +1,316 @@
+//! One client thread: asks, takes the time, checks the answer.
+//!
+//! The clock runs only while the engine works and a found value is copied (what a user of any
+//! engine does with it); making values and checking them happens outside.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::result::Tally;
+use super::{Limits, Stage};
+use crate::Result;
+use crate::random::Rng;
+use crate::requests::Chooser;
+use crate::sizes::show_key;
+use crate::workloads::{Mix, Operation};
+
+/// Longest scan, in entries; lengths are uniform from 1 (YCSB's default).
+pub const MAX_SCAN_ENTRIES: u64 = 100;
+/// Operations between two reports of progress.
+const PROGRESS_EVERY: u64 = 64;
+
+/// What a client shares with the thread that watches it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Operations done by all clients, roughly.
+    pub done: AtomicU64,
+    /// Set when a client failed: the others stop too.
+    pub stop: AtomicBool,
+}
+
+/// One client thread's state.
+pub struct Client<'a> {
+    stage: &'a Stage<'a>,
+    limits: &'a Limits,
+    progress: &'a Progress,
+    thread: usize,
+    rng: Rng,
+    tally: Tally,
+    /// The value being written.
+    value: Vec<u8>,
+    /// The value that was read.
+    found: Vec<u8>,
+    /// The value that should have been read.
+    scratch: Vec<u8>,
+    scan: ScanLog,
+    /// When the next operation is due, if operations come at a given rate.
+    due: Option<Instant>,
+}
+
+/// What a scan returned, to be checked when the clock has stopped.
+#[derive(Default)]
+struct ScanLog {
+    bytes: Vec<u8>,
+    /// Key length, value length, and the newest version allowed, per entry.
+    entries: Vec<(u32, u32, u32)>,
+    /// The oldest version allowed, per entry.
+    floors: Vec<u32>,
+}
+
+impl<'a> Client<'a> {
+    /// Client number `thread` (from 0) of a phase.
+    pub fn new(
+        stage: &'a Stage<'a>,
+        limits: &'a Limits,
+        progress: &'a Progress,
+        thread: usize,
+        seed: u64,
+    ) -> Client<'a> {
+        Client {
+            stage,
+            limits,
+            progress,
+            thread,
+            rng: Rng::seeded(seed ^ ((thread as u64 + 1) << 48)),
+            tally: Tally::default(),
+            value: Vec::new(),
+            found: Vec::new(),
+            scratch: Vec::new(),
+            scan: ScanLog::default(),
+            due: None,
+        }
+    }
+
+    /// Inserts this client's part of all keys, in load order.
+    ///
+    /// # Errors
+    /// If the engine failed.
+    pub fn load(mut self) -> Result<Tally> {
+        let mut position = self.thread;
+        while position < self.stage.keys.len() && !self.progress.stop.load(Ordering::Relaxed) {
+            let index = self.stage.order.index_at(position);
+            let time = self.write(index)?;
+            self.record(Operation::Insert, time);
+            position += self.limits.threads;
+        }
+        Ok(self.tally)
+    }
+
+    /// Does `operations` operations of `mix`, or fewer if the time is over.
+    ///
+    /// # Errors
+    /// If the engine failed.
+    pub fn run(mut self, mix: &Mix, chooser: &Chooser<'_>, operations: u64) -> Result<Tally> {
+        let start = Instant::now();
+        let deadline = self.limits.seconds.map(|s| start + Duration::from_secs_f64(s));
+        let interval = self
+            .limits
+            .rate_per_second
+            .map(|rate| Duration::from_secs_f64(self.limits.threads as f64 / rate));
+        self.due = interval.map(|_| start);
+        for done in 0..operations {
+            if done.is_multiple_of(PROGRESS_EVERY)
+                && (self.progress.stop.load(Ordering::Relaxed)
+                    || deadline.is_some_and(|deadline| Instant::now() >= deadline))
+            {
+                break;
+            }
+            if let (Some(due), Some(interval)) = (&mut self.due, interval) {
+                if done > 0 {
+                    *due += interval;
+                }
+                wait_until(*due);
+            }
+            let operation = mix.operation(self.rng.below(100));
+            let index = chooser.next(&mut self.rng);
+            let time = match operation {
+                Operation::Read => self.read(index)?,
+                Operation::Insert | Operation::Update => self.write(self.own(index))?,
+                Operation::ReadModifyWrite => {
+                    let index = self.own(index);
+                    let read = self.read(index)?;
+                    read.then(self.write(index)?)
+                }
+                Operation::Scan => self.scan(index)?,
+                Operation::ReadAbsent => self.read_absent(index)?,
+            };
+            self.record(operation, time);
+        }
+        Ok(self.tally)
+    }
+
+    /// Counts one operation.
+    fn record(&mut self, operation: Operation, time: Span) {
+        let service_ns = time.service.as_nanos() as u64;
+        let latency_ns = match self.due {
+            Some(due) => time.end.saturating_duration_since(due).as_nanos() as u64,
+            None => service_ns,
+        };
+        self.tally.record(operation, service_ns, latency_ns);
+        if self.tally.operations.is_multiple_of(PROGRESS_EVERY) {
+            self.progress.done.fetch_add(PROGRESS_EVERY, Ordering::Relaxed);
+        }
+    }
+
+    /// The rank next to `index` that this client may write.
+    fn own(&self, index: usize) -> usize {
+        let threads = self.limits.threads;
+        let own = index - index % threads + self.thread;
+        if own < self.stage.keys.len() { own } else { own - threads }
+    }
+
+    fn write(&mut self, index: usize) -> Result<Span> {
+        let key = self.stage.keys.key(index);
+        let key = key.as_ref();
+        let version = self.stage.versions.begin(index);
+        self.stage.values.fill(key, version, &mut self.value);
+        let start = Instant::now();
+        self.stage.engine.insert(key, &self.value)?;
+        let span = Span::since(start);
+        self.stage.versions.finish(index, version);
+        self.tally.put_bytes += (key.len() + self.value.len()) as u64;
+        Ok(span)
+    }
+
+    fn read(&mut self, index: usize) -> Result<Span> {
+        let key = self.stage.keys.key(index);
+        let key = key.as_ref();
+        let floor = self.stage.versions.floor(index);
+        let found = &mut self.found;
+        found.clear();
+        let start = Instant::now();
+        let present = self.stage.engine.get(key, &mut |value| found.extend_from_slice(value))?;
+        let span = Span::since(start);
+        let ceiling = self.stage.versions.ceiling(index);
+        self.tally.checked += 1;
+        if !present {
+            self.tally.failures.add(|| {
+                format!("key {}: expected version {floor} or newer, found nothing", show_key(key))
+            });
+        } else if let Err(mismatch) =
+            self.stage.values.check(key, floor..=ceiling, &self.found, &mut self.scratch)
+        {
+            self.tally.failures.add(|| mismatch.to_string());
+        }
+        Ok(span)
+    }
+
+    fn read_absent(&mut self, near: usize) -> Result<Span> {
+        self.stage.keys.absent_near(near, &mut self.rng, &mut self.value);
+        let start = Instant::now();
+        let present = self.stage.engine.get(&self.value, &mut |_| {})?;
+        let span = Span::since(start);
+        self.tally.checked += 1;
+        if present {
+            let key = &self.value;
+            self.tally.failures.add(|| {
+                format!("key {}: expected nothing (never written), found a value", show_key(key))
+            });
+        }
+        Ok(span)
+    }
+
+    fn scan(&mut self, first: usize) -> Result<Span> {
+        let stage = self.stage;
+        let wanted = (1 + self.rng.below(MAX_SCAN_ENTRIES) as usize).min(stage.keys.len() - first);
+        let log = &mut self.scan;
+        log.bytes.clear();
+        log.entries.clear();
+        log.floors.clear();
+        log.floors.extend((first..first + wanted).map(|index| stage.versions.floor(index)));
+        let start_key = stage.keys.key(first);
+        let start = Instant::now();
+        stage.engine.scan(start_key.as_ref(), &mut |key, value| {
+            // A wrong scan may not end where it should: the bound keeps ranks within the set.
+            let rank = (first + log.entries.len()).min(stage.keys.len() - 1);
+            let ceiling = stage.versions.ceiling(rank);
+            log.bytes.extend_from_slice(key);
+            log.bytes.extend_from_slice(value);
+            log.entries.push((key.len() as u32, value.len() as u32, ceiling));
+            log.entries.len() < wanted
+        })?;
+        let span = Span::since(start);
+        self.check_scan(first, wanted);
+        Ok(span)
+    }
+
+    /// Checks that the scan returned exactly the keys from `first` on, in order, each with a value
+    /// it may have.
+    fn check_scan(&mut self, first: usize, wanted: usize) {
+        let mut at = 0;
+        for (i, &(key_length, value_length, ceiling)) in self.scan.entries.iter().enumerate() {
+            let value_at = at + key_length as usize;
+            let end = value_at + value_length as usize;
+            let (key, value) = (&self.scan.bytes[at..value_at], &self.scan.bytes[value_at..end]);
+            at = end;
+            self.tally.checked += 1;
+            let Some(&floor) = self.scan.floors.get(i) else {
+                self.tally
+                    .failures
+                    .add(|| format!("a scan of {wanted} entries went on after them"));
+                return;
+            };
+            let expected = self.stage.keys.key(first + i);
+            if key != expected.as_ref() {
+                self.tally.failures.add(|| {
+                    format!(
+                        "scan entry {i}: expected key {}, found key {}",
+                        show_key(expected.as_ref()),
+                        show_key(key)
+                    )
+                });
+                return;
+            }
+            if let Err(mismatch) =
+                self.stage.values.check(key, floor..=ceiling, value, &mut self.scratch)
+            {
+                self.tally.failures.add(|| format!("scan entry {i}: {mismatch}"));
+            }
+        }
+        let returned = self.scan.entries.len();
+        if returned < wanted {
+            let next = self.stage.keys.key(first + returned);
+            self.tally.failures.add(|| {
+                format!(
+                    "a scan ended after {returned} of {wanted} entries; expected key {} next",
+                    show_key(next.as_ref())
+                )
+            });
+        }
+    }
+}
+
+/// How long an operation took and when it ended.
+#[derive(Clone, Copy)]
+struct Span {
+    service: Duration,
+    end: Instant,
+}
+
+impl Span {
+    fn since(start: Instant) -> Span {
+        let end = Instant::now();
+        Span { service: end - start, end }
+    }
+
+    /// This operation and then another, as one.
+    fn then(self, next: Span) -> Span {
+        Span { service: self.service + next.service, end: next.end }
+    }
+}
+
+/// Sleeps until shortly before `due`, then yields: sleeping alone is late by about 60 us.
+fn wait_until(due: Instant) {
+    const EARLY: Duration = Duration::from_micros(200);
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        if left > EARLY {
+            std::thread::sleep(left - EARLY);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}

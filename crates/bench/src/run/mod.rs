@@ -1,0 +1,327 @@
+//! Runs phases on an engine: client threads in a closed loop (or at a given rate), every answer
+//! checked against the expected versions, latencies, throughput over time, and what it cost.
+
+mod client;
+pub mod resources;
+mod result;
+mod versions;
+
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub use client::MAX_SCAN_ENTRIES;
+use client::{Client, Progress};
+pub use result::{Failures, Latency, PhaseResult, Tally};
+pub use versions::Versions;
+
+use crate::Result;
+use crate::engines::Engine;
+use crate::keys::{KeySet, LoadOrder};
+use crate::random::mix;
+use crate::requests::Chooser;
+use crate::sizes::show_key;
+use crate::values::Values;
+use crate::workloads::{Mix, NamedPhase, Phase};
+
+/// How often the watching thread looks.
+const WATCH_INTERVAL: Duration = Duration::from_millis(10);
+/// Most points in a timeline; beyond it, neighbours are joined.
+const TIMELINE_POINTS: usize = 240;
+
+/// What phases run on: an engine, what goes into it, and what is known to be in it.
+pub struct Stage<'a> {
+    /// The engine.
+    pub engine: &'a dyn Engine,
+    /// The keys.
+    pub keys: &'a KeySet,
+    /// The order they are loaded in.
+    pub order: &'a LoadOrder,
+    /// The values.
+    pub values: &'a Values,
+    /// What must be in the engine.
+    pub versions: &'a Versions,
+}
+
+/// How much is done, by how many.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Client threads (at least 1, at most one per key).
+    pub threads: usize,
+    /// Operations of a mix, all clients together.
+    pub operations: u64,
+    /// When a mix stops at the latest, in seconds.
+    pub seconds: Option<f64>,
+    /// Operations per second, all clients together: an open loop, whose latencies count from when
+    /// an operation was due. `None` is a closed loop, as fast as it goes.
+    pub rate_per_second: Option<f64>,
+    /// Where the randomness of requests starts.
+    pub seed: u64,
+    /// Whether to show no progress.
+    pub quiet: bool,
+}
+
+/// Runs one phase. `store_bytes` of the result is left at 0: the caller knows the directory.
+///
+/// # Errors
+/// If the engine failed. Wrong answers are no error here: they are counted in the result.
+pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Result<PhaseResult> {
+    resources::reset_peak_memory();
+    let before = resources::Usage::now();
+    let measured = match &named.phase {
+        Phase::Load => run_clients(stage, named, limits, None)?,
+        Phase::Mix(mix) => run_clients(stage, named, limits, Some(mix))?,
+        Phase::Ingest => alone(named, limits, |bar| ingest(stage, bar))?,
+        Phase::Settle => {
+            alone(named, limits, |_| stage.engine.settle().map(|()| Tally::default()))?
+        }
+        Phase::Verify => alone(named, limits, |bar| verify(stage, bar))?,
+    };
+    let used = resources::Usage::now().since(before);
+    let Measured { tally, threads, seconds, timeline } = measured;
+    Ok(PhaseResult {
+        name: named.name.to_string(),
+        about: named.about.to_string(),
+        threads,
+        operations: tally.operations,
+        seconds,
+        throughput_ops_per_s: tally.operations as f64 / seconds.max(1e-9),
+        engine_seconds: tally.engine_ns as f64 / 1e9,
+        latencies: tally.latencies(),
+        checked: tally.checked,
+        failures: tally.failures.count,
+        failure_samples: tally.failures.samples,
+        cpu_seconds: used.cpu_seconds,
+        peak_memory_bytes: resources::peak_memory_bytes(),
+        read_bytes: used.read_bytes,
+        written_bytes: used.written_bytes,
+        put_bytes: tally.put_bytes,
+        store_bytes: 0,
+        timeline_interval_s: timeline.interval.as_secs_f64(),
+        timeline_ops_per_s: timeline.rates(),
+    })
+}
+
+/// What was measured in a phase, before it is put into words.
+struct Measured {
+    tally: Tally,
+    threads: usize,
+    seconds: f64,
+    timeline: Timeline,
+}
+
+/// Runs `work` in this thread.
+fn alone(
+    named: &NamedPhase,
+    limits: &Limits,
+    work: impl FnOnce(&ProgressBar) -> Result<Tally>,
+) -> Result<Measured> {
+    let bar = progress_bar(named.name, 0, limits.quiet);
+    let start = Instant::now();
+    let tally = work(&bar);
+    let seconds = start.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+    let timeline = Timeline::new(start);
+    Ok(Measured { tally: tally?, threads: 1, seconds, timeline })
+}
+
+/// Runs the clients of a load (`mix` is `None`) or a mix, and watches them.
+fn run_clients(
+    stage: &Stage<'_>,
+    named: &NamedPhase,
+    limits: &Limits,
+    mix_asked: Option<&Mix>,
+) -> Result<Measured> {
+    let threads = limits.threads;
+    let total = mix_asked.map_or(stage.keys.len() as u64, |_| limits.operations);
+    let chooser =
+        mix_asked.map(|m| Chooser::new(m.distribution, stage.keys.len() as u64, stage.order));
+    let name_seed = named.name.bytes().fold(limits.seed, |seed, b| mix(seed ^ u64::from(b)));
+    let progress = Progress::default();
+    let bar = progress_bar(named.name, total, limits.quiet);
+    let barrier = Barrier::new(threads + 1);
+    let (outcomes, start, timeline) = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (progress, barrier, chooser) = (&progress, &barrier, chooser.as_ref());
+                scope.spawn(move || {
+                    let client = Client::new(stage, limits, progress, thread, name_seed);
+                    barrier.wait();
+                    let outcome = match (mix_asked, chooser) {
+                        (Some(mix), Some(chooser)) => {
+                            let share = total / threads as u64
+                                + u64::from((thread as u64) < total % threads as u64);
+                            client.run(mix, chooser, share)
+                        }
+                        _ => client.load(),
+                    };
+                    if outcome.is_err() {
+                        progress.stop.store(true, Ordering::Relaxed);
+                    }
+                    (outcome, Instant::now())
+                })
+            })
+            .collect();
+        barrier.wait();
+        let start = Instant::now();
+        let mut timeline = Timeline::new(start);
+        while !clients.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            std::thread::sleep(WATCH_INTERVAL);
+            let done = progress.done.load(Ordering::Relaxed);
+            timeline.look(done);
+            bar.set_position(done);
+        }
+        let outcomes: Vec<_> = clients
+            .into_iter()
+            .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        (outcomes, start, timeline)
+    });
+    bar.finish_and_clear();
+    let end = outcomes.iter().map(|(_, end)| *end).max().unwrap_or(start);
+    let mut tally = Tally::default();
+    for (outcome, _) in outcomes {
+        tally.absorb(outcome?);
+    }
+    let seconds = end.saturating_duration_since(start).as_secs_f64();
+    Ok(Measured { tally, threads, seconds, timeline })
+}
+
+/// Hands every key to the engine, sorted.
+fn ingest(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
+    let mut tally = Tally::default();
+    bar.set_length(stage.keys.len() as u64);
+    let mut entries = (0..stage.keys.len()).map(|index| {
+        let key = stage.keys.key(index).as_ref().to_vec();
+        let version = stage.versions.begin(index);
+        let mut value = Vec::new();
+        stage.values.fill(&key, version, &mut value);
+        tally.operations += 1;
+        tally.put_bytes += (key.len() + value.len()) as u64;
+        if index.is_multiple_of(1024) {
+            bar.set_position(index as u64);
+        }
+        (key, value)
+    });
+    stage.engine.ingest(&mut entries)?;
+    drop(entries);
+    for index in 0..stage.keys.len() {
+        stage.versions.finish(index, 1);
+    }
+    Ok(tally)
+}
+
+/// Reads the whole store in order: exactly the keys of the set, each with its last version.
+fn verify(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let mut next = 0;
+    let mut scratch = Vec::new();
+    bar.set_length(stage.keys.len() as u64);
+    stage.engine.scan(b"", &mut |key, value| {
+        tally.operations += 1;
+        tally.checked += 1;
+        if next == stage.keys.len() || key != stage.keys.key(next).as_ref() {
+            // Find our place again, so that one missing key is one failure and not thousands.
+            match stage.keys.rank(key) {
+                Some(rank) if rank > next => {
+                    for lost in next..rank {
+                        let lost = stage.keys.key(lost);
+                        tally.failures.add(|| lost_key(lost.as_ref()));
+                    }
+                    next = rank;
+                }
+                Some(_) => {
+                    tally.failures.add(|| format!("key {} comes out of order", show_key(key)));
+                    return true;
+                }
+                None => {
+                    tally.failures.add(|| format!("key {} was never written", show_key(key)));
+                    return true;
+                }
+            }
+        }
+        let version = stage.versions.floor(next);
+        if let Err(mismatch) = stage.values.check(key, version..=version, value, &mut scratch) {
+            tally.failures.add(|| mismatch.to_string());
+        }
+        next += 1;
+        if next.is_multiple_of(1024) {
+            bar.set_position(next as u64);
+        }
+        true
+    })?;
+    for lost in next..stage.keys.len() {
+        let lost = stage.keys.key(lost);
+        tally.failures.add(|| lost_key(lost.as_ref()));
+    }
+    Ok(tally)
+}
+
+fn lost_key(key: &[u8]) -> String {
+    format!("key {}: expected in the full scan, found nothing", show_key(key))
+}
+
+/// A bar on standard error; hidden where that is not a terminal. Without a known length, a spinner.
+fn progress_bar(name: &str, length: u64, quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let template = if length == 0 {
+        "{prefix:>10} {spinner} {elapsed}"
+    } else {
+        "{prefix:>10} [{bar:32}] {human_pos}/{human_len} {per_sec} {eta}"
+    };
+    let style = ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ");
+    let bar = ProgressBar::new(length).with_style(style).with_prefix(name.to_string());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Operations over time, in at most [`TIMELINE_POINTS`] intervals of equal length.
+struct Timeline {
+    interval: Duration,
+    next: Instant,
+    /// Operations done at the end of each interval.
+    done: Vec<u64>,
+}
+
+impl Timeline {
+    fn new(start: Instant) -> Timeline {
+        let interval = Duration::from_millis(100);
+        Timeline { interval, next: start + interval, done: Vec::new() }
+    }
+
+    /// Notes how many operations are done now.
+    fn look(&mut self, done: u64) {
+        let now = Instant::now();
+        while self.next <= now {
+            self.done.push(done);
+            self.next += self.interval;
+        }
+        if self.done.len() > TIMELINE_POINTS {
+            // Keep every second end; an odd one out waits for its partner.
+            if !self.done.len().is_multiple_of(2) {
+                self.done.pop();
+                self.next -= self.interval;
+            }
+            self.done = self.done.chunks_exact(2).map(|pair| pair[1]).collect();
+            self.interval *= 2;
+            self.next += self.interval / 2;
+        }
+    }
+
+    /// Operations per second in each interval.
+    fn rates(&self) -> Vec<f64> {
+        let mut before = 0;
+        let per_interval = |&done: &u64| {
+            let rate = (done - before) as f64 / self.interval.as_secs_f64();
+            before = done;
+            rate.round()
+        };
+        self.done.iter().map(per_interval).collect()
+    }
+}

@@ -1,0 +1,53 @@
+//! What every read must return: one expected version per key.
+//!
+//! Each key has one writer (clients write only ranks that are theirs modulo the number of clients),
+//! which marks the key as pending before it writes and stores the new version after. A reader that
+//! takes [`Versions::floor`] before and [`Versions::ceiling`] after its read may accept exactly the
+//! versions in between: an older one is a lost update, a newer one was never written.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Set while a write of the next version is under way.
+const PENDING: u32 = 1 << 31;
+
+/// Expected versions by key rank. Version 0 means "not written yet".
+#[derive(Debug)]
+pub struct Versions {
+    cells: Vec<AtomicU32>,
+}
+
+impl Versions {
+    /// No key written yet.
+    #[must_use]
+    pub fn new(keys: usize) -> Versions {
+        Versions { cells: (0..keys).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    /// Announces a write of key `index` and returns its version. Only the key's writer may call it.
+    pub fn begin(&self, index: usize) -> u32 {
+        let version = self.cells[index].load(Ordering::Relaxed);
+        debug_assert!(version & PENDING == 0, "two writers of one key");
+        self.cells[index].store(version | PENDING, Ordering::SeqCst);
+        version + 1
+    }
+
+    /// Says that the write of `version` to key `index` is acknowledged.
+    pub fn finish(&self, index: usize, version: u32) {
+        self.cells[index].store(version, Ordering::SeqCst);
+    }
+
+    /// The oldest version a read that starts now may return.
+    #[inline]
+    #[must_use]
+    pub fn floor(&self, index: usize) -> u32 {
+        self.cells[index].load(Ordering::SeqCst) & !PENDING
+    }
+
+    /// The newest version a read that ended before now may have returned.
+    #[inline]
+    #[must_use]
+    pub fn ceiling(&self, index: usize) -> u32 {
+        let cell = self.cells[index].load(Ordering::SeqCst);
+        if cell & PENDING == 0 { cell } else { (cell & !PENDING) + 1 }
+    }
+}

@@ -1,0 +1,206 @@
+//! A whole run: keys, directory, engine, phases, report.
+
+mod place;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use place::Place;
+
+use crate::engines::{Engine, OpenSettings, opener};
+use crate::keys::{KeySpec, NamedKeys};
+use crate::report::machine::Machine;
+use crate::report::{Report, terminal};
+use crate::requests::Distribution;
+use crate::run::{Limits, PhaseResult, Stage, Versions, resources, run_phase};
+use crate::sizes::{show_bytes, show_count};
+use crate::values::{ValueSize, Values};
+use crate::workloads::{NamedPhase, Phase};
+use crate::{Error, Result};
+
+/// Everything a run needs to know.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The engine's name.
+    pub engine: String,
+    /// How to open it; the directory is the run's, which puts the store into a folder of it.
+    pub open: OpenSettings,
+    /// Which keys.
+    pub keys: KeySpec,
+    /// How long values are.
+    pub value_size: ValueSize,
+    /// What to do, in order.
+    pub phases: Vec<NamedPhase>,
+    /// Which keys are asked for.
+    pub distribution: Distribution,
+    /// How much, by how many.
+    pub limits: Limits,
+    /// Where the report goes.
+    pub out: PathBuf,
+    /// Whether the store stays.
+    pub keep: bool,
+}
+
+/// Runs `plan`, telling `out` what happens; writes the report, and prints its path last.
+///
+/// # Errors
+/// If something cannot be used or fails, and at the end if any read was wrong (the report is
+/// written all the same).
+pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
+    let open = opener(&plan.engine)?;
+    let keys = plan.keys.make(plan.limits.seed)?;
+    if plan.limits.threads > keys.set.len() {
+        return Err(Error::usage(format!(
+            "--threads: {} clients cannot share {} keys; ask for fewer clients",
+            plan.limits.threads,
+            keys.set.len()
+        )));
+    }
+    let size = Size::of(plan, &keys);
+    place::check_room(&plan.open.dir, size.data_bytes)?;
+    let place = Place::prepare(&plan.open.dir, plan.keep)?;
+    say(plan, out, &announce(plan, &keys, &size))?;
+
+    let versions = Versions::new(keys.set.len());
+    let values = Values::new(plan.value_size, plan.limits.seed);
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut report = Report {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        engine: plan.engine.clone(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        started_unix_s: started.as_secs(),
+        machine: Machine::here(),
+        settings: settings(plan, &keys),
+        idle_memory_bytes: resources::resident_bytes(),
+        phases: Vec::new(),
+        engine_stats: Default::default(),
+    };
+    let engine = open(&OpenSettings { dir: place.store(), ..plan.open.clone() })?;
+    let phases = run_phases(plan, &keys, &values, &versions, engine.as_ref(), &place)?;
+    report.phases = phases;
+    report.engine_stats = engine.stats();
+    engine.close()?;
+    place.leave()?;
+
+    let path = report.write(&plan.out)?;
+    say(plan, out, &format!("\n{}\n", terminal::table(&report)))?;
+    if !plan.quiet_or_empty(&report.engine_stats.text) {
+        say(plan, out, &format!("{}\n\n", report.engine_stats.text.trim_end()))?;
+    }
+    writeln!(out, "report: {}", path.display()).map_err(|e| Error::output(&e))?;
+    match report.failures() {
+        0 => Ok(report),
+        failures => {
+            let sample = report.phases.iter().flat_map(|p| &p.failure_samples).next();
+            Err(Error::wrong_answer(format!(
+                "{} reads were wrong; the first: {}",
+                show_count(failures),
+                sample.map_or("", String::as_str)
+            )))
+        }
+    }
+}
+
+impl Plan {
+    fn quiet_or_empty(&self, text: &str) -> bool {
+        self.limits.quiet || text.trim().is_empty()
+    }
+}
+
+fn run_phases(
+    plan: &Plan,
+    keys: &NamedKeys,
+    values: &Values,
+    versions: &Versions,
+    engine: &dyn Engine,
+    place: &Place,
+) -> Result<Vec<PhaseResult>> {
+    let order = keys.load_order(plan.limits.seed);
+    let stage = Stage { engine, keys: &keys.set, order: &order, values, versions };
+    let mut results = Vec::new();
+    for phase in &plan.phases {
+        let mut result = run_phase(&stage, phase, &plan.limits)
+            .map_err(|error| error.within(&format!("workload {}", phase.name)))?;
+        result.store_bytes = resources::occupied_bytes(&place.store());
+        results.push(result);
+    }
+    Ok(results)
+}
+
+/// How big a run is.
+struct Size {
+    data_bytes: u64,
+    seconds: f64,
+}
+
+impl Size {
+    /// An estimate from rates that any machine of the last years reaches with room to spare.
+    fn of(plan: &Plan, keys: &NamedKeys) -> Size {
+        let count = keys.set.len() as f64;
+        let data = keys.set.total_bytes() as f64 + count * plan.value_size.mean_bytes();
+        let moved = data / 150e6;
+        let limit = plan.limits.seconds.unwrap_or(f64::INFINITY);
+        let rate = plan.limits.rate_per_second.unwrap_or(200e3);
+        let seconds = plan.phases.iter().map(|phase| match phase.phase {
+            Phase::Load => moved + count / 300e3,
+            Phase::Ingest | Phase::Settle | Phase::Verify => moved,
+            Phase::Mix(_) => (plan.limits.operations as f64 / rate).min(limit),
+        });
+        Size { data_bytes: data as u64, seconds: seconds.sum() }
+    }
+}
+
+fn announce(plan: &Plan, keys: &NamedKeys, size: &Size) -> String {
+    let names: Vec<&str> = plan.phases.iter().map(|p| p.name).collect();
+    let notes: String = keys.notes.iter().map(|note| format!(" ({note})")).collect();
+    let time = match size.seconds {
+        s if s < 60.0 => format!("{:.0} s", s.max(1.0)),
+        s => format!("{:.0} min", (s / 60.0).ceil()),
+    };
+    format!(
+        "{}: {} keys ({}){notes}, values of {} bytes, {} in all; {}\n\
+         store in {}, durability {}; about {time}\n",
+        plan.engine,
+        show_count(keys.set.len() as u64),
+        keys.name,
+        plan.value_size,
+        show_bytes(size.data_bytes),
+        names.join(" "),
+        plan.open.dir.display(),
+        match plan.open.durability {
+            crate::engines::Durability::Buffered => "buffered (survives the death of the process)",
+            crate::engines::Durability::Synced => "synced (survives the death of the machine)",
+        }
+    )
+}
+
+/// Every setting by name, for the report.
+fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
+    let bytes = |asked: Option<u64>| asked.map_or("the store's own".to_string(), show_bytes);
+    let limits = &plan.limits;
+    [
+        ("keys", format!("{}, {} distinct", keys.name, show_count(keys.set.len() as u64))),
+        ("value size", plan.value_size.to_string()),
+        ("requests", plan.distribution.to_string()),
+        ("operations per workload", show_count(limits.operations)),
+        ("seconds per workload at most", limits.seconds.map_or("none".into(), |s| s.to_string())),
+        ("rate", limits.rate_per_second.map_or("closed loop".into(), |r| format!("{r}/s"))),
+        ("client threads", limits.threads.to_string()),
+        ("memory budget", bytes(plan.open.memory_budget_bytes)),
+        ("memtable", bytes(plan.open.memtable_bytes)),
+        ("block size", bytes(plan.open.block_size_bytes)),
+        ("durability", plan.open.durability.to_string()),
+        ("direct reads", plan.open.direct_reads.to_string()),
+        ("seed", limits.seed.to_string()),
+    ]
+    .map(|(name, value)| (name.to_string(), value))
+    .into()
+}
+
+fn say(plan: &Plan, out: &mut dyn Write, text: &str) -> Result<()> {
+    if plan.limits.quiet {
+        return Ok(());
+    }
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(|e| Error::output(&e))
+}

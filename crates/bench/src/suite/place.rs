@@ -1,0 +1,185 @@
+//! The directory of a run. It is marked as ours when we make it, and only what is marked is removed.
+//!
+//! ```text
+//! DIR/learnedkv-bench.txt   the mark; says whether the store was to be kept
+//! DIR/db/                   the store
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::sizes::show_bytes;
+use crate::{Error, Result};
+
+const MARK_NAME: &str = "learnedkv-bench.txt";
+const STORE_NAME: &str = "db";
+const MARK_PASSING: &str = "made by learnedkv bench, which may remove it\n";
+const MARK_PASSING_DIR: &str = "made by learnedkv bench, which may remove it and this directory\n";
+const MARK_KEPT: &str = "made by learnedkv bench --keep: never removed by it\n";
+
+/// A marked directory. Unless it is kept, the store goes when this is dropped, however the run ends.
+#[derive(Debug)]
+pub struct Place {
+    dir: PathBuf,
+    keep: bool,
+    /// Whether `dir` itself is ours and not only what is in it.
+    made_dir: bool,
+    left: bool,
+}
+
+impl Place {
+    /// Marks `dir`, which must be new, empty, or left behind by a run that was cut short.
+    ///
+    /// # Errors
+    /// If it holds anything else.
+    pub fn prepare(dir: &Path, keep: bool) -> Result<Place> {
+        let mark = dir.join(MARK_NAME);
+        let mut made_dir = !dir.exists();
+        fs::create_dir_all(dir).map_err(|e| Error::io("create the directory", dir, &e))?;
+        match fs::read_to_string(&mark) {
+            Ok(text) if text == MARK_PASSING || text == MARK_PASSING_DIR => {
+                made_dir = text == MARK_PASSING_DIR;
+                remove_store(dir)?;
+            }
+            Ok(text) if text == MARK_KEPT => {
+                return Err(Error::usage(format!(
+                    "{}: holds a store that an earlier run was told to keep; remove it or choose \
+                     another --dir",
+                    dir.display()
+                )));
+            }
+            _ => {
+                let mut entries = fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))?;
+                if entries.next().is_some() {
+                    return Err(Error::usage(format!(
+                        "{}: expected a new or empty directory, found files that this program did \
+                         not make; choose another --dir",
+                        dir.display()
+                    )));
+                }
+            }
+        }
+        let text = match (keep, made_dir) {
+            (true, _) => MARK_KEPT,
+            (false, true) => MARK_PASSING_DIR,
+            (false, false) => MARK_PASSING,
+        };
+        fs::write(&mark, text).map_err(|e| Error::io("write the mark", &mark, &e))?;
+        Ok(Place { dir: dir.to_path_buf(), keep, made_dir, left: false })
+    }
+
+    /// Where the store lives.
+    pub fn store(&self) -> PathBuf {
+        self.dir.join(STORE_NAME)
+    }
+
+    /// Removes what was made, unless it is kept.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn leave(mut self) -> Result<()> {
+        self.left = true;
+        self.clean()
+    }
+
+    fn clean(&self) -> Result<()> {
+        if self.keep {
+            return Ok(());
+        }
+        remove_store(&self.dir)?;
+        let mark = self.dir.join(MARK_NAME);
+        fs::remove_file(&mark).map_err(|e| Error::io("remove the mark", &mark, &e))?;
+        if self.made_dir {
+            // Someone may have put something beside the store meanwhile: then the directory stays.
+            let _ = fs::remove_dir(&self.dir);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.left {
+            // A run that failed reports its own error; the next run cleans up what stays now.
+            let _ = self.clean();
+        }
+    }
+}
+
+fn remove_store(dir: &Path) -> Result<()> {
+    let store = dir.join(STORE_NAME);
+    match fs::remove_dir_all(&store) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove the old store", &store, &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a run whose store would not fit on the disk of `dir`. A store may need three times its
+/// data for a while: log, values being rewritten, and the outcome.
+///
+/// # Errors
+/// If there is too little room.
+pub fn check_room(dir: &Path, data_bytes: u64) -> Result<()> {
+    let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+    let Some(existing) = absolute.ancestors().find(|ancestor| ancestor.exists()) else {
+        return Ok(());
+    };
+    let Ok(disk) = rustix::fs::statvfs(existing) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let needed = data_bytes.saturating_mul(3);
+    if needed > free {
+        return Err(Error::usage(format!(
+            "{}: the store may need {} for a while, and {} is free; ask for fewer keys or smaller \
+             values, or choose another --dir",
+            dir.display(),
+            show_bytes(needed),
+            show_bytes(free)
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_made_here_is_removed() {
+        let outer = tempfile::tempdir().unwrap();
+        let dir = outer.path().join("store");
+        let place = Place::prepare(&dir, false).unwrap();
+        fs::create_dir(place.store()).unwrap();
+        fs::write(place.store().join("file"), "x").unwrap();
+        std::mem::forget(place); // as if the run had been killed
+        let place = Place::prepare(&dir, false).unwrap();
+        assert!(!place.store().exists(), "the store of a killed run goes");
+        drop(place);
+        assert!(!dir.exists());
+
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("precious"), "x").unwrap();
+        let refused = Place::prepare(&dir, false).unwrap_err().to_string();
+        assert!(refused.contains("found files that this program did not make"), "{refused}");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing was touched");
+    }
+
+    #[test]
+    fn what_was_kept_is_never_removed() {
+        let outer = tempfile::tempdir().unwrap();
+        let place = Place::prepare(outer.path(), true).unwrap();
+        fs::create_dir(place.store()).unwrap();
+        place.leave().unwrap();
+        let refused = Place::prepare(outer.path(), false).unwrap_err().to_string();
+        assert!(refused.contains("told to keep"), "{refused}");
+        assert!(outer.path().join(STORE_NAME).exists());
+    }
+
+    #[test]
+    fn a_run_that_cannot_fit_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(check_room(dir.path(), 1).is_ok());
+        assert!(check_room(&dir.path().join("new/er"), u64::MAX / 4).is_err());
+    }
+}

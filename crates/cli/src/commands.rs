@@ -1,0 +1,175 @@
+//! Commands on single keys and ranges.
+
+use std::io::{BufWriter, Read, Write};
+use std::path::PathBuf;
+
+use learnedkv_bench::sizes::parse_count;
+use learnedkv_bench::{Error, Result};
+
+use crate::store::Store;
+use crate::text::{decode, encode};
+
+/// Which database, and how keys and values are written.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Common {
+    /// Directory of the database
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Keys and values are hexadecimal
+    #[arg(long)]
+    hex: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Put {
+    #[command(flatten)]
+    common: Common,
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: String,
+    /// The value; read from standard input if missing
+    #[arg(value_name = "VALUE")]
+    value: Option<String>,
+}
+
+impl Put {
+    pub fn run(self) -> Result<()> {
+        let key = decode(&self.key, self.common.hex)?;
+        let value = match &self.value {
+            Some(value) => decode(value, self.common.hex)?,
+            None => {
+                let mut value = Vec::new();
+                std::io::stdin()
+                    .read_to_end(&mut value)
+                    .map_err(|e| Error::runtime(format!("could not read the value: {e}")))?;
+                value
+            }
+        };
+        let store = Store::open_or_create(&self.common.dir)?;
+        store.put(&key, &value)?;
+        store.close()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Get {
+    #[command(flatten)]
+    common: Common,
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: String,
+    /// Print the value's bytes as they are, without a line feed
+    #[arg(long, conflicts_with = "hex")]
+    raw: bool,
+}
+
+impl Get {
+    pub fn run(self) -> Result<()> {
+        let key = decode(&self.key, self.common.hex)?;
+        let store = Store::open(&self.common.dir)?;
+        let found = store.get(&key)?;
+        store.close()?;
+        let Some(value) = found else { return Err(not_there(&key, self.common.hex)) };
+        let mut out = std::io::stdout();
+        let printed = if self.raw {
+            out.write_all(&value)
+        } else {
+            writeln!(out, "{}", encode(&value, self.common.hex))
+        };
+        printed.and_then(|()| out.flush()).map_err(|e| Error::output(&e))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Delete {
+    #[command(flatten)]
+    common: Common,
+    /// The key
+    #[arg(value_name = "KEY")]
+    key: String,
+}
+
+impl Delete {
+    pub fn run(self) -> Result<()> {
+        let key = decode(&self.key, self.common.hex)?;
+        let store = Store::open(&self.common.dir)?;
+        if store.get(&key)?.is_none() {
+            return Err(not_there(&key, self.common.hex));
+        }
+        store.delete(&key)?;
+        store.close()
+    }
+}
+
+/// Not an error of anything, but a script must be able to tell.
+fn not_there(key: &[u8], hex: bool) -> Error {
+    Error::runtime(format!("key {} is not there", encode(key, hex)))
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Scan {
+    #[command(flatten)]
+    common: Common,
+    /// First key
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    from: Option<String>,
+    /// First key that is left out again
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    to: Option<String>,
+    /// Only keys that begin so
+    #[arg(long, value_name = "KEY")]
+    prefix: Option<String>,
+    /// Print at most so many entries
+    #[arg(long, value_name = "N")]
+    limit: Option<String>,
+    /// Leave out the values
+    #[arg(long)]
+    keys_only: bool,
+}
+
+impl Scan {
+    pub fn run(self) -> Result<()> {
+        let hex = self.common.hex;
+        let bytes = |text: &Option<String>| text.as_deref().map(|t| decode(t, hex)).transpose();
+        let (from, to, prefix) = (bytes(&self.from)?, bytes(&self.to)?, bytes(&self.prefix)?);
+        let mut left = self.limit.as_deref().map_or(Ok(u64::MAX), parse_count)?;
+        let start = from.or_else(|| prefix.clone()).unwrap_or_default();
+        let store = Store::open(&self.common.dir)?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut written = Ok(());
+        if left > 0 {
+            store.scan(&start, &mut |key, value| {
+                let past = to.as_ref().is_some_and(|to| key >= to.as_slice())
+                    || prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix));
+                if past {
+                    return false;
+                }
+                written = if self.keys_only {
+                    writeln!(out, "{}", encode(key, hex))
+                } else {
+                    writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex))
+                };
+                left -= 1;
+                written.is_ok() && left > 0
+            })?;
+        }
+        written.and_then(|()| out.flush()).map_err(|e| Error::output(&e))?;
+        store.close()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Stats {
+    /// Directory of the database
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+impl Stats {
+    pub fn run(self) -> Result<()> {
+        let store = Store::open(&self.dir)?;
+        let stats = store.stats();
+        store.close()?;
+        writeln!(std::io::stdout(), "{}", stats.text.trim_end()).map_err(|e| Error::output(&e))
+    }
+}

@@ -1,0 +1,186 @@
+//! The command from outside: what it prints, how it fails, what it leaves alone.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn learnedkv(dir: &Path, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_learnedkv"))
+        .args(line.split_whitespace())
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Standard output of a command that must succeed.
+#[track_caller]
+fn good(dir: &Path, line: &str) -> String {
+    let output = learnedkv(dir, line);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "`{line}` failed: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Standard error of a command that must fail with `code`, in one line.
+#[track_caller]
+fn bad(dir: &Path, line: &str, code: i32) -> String {
+    let output = learnedkv(dir, line);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "`{line}`: {error}");
+    assert_eq!(error.lines().count(), 1, "`{line}` says more than a line: {error}");
+    assert!(error.starts_with("error: "), "{error}");
+    error
+}
+
+#[test]
+fn entries_go_in_and_come_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    good(dir, "put db apple red");
+    good(dir, "put db banana yellow");
+    good(dir, "put db --hex 6100 ff");
+    assert_eq!(good(dir, "get db apple"), "red\n");
+    assert_eq!(good(dir, "get db apple --raw"), "red");
+    assert_eq!(good(dir, "get db --hex 6100"), "ff\n");
+    assert_eq!(good(dir, "scan db"), "a\\u{0}\t\\xff\napple\tred\nbanana\tyellow\n");
+    assert_eq!(good(dir, "scan db --prefix b"), "banana\tyellow\n");
+    assert_eq!(good(dir, "scan db --from ab --to b --keys-only"), "apple\n");
+    assert_eq!(good(dir, "scan db --limit 1 --hex"), "6100\tff\n");
+    assert_eq!(good(dir, "scan db --limit 0"), "");
+    good(dir, "delete db apple");
+    assert!(bad(dir, "get db apple", 1).contains("key apple is not there"));
+    assert!(bad(dir, "delete db apple", 1).contains("key apple is not there"));
+    assert!(!good(dir, "stats db").trim().is_empty());
+}
+
+#[test]
+fn files_and_key_sets_are_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("entries"), "pear\tgreen\nfig\npear\tbrown\n").unwrap();
+    assert_eq!(good(dir, "load db entries"), "2 entries loaded\n");
+    assert_eq!(good(dir, "scan db"), "fig\t\npear\tbrown\n");
+    assert_eq!(
+        good(dir, "load numbers --keys uniform:1k --value-size 20"),
+        "1,000 entries loaded\n"
+    );
+    assert_eq!(good(dir, "scan numbers --keys-only --hex").lines().count(), 1000);
+    bad(dir, "load db missing", 2);
+    bad(dir, "load db --keys uniform:0", 2);
+    fs::write(dir.join("keyless"), "a\n\tb\n").unwrap();
+    assert!(bad(dir, "load db keyless", 2).contains("keyless line 2: the key is empty"));
+}
+
+#[test]
+fn a_value_comes_from_standard_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut put = Command::new(env!("CARGO_BIN_EXE_learnedkv"))
+        .args(["put", "db", "key"])
+        .current_dir(dir.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    put.stdin.take().unwrap().write_all(b"two\nlines").unwrap();
+    assert!(put.wait().unwrap().success());
+    assert_eq!(good(dir.path(), "get db key --raw"), "two\nlines");
+}
+
+#[test]
+fn a_benchmark_reports_and_leaves_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let out = good(dir, "bench --keys uniform:2k --operations 2k --value-size 100");
+    assert_eq!(out.lines().last(), Some("report: ./bench-out/report.html"), "{out}");
+    for workload in ["load", "settle", "A ", "B ", "C ", "F ", "verify"] {
+        assert!(out.lines().any(|line| line.starts_with(workload)), "no {workload}: {out}");
+    }
+    let mut left: Vec<_> = fs::read_dir(dir.join("bench-out"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["report.html", "report.json"]);
+    let quiet = good(dir, "bench --keys uniform:100 --operations 100 --quiet");
+    assert_eq!(quiet, "report: ./bench-out/report.html\n");
+}
+
+#[test]
+fn bad_options_are_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::create_dir(dir.join("full")).unwrap();
+    fs::write(dir.join("full/precious"), "x").unwrap();
+    let cases = [
+        ("--keys zebra:5", "--keys: unknown key set `zebra`"),
+        ("--keys uniform:0", "--keys: `uniform:0` holds no keys"),
+        ("--keys uniform:99999999999g", "too large"),
+        ("--keys uniform:5g", "at most 4,000,000,000"),
+        // 768 TiB: no disk this is tested on can start it, or the test would fill that disk.
+        ("--keys uniform:1m --value-size 256m", "is free; ask for fewer keys or smaller values"),
+        ("--keys sosd:missing", "missing: could not read the keys"),
+        ("--value-size 0", "--value-size: a value size of 0 bytes"),
+        ("--value-size big", "--value-size: `big` is not a value size"),
+        ("--operations 0", "--operations: at least 1"),
+        ("--operations -1", "unexpected argument"),
+        ("--seconds never", "--seconds: `never` is not a number"),
+        ("--threads 0", "--threads: at least 1"),
+        ("--threads 5000", "--threads: at most 1024"),
+        ("--threads 3 --keys uniform:2", "3 clients cannot share 2 keys"),
+        ("--workloads A", "starts with load or ingest"),
+        ("--workloads load,Z", "--workloads: unknown workload `Z`"),
+        ("--requests often", "--requests: unknown request distribution"),
+        ("--durability none", "--durability: unknown durability"),
+        ("--memory-budget lots", "--memory-budget: `lots` is not a size"),
+        ("--dir full", "found files that this program did not make"),
+    ];
+    for (options, words) in cases {
+        // The complaints of the option parser itself may take more than a line.
+        if words == "unexpected argument" {
+            assert_eq!(learnedkv(dir, &format!("bench {options}")).status.code(), Some(2));
+            continue;
+        }
+        let error = bad(dir, &format!("bench {options}"), 2);
+        assert!(error.contains(words), "`{options}`: expected `{words}` in: {error}");
+    }
+    assert!(fs::read_to_string(dir.join("full/precious")).is_ok_and(|text| text == "x"));
+    assert!(!dir.join("bench-out").exists(), "a refused run left something");
+}
+
+#[test]
+fn what_is_not_a_database_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::create_dir(dir.join("full")).unwrap();
+    fs::write(dir.join("full/precious"), "x").unwrap();
+    for command in ["get full k", "scan full", "stats full", "delete full k", "put full k v"] {
+        let error = bad(dir, command, 2);
+        assert!(
+            error.contains("full: expected an empty directory or a learnedkv database"),
+            "{command}: {error}"
+        );
+    }
+    assert_eq!(fs::read_dir(dir.join("full")).unwrap().count(), 1);
+    for command in ["get none k", "scan none", "stats none", "delete none k"] {
+        assert!(bad(dir, command, 2).contains("none: there is no such directory"));
+    }
+    assert!(!dir.join("none").exists(), "a reading command made a directory");
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    good(dir.path(), "load db --keys uniform:20k");
+    let mut scan = Command::new(env!("CARGO_BIN_EXE_learnedkv"))
+        .args(["scan", "db"])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(scan.stdout.take());
+    let output = scan.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success());
+}

@@ -1,0 +1,118 @@
+//! Where a block may end: planning only, on trusted input.
+
+use super::common_prefix;
+
+/// The entries that the writer has buffered, and where the block that begins at each may end.
+///
+/// A block `[a, j)` may hold up to `max` bytes, or one entry of any size. `last[a]` is the greatest
+/// such `j`. `j` equal to the number of entries means that the block takes all of them.
+#[derive(Debug)]
+pub(super) struct Buffered<'a> {
+    pub keys: &'a [&'a [u8]],
+    /// `sums[i]`: bytes of the entries before `i`.
+    pub sums: Vec<u64>,
+    pub last: Vec<u32>,
+    pub end_of_table: bool,
+    /// The separator below the first entry.
+    pub head: &'a [u8],
+    /// The most blocks a chunk may have.
+    pub blocks: usize,
+    pub max: u64,
+}
+
+impl<'a> Buffered<'a> {
+    pub fn new(
+        keys: &'a [&'a [u8]],
+        sizes: &[u32],
+        end_of_table: bool,
+        head: &'a [u8],
+        max: u64,
+        blocks: usize,
+    ) -> Self {
+        let mut sums = Vec::with_capacity(keys.len() + 1);
+        let mut sum = 0;
+        sums.push(0);
+        sums.extend(sizes.iter().map(|&size| {
+            sum += u64::from(size);
+            sum
+        }));
+        let mut last = Vec::with_capacity(keys.len());
+        let mut end = 0;
+        for start in 0..keys.len() {
+            end = end.max(start + 1);
+            while end < keys.len() && sums[end + 1] - sums[start] <= max {
+                end += 1;
+            }
+            last.push(end as u32);
+        }
+        Self { keys, sums, last, end_of_table, head, blocks, max }
+    }
+
+    /// For each start, the first end that leaves no more than a `slack`-th of the block empty.
+    pub fn firsts(&self, slack: u64) -> Vec<u32> {
+        let full = self.max - self.max / slack;
+        let mut end = 0;
+        let starts = self.last.iter().enumerate();
+        let firsts = starts.map(|(start, &last)| {
+            end = end.max(start + 1);
+            while end < last as usize && self.sums[end] - self.sums[start] < full {
+                end += 1;
+            }
+            end as u32
+        });
+        firsts.collect()
+    }
+
+    /// Whether the block that begins at `start` would take all that is buffered.
+    pub fn is_open(&self, start: usize) -> bool {
+        self.last[start] as usize == self.keys.len()
+    }
+
+    /// One past the last entry that a chunk can reach, all blocks as full as they can be.
+    pub fn reach(&self) -> usize {
+        let mut end = 0;
+        for _ in 0..self.blocks {
+            if end == self.keys.len() {
+                break;
+            }
+            end = self.last[end] as usize;
+        }
+        end
+    }
+
+    /// Where the chunk's last block ends, if it begins at `start`, and the separator above it.
+    pub fn last_cut(&self, start: usize, firsts: &[u32]) -> (usize, Vec<u8>) {
+        if self.is_open(start) {
+            return (self.keys.len(), Vec::new());
+        }
+        self.shortest(firsts[start] as usize, self.last[start] as usize)
+    }
+
+    /// The shortest separator of any gap in `first..=last` (gap `j` lies below entry `j`), and its
+    /// gap; of equals the last, for a full block.
+    pub fn shortest(&self, first: usize, last: usize) -> (usize, Vec<u8>) {
+        let length = |gap: &usize| common_prefix(self.keys[*gap - 1], self.keys[*gap]) + 1;
+        let gap = (first..=last).rev().min_by_key(length).unwrap_or(last);
+        (gap, rounded_separator(self.keys[gap - 1], self.keys[gap]))
+    }
+}
+
+/// The shortest string above `low` and not above `high`, its last byte as round as it can be: rounder
+/// ends make narrower heads.
+pub(super) fn rounded_separator(low: &[u8], high: &[u8]) -> Vec<u8> {
+    let shared = common_prefix(low, high);
+    let mut separator = high[..=shared].to_vec();
+    let top = u64::from(high[shared]);
+    // A byte above the byte that `low` has there, if it has one; else any byte but 0 sorts above.
+    let bottom = low.get(shared).map_or(0, |&byte| u64::from(byte));
+    if top > bottom {
+        separator[shared] = roundest(bottom, top) as u8;
+    }
+    separator
+}
+
+/// The value in `(low, high]` with the most trailing zero bits. `low < high`.
+pub(super) fn roundest(low: u64, high: u64) -> u64 {
+    let differing = 63 - (low ^ high).leading_zeros();
+    high >> differing << differing
+}

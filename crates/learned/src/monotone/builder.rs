@@ -1,0 +1,143 @@
+//! Values in, encoded bytes out, 64 values at a time.
+
+use super::bits::{BitWriter, bits_of};
+use super::strip::{Scratch, narrowest_slope};
+use super::{CHUNK, FRACTION, VERSION, line};
+use crate::bytes::Writer;
+use crate::error::BuildError;
+
+/// Encodes a [`Monotone`](super::Monotone) sequence. Takes values one at a time and buffers 64 of
+/// them besides what is encoded already.
+#[derive(Debug, Default)]
+pub struct MonotoneBuilder {
+    buffer: Vec<u64>,
+    chunks: Vec<Chunk>,
+    residuals: BitWriter,
+    count: u64,
+    previous: u64,
+    points: Vec<(f64, f64)>,
+    scratch: Scratch,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    /// What the line begins at: below the first value, even below zero, where residuals say so.
+    base: i128,
+    slope: u64,
+    width: u32,
+    /// Where its residuals begin, in 64 bits.
+    start: u64,
+}
+
+impl MonotoneBuilder {
+    /// A builder of an empty sequence.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many values were pushed.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether none was pushed yet.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes the next value.
+    ///
+    /// # Errors
+    /// It is below the value before it. It is not taken then.
+    pub fn push(&mut self, value: u64) -> Result<(), BuildError> {
+        if value < self.previous {
+            return Err(BuildError::UnsortedKey {
+                position: self.count,
+                previous: self.previous,
+                found: value,
+            });
+        }
+        self.previous = value;
+        self.count += 1;
+        self.buffer.push(value);
+        if self.buffer.len() == CHUNK as usize {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// The encoded sequence.
+    pub fn finish(mut self) -> Vec<u8> {
+        if !self.buffer.is_empty() {
+            self.flush();
+        }
+        let origin = self.chunks.iter().map(|c| c.base).min().unwrap_or(0);
+        let slope_floor = self.chunks.iter().map(|c| c.slope).min().unwrap_or(0);
+        // Bases may span more than 64 bits; modulo 2^64 they are right all the same.
+        let base = |c: &Chunk| (c.base - origin) as u64;
+        let widest = |field: &dyn Fn(&Chunk) -> u64| {
+            self.chunks.iter().map(|c| bits_of(field(c))).max().unwrap_or(0)
+        };
+        let base_bits = widest(&base);
+        let slope_bits = widest(&|c| c.slope - slope_floor);
+        let width_bits = widest(&|c| c.width.into());
+        let start_bits = widest(&|c| c.start);
+        let mut records = BitWriter::default();
+        for chunk in &self.chunks {
+            records.push(base(chunk), base_bits);
+            records.push(chunk.slope - slope_floor, slope_bits);
+            records.push(chunk.width.into(), width_bits);
+            records.push(chunk.start, start_bits);
+        }
+        let residuals = self.residuals.finish();
+
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out);
+        writer.u8(VERSION);
+        writer.varint(self.count);
+        writer.u64(origin as u64);
+        writer.varint(slope_floor);
+        for bits in [base_bits, slope_bits, width_bits, start_bits] {
+            writer.u8(bits as u8);
+        }
+        writer.varint(residuals.len() as u64);
+        out.extend(records.finish());
+        out.extend(residuals);
+        out
+    }
+
+    /// Fits and encodes the buffered values, at least one.
+    fn flush(&mut self) {
+        let first = self.buffer[0];
+        self.points.clear();
+        let rises = self.buffer.iter().map(|v| (v - first) as f64);
+        self.points.extend(rises.enumerate().map(|(place, rise)| (place as f64, rise)));
+        let fitted = narrowest_slope(&self.points, &mut self.scratch);
+        let scaled = fitted * f64::from(1u32 << FRACTION);
+        // The cast saturates: a slope of 2^56 and more is cut there and paid for in residuals. The
+        // slope 0 stands by for cases where rounding made the fitted one the wider.
+        let (slope, (base, height)) = [scaled.round() as u64, 0]
+            .map(|slope| (slope, self.strip(slope)))
+            .into_iter()
+            .min_by_key(|(_, (_, height))| *height)
+            .expect("two candidates");
+        let width = bits_of(height);
+        self.chunks.push(Chunk { base, slope, width, start: self.residuals.len() as u64 / CHUNK });
+        for (place, &value) in self.buffer.iter().enumerate() {
+            let residual = i128::from(value) - i128::from(line(slope, place as u64)) - base;
+            self.residuals.push(residual as u64, width);
+        }
+        self.buffer.clear();
+    }
+
+    /// The lower edge at place 0 and the height of the strip of this slope around the buffered
+    /// values. The height of slope 0 fits 64 bits; a greater one saturates.
+    fn strip(&self, slope: u64) -> (i128, u64) {
+        let above = |(place, &value): (usize, &u64)| {
+            i128::from(value) - i128::from(line(slope, place as u64))
+        };
+        let low = self.buffer.iter().enumerate().map(above).min().unwrap_or(0);
+        let high = self.buffer.iter().enumerate().map(above).max().unwrap_or(0);
+        (low, u64::try_from(high - low).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,33 @@
+//! Greedy-PLR over entry positions ([`learned::GreedyPlr`]).
+
+use learned::{BuildError, Builder, GreedyPlrBuilder, Model, Persist};
+
+use super::stretches::Kind;
+
+/// The kind.
+#[derive(Debug)]
+pub struct GreedyPlr;
+
+impl Kind for GreedyPlr {
+    const NAME: &'static str = learned::GreedyPlr::NAME;
+    const POSITIONS: bool = true;
+    type Model = learned::GreedyPlr;
+    type Builder = GreedyPlrBuilder;
+
+    fn builder(epsilon: u16) -> GreedyPlrBuilder {
+        GreedyPlrBuilder::new(epsilon)
+    }
+
+    fn push(builder: &mut GreedyPlrBuilder, key: u64, _block: u32) -> Result<(), BuildError> {
+        builder.push(key)
+    }
+
+    fn finish(builder: GreedyPlrBuilder) -> learned::GreedyPlr {
+        builder.finish()
+    }
+
+    fn locate(model: &learned::GreedyPlr, key: u64) -> (u64, u64) {
+        let bound = model.bound(key);
+        (bound.first, bound.last)
+    }
+}
