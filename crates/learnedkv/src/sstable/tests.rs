@@ -114,8 +114,8 @@ fn a_lying_index_costs_time_and_no_answer() {
     let places: &[(&str, Locate)] = &[
         ("the first block", |_, _| (0, 0)),
         ("the last block", |_, count| (count - 1, count - 1)),
-        ("one too far", |(_, last), _| (last + 1, last + 1)),
-        ("one too early", |(first, _), _| (first.saturating_sub(1), first.saturating_sub(1))),
+        ("far behind", |(_, last), _| (last + 9, last + 9)),
+        ("far before", |(first, _), _| (first.saturating_sub(9), first.saturating_sub(9))),
         ("beyond the end", |_, count| (count, count + 5)),
         ("the end of numbers", |_, _| (u64::MAX, u64::MAX)),
         ("up to the end of numbers", |(first, _), _| (first, u64::MAX)),

@@ -24,7 +24,7 @@ use learnedkv::disk::{Disk, OperationKind};
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
 /// Workloads of a plain run.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 6;
 /// Crashes of the machine at each point.
 const MACHINES: u64 = 2;
 /// One in so many openings is crashed again.

@@ -13,7 +13,7 @@ use learnedkv::{Database, IndexKind, KeyspaceOptions};
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
 /// Workloads per configuration.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 6;
 /// Operations of a workload.
 const LENGTH: usize = 400;
 

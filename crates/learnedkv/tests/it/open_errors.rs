@@ -12,7 +12,7 @@ use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Builder, Database, KeyspaceOptions};
 
-const EXPECTED: &str = "tests/it/open_errors.txt";
+const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/open_errors.txt");
 
 fn builder(disk: &(impl Disk + Clone + 'static)) -> Builder {
     Database::builder("/db")

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, ErrorKind};
+use learnedkv::{Database, Durability, ErrorKind};
 
 use crate::workload::Setup;
 
@@ -104,4 +106,21 @@ fn a_full_disk_refuses_puts_and_goes_on_when_there_is_room() {
         let keyspace = db.find("k").unwrap();
         assert_eq!(keyspace.iter().map(Result::unwrap).count(), taken + 2, "seed {seed}");
     }
+}
+
+/// Not found in the engine, but no other test would: the next buffered write must be refused too.
+#[test]
+fn after_a_failed_sync_of_the_log_the_next_write_is_refused() {
+    let setup = Setup::default();
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let db = setup.open(&faulty, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    keyspace.insert("before", "there").unwrap();
+    faulty.fail(Fault::at(0).of(&[OperationKind::SyncLog]));
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "synced", "perhaps");
+    let failed = batch.commit_with(Durability::Synced).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Io);
+    assert_eq!(keyspace.insert("x", "y").unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(keyspace.get("before").unwrap().as_deref(), Some(&b"there"[..]));
 }
