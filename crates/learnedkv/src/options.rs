@@ -61,14 +61,14 @@ impl Default for DatabaseOptions {
 pub const MAX_SEALED: usize = 2;
 
 impl DatabaseOptions {
-    /// What is left for the block cache once memtables (one active, those that wait) and `metadata`
-    /// have their part.
-    pub fn cache_bytes(&self, metadata_bytes: u64) -> u64 {
+    /// What is left for the block cache once memtables and metadata have their part. Of the
+    /// memtables count the sealed ones and, full, the active one.
+    pub fn cache_bytes(&self, sealed_bytes: u64, metadata_bytes: u64) -> u64 {
         if !self.block_cache {
             return 0;
         }
-        let memtables = (MAX_SEALED as u64 + 1) * self.memtable_bytes as u64;
-        self.memory_budget_bytes.saturating_sub(memtables + metadata_bytes).max(1 << 20)
+        let taken = sealed_bytes + self.memtable_bytes as u64 + metadata_bytes;
+        self.memory_budget_bytes.saturating_sub(taken).max(1 << 20)
     }
 
     /// Checks that the options can work together.

@@ -344,12 +344,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the cache what memtables and metadata leave of the budget.
-    fn fit_cache(&self) {
+    /// Gives the cache what memtables and metadata leave of the budget. Called whenever a memtable is
+    /// sealed or tables change.
+    pub fn fit_cache(&self) {
         let view = self.view();
-        let tables = view.keyspaces.values().flat_map(|k| k.tables.all());
+        let keyspaces = view.keyspaces.values();
+        let tables = keyspaces.clone().flat_map(|k| k.tables.all());
         let metadata: usize = tables.map(|t| t.metadata_bytes()).sum();
-        self.context.cache.set_capacity_bytes(self.options.cache_bytes(metadata as u64));
+        // Active memtables of more than one keyspace are counted as they are.
+        let largest = keyspaces.clone().map(|k| k.active.size_bytes()).max().unwrap_or(0);
+        let active = keyspaces.clone().map(|k| k.active.size_bytes()).sum::<usize>() - largest;
+        let sealed = keyspaces.flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
+        let sealed = (sealed.sum::<usize>() + active) as u64;
+        self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata as u64));
     }
 
     /// What the log may forget once the View shows `view`, given that edits are held.

@@ -87,7 +87,7 @@ pub fn open(
         disk: disk.clone(),
         dir: dir.to_owned(),
         access: if options.direct_reads { Access::Direct } else { Access::Random },
-        cache: BlockCache::new(options.cache_bytes(0)),
+        cache: BlockCache::new(options.cache_bytes(0, 0)),
         metrics: ReadMetrics::default(),
         graveyard: Mutex::default(),
     });

@@ -210,6 +210,11 @@ impl RunCursor {
         if next >= table.block_count() {
             return Ok(None);
         }
+        if self.walk == Walk::Cached
+            && let Some(block) = table.cached(next)
+        {
+            return Ok(Some((next, block)));
+        }
         let blocks = (self.readahead_bytes * table.block_count())
             .checked_div(table.properties().data_bytes)
             .unwrap_or(0);
@@ -222,7 +227,11 @@ impl RunCursor {
         } else {
             (next.saturating_sub(blocks - 1), next)
         };
-        self.ahead = table.read_range(first, last)?.into();
+        let blocks = table.read_range(first, last)?;
+        if self.walk == Walk::Cached {
+            table.keep(&blocks);
+        }
+        self.ahead = blocks.into();
         if !self.forward {
             self.ahead.make_contiguous().reverse();
         }

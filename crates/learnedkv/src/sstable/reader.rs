@@ -289,13 +289,18 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn block(&self, ordinal: u64) -> Result<Arc<Block>> {
-        let metrics = &self.context.metrics;
-        if let Some(block) = self.context.cache.get(self.record.id, ordinal) {
-            metrics.cache_hits.fetch_add(1, Relaxed);
+        if let Some(block) = self.cached(ordinal) {
             return Ok(block);
         }
-        metrics.cache_misses.fetch_add(1, Relaxed);
+        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
         self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?))
+    }
+
+    /// The block of that number, if it is in the cache.
+    pub fn cached(&self, ordinal: u64) -> Option<Arc<Block>> {
+        let block = self.context.cache.get(self.record.id, ordinal)?;
+        self.context.metrics.cache_hits.fetch_add(1, Relaxed);
+        Some(block)
     }
 
     /// Does `read`; if it finds no blocks where the index says, once more where the walk found them.
@@ -337,10 +342,15 @@ impl Table {
         if (first..=last).all(|i| self.context.cache.get(self.record.id, i).is_some()) {
             return Ok(());
         }
-        for (ordinal, block) in self.read_range(first, last)? {
-            self.context.cache.insert(self.record.id, ordinal, &block);
-        }
+        self.keep(&self.read_range(first, last)?);
         Ok(())
+    }
+
+    /// Puts blocks into the cache.
+    pub fn keep(&self, blocks: &[(u64, Arc<Block>)]) {
+        for (ordinal, block) in blocks {
+            self.context.cache.insert(self.record.id, *ordinal, block);
+        }
     }
 
     /// Reads the blocks `first..=last` by one request, past the cache.

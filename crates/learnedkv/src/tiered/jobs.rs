@@ -32,8 +32,9 @@ pub fn spawn(engine: &Arc<Engine>) {
     }));
 }
 
-/// Keeps the next log segment ready, and syncs the log ahead of the flush that depends on it, which
-/// meanwhile writes its table.
+/// What a rotation asks for: the cache gives way to the sealed memtable, the next log segment is made
+/// ready, and the log is synced ahead of the flush that depends on it, which meanwhile writes its
+/// table.
 struct LogJob {
     engine: Arc<Engine>,
 }
@@ -48,6 +49,7 @@ impl Job for LogJob {
         if engine.health.check_writable().is_err() {
             return Step::Wait;
         }
+        engine.fit_cache();
         let visible = engine.log.visible();
         let view = engine.view();
         let sealed = view.keyspaces.values().flat_map(|k| &k.sealed).map(|s| s.up_to);
