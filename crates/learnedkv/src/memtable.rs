@@ -12,6 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use bytes::Bytes;
 use crossbeam_skiplist::SkipSet;
 
 use crate::cursor::{Cursor, Seek};
@@ -27,7 +28,7 @@ const ENTRY_OVERHEAD_BYTES: usize = 112;
 /// One version of a key, in the payload it was committed with.
 #[derive(Clone)]
 struct Version {
-    payload: Arc<Vec<u8>>,
+    payload: Bytes,
     /// The key's first eight bytes, big-endian, zeros behind its end.
     head: u64,
     start: u32,
@@ -198,7 +199,7 @@ impl Memtable {
     }
 
     /// Takes one operation of `payload`, which it keeps alive.
-    pub fn insert(&self, payload: &Arc<Vec<u8>>, op: &Op<'_>, sequence: SequenceNumber) {
+    pub fn insert(&self, payload: &Bytes, op: &Op<'_>, sequence: SequenceNumber) {
         self.size_bytes.fetch_add(op.key_and_value.len() + ENTRY_OVERHEAD_BYTES, Relaxed);
         let (key, value) = op.key_and_value.split_at(op.key_length);
         self.versions.insert(Version {
@@ -397,7 +398,7 @@ mod tests {
         let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
         let mut payload = Vec::new();
         put_op(&mut payload, 1, kind, key.as_bytes(), value.unwrap_or_default().as_bytes());
-        let payload = Arc::new(payload);
+        let payload = Bytes::from(payload);
         memtable.expect(sequence);
         for op in Ops::new(&payload) {
             memtable.insert(&payload, &op.unwrap(), sequence);

@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::format::block::Block;
 
 /// A key or a value that the store handed out.
@@ -21,7 +23,7 @@ pub struct Slice {
 #[derive(Clone)]
 enum Owner {
     Block(Arc<Block>),
-    Bytes(Arc<Vec<u8>>),
+    Bytes(Bytes),
 }
 
 impl Slice {
@@ -29,13 +31,13 @@ impl Slice {
         Slice { owner: Owner::Block(block), start: range.start, end: range.end }
     }
 
-    pub(crate) fn of_bytes(bytes: Arc<Vec<u8>>, range: std::ops::Range<usize>) -> Slice {
+    pub(crate) fn of_bytes(bytes: Bytes, range: std::ops::Range<usize>) -> Slice {
         Slice { owner: Owner::Bytes(bytes), start: range.start, end: range.end }
     }
 
     /// A slice with bytes of its own.
     pub fn copy_from(bytes: &[u8]) -> Slice {
-        Slice { owner: Owner::Bytes(Arc::new(bytes.to_vec())), start: 0, end: bytes.len() }
+        Slice { owner: Owner::Bytes(Bytes::copy_from_slice(bytes)), start: 0, end: bytes.len() }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::Keyspace;
 use super::database::Handle;
 use super::keyspace::check_lengths;
@@ -95,7 +97,7 @@ impl Batch {
         if self.count == 0 {
             return Ok(());
         }
-        let payload = Arc::new(self.payload);
+        let payload = Bytes::from(self.payload);
         let commit = Commit { payload: &payload, count: self.count, keyspaces: &self.keyspaces };
         self.handle.engine.commit(commit, durability)
     }

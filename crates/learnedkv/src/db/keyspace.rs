@@ -7,7 +7,7 @@ use super::database::Handle;
 use super::{Iter, KeyspaceStats};
 use crate::engine::{Commit, lock};
 use crate::error::{Error, Result};
-use crate::format::batch::put_op;
+use crate::format::batch::{OP_OVERHEAD_BYTES, put_op};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES};
 use crate::options::KeyspaceOptions;
 use crate::slice::Slice;
@@ -17,9 +17,6 @@ use crate::view::KeyspaceView;
 
 /// The longest value, bytes.
 pub(crate) const MAX_VALUE_BYTES: usize = 256 << 20;
-
-/// What an encoded operation takes besides its key and value, at most.
-const OP_OVERHEAD_BYTES: usize = 32;
 
 /// An ordered map from byte strings to byte strings. Keys compare as unsigned bytes.
 ///
@@ -75,10 +72,10 @@ impl Keyspace {
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         check_lengths(key, value)?;
-        let mut payload = Vec::with_capacity(OP_OVERHEAD_BYTES + key.len() + value.len());
-        put_op(&mut payload, self.id, kind, key, value);
-        let payload = Arc::new(payload);
         let engine = &self.handle.engine;
+        let most_bytes = OP_OVERHEAD_BYTES + key.len() + value.len();
+        let payload =
+            engine.payloads.encode(most_bytes, |out| put_op(out, self.id, kind, key, value));
         let commit = Commit { payload: &payload, count: 1, keyspaces: &[self.id] };
         engine.commit(commit, engine.options.durability)
     }

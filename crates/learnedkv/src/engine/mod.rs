@@ -15,6 +15,7 @@
 mod conversions;
 mod health;
 mod open;
+mod payloads;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 
 pub use self::conversions::Conversions;
 pub use self::open::{OpenReport, open};
@@ -39,6 +41,7 @@ use crate::view::{KeyspaceView, Sealed, Tables, View};
 use crate::wal::Log;
 use health::Health;
 pub use health::Work;
+use payloads::Payloads;
 
 /// What the engine did since it was opened, counted as it happens.
 #[derive(Debug, Default)]
@@ -80,6 +83,8 @@ pub struct Engine {
     view: ArcSwap<View>,
     view_change: Mutex<()>,
     commit: Mutex<()>,
+    /// Where single operations are encoded.
+    pub payloads: Payloads,
     next_file: AtomicU64,
     _lock: Box<dyn Lock>,
 }
@@ -88,7 +93,7 @@ pub struct Engine {
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
     /// Encoded by [`crate::format::batch`].
-    pub payload: &'a Arc<Vec<u8>>,
+    pub payload: &'a Bytes,
     /// How many operations it holds.
     pub count: u32,
     /// The keyspaces it changes, each once.

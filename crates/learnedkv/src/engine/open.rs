@@ -13,8 +13,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 
 use super::health::Health;
+use super::payloads::Payloads;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk};
@@ -116,6 +118,7 @@ pub fn open(
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::default(),
         commit: Mutex::default(),
+        payloads: Payloads::default(),
         next_file: AtomicU64::new(next_file),
         _lock: guard,
     });
@@ -215,7 +218,7 @@ impl Recovering {
         header: &RecordHeader,
         payload: &[u8],
     ) -> Result<()> {
-        let payload = Arc::new(payload.to_vec());
+        let payload = Bytes::copy_from_slice(payload);
         for (sequence, op) in (header.first..).zip(Ops::new(&payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {

@@ -8,7 +8,9 @@
 //! A memtable keeps the payload and points into it.
 //! `put k1=v` in keyspace 2: `01 02 02 01 6b 31 76`.
 
-use super::bytes::{Reader, put_varint};
+use bytes::BufMut;
+
+use super::bytes::Reader;
 use super::entry::{KeyspaceId, Kind, MAX_KEY_BYTES};
 use crate::error::{Error, Result};
 
@@ -27,16 +29,27 @@ pub struct Op<'a> {
     pub key_length: usize,
 }
 
+/// An upper bound of what an operation takes besides its key and value.
+pub const OP_OVERHEAD_BYTES: usize = 1 + 10 + 10 + 10;
+
 /// Appends an operation to a payload. A tombstone's `value` is empty.
-pub fn put_op(out: &mut Vec<u8>, keyspace: KeyspaceId, kind: Kind, key: &[u8], value: &[u8]) {
-    out.push(kind as u8);
+pub fn put_op(out: &mut impl BufMut, keyspace: KeyspaceId, kind: Kind, key: &[u8], value: &[u8]) {
+    out.put_u8(kind as u8);
     put_varint(out, keyspace);
     put_varint(out, key.len() as u64);
     if kind == Kind::Value {
         put_varint(out, value.len() as u64);
     }
-    out.extend_from_slice(key);
-    out.extend_from_slice(value);
+    out.put_slice(key);
+    out.put_slice(value);
+}
+
+fn put_varint(out: &mut impl BufMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
 }
 
 /// The operations of a payload, in order. After an error it ends.
