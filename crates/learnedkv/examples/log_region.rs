@@ -6,9 +6,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use learnedkv::Result;
 use learnedkv::disk::Disk;
 use learnedkv::disk::real::{LogRegionKind, RealDisk};
-use learnedkv::error::Result;
 
 const RECORD_BYTES: usize = 1 << 10;
 const REGION_BYTES: u64 = 32 << 20;

@@ -15,10 +15,9 @@ use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::{
-    Change, EDIT_HEADER_BYTES, Edit, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord,
-    Watermark, decode_edit, decode_header, encode_edit, encode_header,
+    Change, Edit, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark,
+    decode_edit, decode_header, encode_edit, encode_header, later_edit,
 };
-use crate::wal::recovery::LogState;
 
 /// The file that names the manifest.
 pub const CURRENT: &str = "CURRENT";
@@ -268,8 +267,6 @@ pub fn manifest_number(name: &str) -> Option<u64> {
 pub struct Loaded {
     /// The database's random identity.
     pub database: u64,
-    /// The manifest's number.
-    pub number: u64,
     /// The state.
     pub state: State,
 }
@@ -296,7 +293,7 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
     let path = dir.join(manifest_name(number));
     let bytes = read_file(disk, &path)?;
     let (database, state) = replay(&bytes, number).map_err(|e| e.at_path(&path))?;
-    Ok(Some(Loaded { database, number, state }))
+    Ok(Some(Loaded { database, state }))
 }
 
 fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>> {
@@ -321,11 +318,9 @@ fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
             // Edits are synced one by one, so only the last can be torn, and the first never is.
             Err(e) if !e.is_corruption() || ordinal == 0 => return Err(e),
             Err(e) => {
-                let behind =
-                    (offset + 1..bytes.len().saturating_sub(EDIT_HEADER_BYTES)).find(|&o| {
-                        (ordinal + 1..ordinal + 4)
-                            .any(|n| decode_edit(bytes, database, number, o, n).is_ok())
-                    });
+                let behind = later_edit(bytes, offset + 1, ordinal, |at, later| {
+                    decode_edit(bytes, database, number, at, later).is_ok()
+                });
                 return match behind {
                     Some(found) => Err(Error::corruption(format!(
                         "{e}; yet a later edit stands at byte {found}"
@@ -390,11 +385,6 @@ impl Manifest {
     /// The state after all edits committed.
     pub fn state(&self) -> &State {
         &self.state
-    }
-
-    /// The database's random identity.
-    pub fn database(&self) -> u64 {
-        self.database
     }
 
     /// The file's number.

@@ -16,7 +16,7 @@ use crate::cursor::{Cursor, Seek};
 use crate::error::Result;
 use crate::format::batch::Op;
 use crate::format::entry::{Kind, SequenceNumber};
-use crate::slice::Slice;
+use crate::slice::{Lookup, Slice};
 
 /// What an entry takes besides its key and value: node, tower, counts, allocator (measured with
 /// values of 16 and 1016 bytes; see docs/MEASURED.md).
@@ -111,17 +111,6 @@ impl<'a> Borrow<dyn Place + 'a> for Version {
     fn borrow(&self) -> &(dyn Place + 'a) {
         self
     }
-}
-
-/// What a lookup found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lookup {
-    /// The newest version is this value.
-    Value(Slice),
-    /// The newest version says that the key was removed.
-    Removed,
-    /// Nothing here: look at older data.
-    Absent,
 }
 
 /// Fresh writes of one keyspace. See the module page.

@@ -1,4 +1,5 @@
-//! Bytes lent by the store: cheap to clone, alive for as long as somebody holds them.
+//! Bytes lent by the store: cheap to clone, alive for as long as somebody holds them; and what a
+//! lookup finds.
 
 use std::fmt;
 use std::ops::Deref;
@@ -92,4 +93,15 @@ impl From<Slice> for Vec<u8> {
     fn from(slice: Slice) -> Vec<u8> {
         slice.to_vec()
     }
+}
+
+/// What a lookup found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup {
+    /// The newest version is this value.
+    Value(Slice),
+    /// The newest version says that the key was removed.
+    Removed,
+    /// Nothing here: look at older data.
+    Absent,
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
+use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::manifest::KeyspaceState;
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
@@ -134,12 +134,4 @@ impl KeyspaceView {
 pub struct View {
     /// Its keyspaces.
     pub keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceView>>,
-}
-
-impl View {
-    /// The numbers of all tables it shows.
-    pub fn tables(&self) -> BTreeMap<TableId, Arc<Table>> {
-        let all = self.keyspaces.values().flat_map(|k| k.tables.all());
-        all.map(|table| (table.record().id, table.clone())).collect()
-    }
 }

@@ -1,3 +1,5 @@
+//! The oracle of monotone sequences: plain lists.
+
 use super::*;
 
 fn encode(values: &[u64]) -> Vec<u8> {

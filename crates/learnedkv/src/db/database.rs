@@ -264,6 +264,7 @@ impl Database {
                     || k.tables.runs.len() > tiered::MAX_RUNS
             })
         };
+        engine.health.ask_again();
         engine.executor.notify();
         engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
         if busy() { engine.health.check_background() } else { Ok(()) }

@@ -1,6 +1,5 @@
 //! Keyspaces: an ordered map of byte strings each.
 
-use std::cell::RefCell;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -19,13 +18,8 @@ use crate::view::KeyspaceView;
 /// The longest value, bytes.
 pub(crate) const MAX_VALUE_BYTES: usize = 256 << 20;
 
-thread_local! {
-    /// Where a thread encodes its single operations; kept so that they allocate nothing.
-    static PAYLOAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A payload buffer larger than this is given back after use.
-const KEPT_PAYLOAD_BYTES: usize = 1 << 20;
+/// What an encoded operation takes besides its key and value, at most.
+const OP_OVERHEAD_BYTES: usize = 32;
 
 /// An ordered map from byte strings to byte strings. Keys compare as unsigned bytes.
 ///
@@ -81,17 +75,11 @@ impl Keyspace {
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         check_lengths(key, value)?;
-        PAYLOAD.with_borrow_mut(|payload| {
-            payload.clear();
-            put_op(payload, self.id, kind, key, value);
-            let engine = &self.handle.engine;
-            let commit = Commit { payload, count: 1, keyspaces: &[self.id] };
-            let result = engine.commit(commit, engine.options.durability);
-            if payload.capacity() > KEPT_PAYLOAD_BYTES {
-                *payload = Vec::new();
-            }
-            result
-        })
+        let mut payload = Vec::with_capacity(OP_OVERHEAD_BYTES + key.len() + value.len());
+        put_op(&mut payload, self.id, kind, key, value);
+        let engine = &self.handle.engine;
+        let commit = Commit { payload: &payload, count: 1, keyspaces: &[self.id] };
+        engine.commit(commit, engine.options.durability)
     }
 
     /// Sets the value of a key.
@@ -208,6 +196,7 @@ impl Keyspace {
         let number = lock(&engine.conversions).ask(self.id);
         let dropped = || !engine.view().keyspaces.contains_key(&self.id);
         let done = || lock(&engine.conversions).is_done(self.id, number);
+        engine.health.ask_again();
         engine.executor.notify();
         engine.executor.wait_until(&mut || done() || dropped() || !engine.health.is_well());
         if done() {

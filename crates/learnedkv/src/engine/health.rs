@@ -1,10 +1,19 @@
 //! Whether writes can go on, and if not, why.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::lock;
 use crate::error::{Error, ErrorKind, Result};
+
+/// Background work that may fail and be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Memtables become tables.
+    Flush,
+    /// Runs are merged and settled.
+    Settle,
+}
 
 /// The state of health of an engine.
 #[derive(Debug, Default)]
@@ -13,8 +22,11 @@ pub struct Health {
     closed: AtomicBool,
     /// A sync of the log or the manifest failed: nothing is written any more.
     poisoned: Mutex<Option<Error>>,
-    /// Background work failed and will be tried again (a full disk, say).
-    background: Mutex<Option<Error>>,
+    /// Background work that failed (a full disk, say), by [`Work`]. It is tried again when somebody
+    /// asks, not before: a job that woke itself would spin.
+    background: Mutex<[Option<Error>; 2]>,
+    /// How often somebody asked.
+    asked: AtomicU64,
 }
 
 impl Health {
@@ -30,28 +42,53 @@ impl Health {
 
     /// Refuses writes from now on; true the first time.
     pub fn close(&self) -> bool {
-        self.unwell.store(true, Ordering::Release);
-        !self.closed.swap(true, Ordering::AcqRel)
+        let first = !self.closed.swap(true, Ordering::AcqRel);
+        self.look(&lock(&self.background));
+        first
     }
 
     /// Refuses writes from now on because of `error`.
     pub fn poison(&self, error: &Error) {
         lock(&self.poisoned).get_or_insert_with(|| error.clone());
-        self.unwell.store(true, Ordering::Release);
+        self.look(&lock(&self.background));
+    }
+
+    /// Whether writes are refused because a sync or a record failed.
+    pub fn is_poisoned(&self) -> bool {
+        !self.is_well() && lock(&self.poisoned).is_some()
     }
 
     /// Notes how background work went.
-    pub fn note_background(&self, result: &Result<()>) {
+    pub fn note_background(&self, work: Work, result: &Result<()>) {
         let mut background = lock(&self.background);
-        *background = result.as_ref().err().cloned();
-        let poisoned = lock(&self.poisoned).is_some();
-        let unwell = background.is_some() || poisoned || self.is_closed();
+        background[work as usize] = result.as_ref().err().cloned();
+        self.look(&background);
+    }
+
+    /// Has failed background work tried again, its errors forgotten. Whoever waits for such work
+    /// says so before.
+    pub fn ask_again(&self) {
+        let mut background = lock(&self.background);
+        self.asked.fetch_add(1, Ordering::AcqRel);
+        background.fill(None);
+        self.look(&background);
+    }
+
+    /// How often [`Health::ask_again`] was called. A job that failed waits until it changes.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    fn look(&self, background: &[Option<Error>; 2]) {
+        let failed = background.iter().any(Option::is_some);
+        let unwell = failed || lock(&self.poisoned).is_some() || self.is_closed();
         self.unwell.store(unwell, Ordering::Release);
     }
 
     /// The error that background work met last, if it has not succeeded since.
     pub fn background_error(&self) -> Option<Error> {
-        lock(&self.poisoned).clone().or_else(|| lock(&self.background).clone())
+        let failed = || lock(&self.background).iter().flatten().next().cloned();
+        lock(&self.poisoned).clone().or_else(failed)
     }
 
     /// # Errors
@@ -79,9 +116,7 @@ impl Health {
     /// As [`Health::check_writable`], or the error that background work met.
     pub fn check_background(&self) -> Result<()> {
         self.check_writable()?;
-        match &*lock(&self.background) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        let failed = lock(&self.background).iter().flatten().next().cloned();
+        failed.map_or(Ok(()), Err)
     }
 }

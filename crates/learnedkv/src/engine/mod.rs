@@ -38,6 +38,7 @@ use crate::sstable::reader::{Table, TableContext};
 use crate::view::{KeyspaceView, Sealed, Tables, View};
 use crate::wal::Log;
 use health::Health;
+pub use health::Work;
 
 /// What the engine did since it was opened, counted as it happens.
 #[derive(Debug, Default)]
@@ -145,12 +146,10 @@ impl Engine {
         };
         let (first, last) = (ticket.first(), ticket.last());
         self.log.publish(ticket, commit.payload).inspect_err(|e| self.health.poison(e))?;
-        let mut sequence = first;
-        for op in Ops::new(commit.payload) {
+        for (sequence, op) in (first..).zip(Ops::new(commit.payload)) {
             let op = op.expect("a payload that this process encoded");
             let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
             memtable.expect("the commit names its keyspaces").1.insert(&op, sequence);
-            sequence += 1;
         }
         self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
         self.log.complete(first, last)?;
@@ -172,6 +171,7 @@ impl Engine {
             })
         };
         if full() {
+            self.health.ask_again();
             self.executor.notify();
             self.executor.wait_until(&mut || !full() || !self.health.is_well());
             if full() {
@@ -231,6 +231,7 @@ impl Engine {
                 keyspace.sealed.insert(0, Sealed { memtable, up_to });
             }
         });
+        self.health.ask_again();
         self.executor.notify();
         Ok(fresh)
     }
@@ -360,11 +361,6 @@ impl Engine {
             .map(|m| m.first_sequence())
             .filter(|first| *first > 0)
             .fold(next, SequenceNumber::min)
-    }
-
-    /// The state of the manifest.
-    pub fn state(&self) -> State {
-        lock(&self.manifest).state().clone()
     }
 
     /// Stops background work and makes all that was written durable.

@@ -23,13 +23,14 @@ use crate::executor::Executor;
 use crate::format::batch::Ops;
 use crate::format::entry::KeyspaceId;
 use crate::format::log::RecordHeader;
+use crate::format::manifest::LogState;
 use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, KeyspaceOptions};
 use crate::sstable::reader::{Table, TableContext};
 use crate::sstable::{ReadMetrics, table_id};
 use crate::view::{Sealed, Tables, View};
-use crate::wal::recovery::{self, LogState, Recovered};
+use crate::wal::recovery::{self, Recovered};
 use crate::wal::{Log, segment_id};
 
 /// The lock file.
@@ -64,7 +65,7 @@ pub fn open(
 ) -> Result<(Arc<Engine>, OpenReport)> {
     options.check()?;
     if options.create_if_missing {
-        disk.create_dir(dir)?;
+        create_dir(&*disk, dir)?;
     }
     let names = disk.list(dir)?;
     let is_database = names.iter().any(|name| name == CURRENT);
@@ -76,7 +77,7 @@ pub fn open(
         Some(loaded) => loaded,
         None => {
             let state = State { next_file: 1, next_keyspace: 1, ..State::default() };
-            Loaded { database: disk.random_u64(), number: 0, state }
+            Loaded { database: disk.random_u64(), state }
         }
     };
     let context = Arc::new(TableContext {
@@ -117,6 +118,33 @@ pub fn open(
     });
     engine.fit_cache();
     Ok((engine, report))
+}
+
+/// Makes the database's directory and its missing parents, their names durable. Also where the
+/// directory is there without a database in it: whoever made it may have crashed before its name was
+/// durable.
+fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    let mut unsynced = Vec::new();
+    for ancestor in dir.ancestors() {
+        match disk.list(ancestor) {
+            Err(e) if e.kind() == ErrorKind::NotFound => unsynced.push(ancestor),
+            Ok(names) if ancestor == dir && !names.iter().any(|n| n == CURRENT) => {
+                unsynced.push(ancestor);
+                break;
+            }
+            Ok(_) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    disk.create_dir(dir)?;
+    for dir in unsynced.into_iter().rev() {
+        match dir.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => disk.sync_dir(Path::new("."))?,
+            Some(parent) => disk.sync_dir(parent)?,
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 /// A directory without `CURRENT` may hold what a crash while creating a database left, nothing else.
@@ -181,8 +209,7 @@ impl Recovering {
         header: &RecordHeader,
         payload: &[u8],
     ) -> Result<()> {
-        let mut sequence = header.first;
-        for op in Ops::new(payload) {
+        for (sequence, op) in (header.first..).zip(Ops::new(payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {
                 Some(keyspace) if sequence > keyspace.flushed => {
@@ -199,7 +226,6 @@ impl Recovering {
                     )));
                 }
             }
-            sequence += 1;
         }
         let full: Vec<_> = self
             .active
@@ -245,7 +271,7 @@ fn begin(
     recovered: &Recovered,
     view: &View,
 ) -> Result<(Manifest, Log)> {
-    let Loaded { database, mut state, .. } = loaded;
+    let Loaded { database, mut state } = loaded;
     let names = disk.list(dir)?;
     let number = names.iter().filter_map(|n| manifest_number(n)).max().unwrap_or(0) + 1;
     let tables = names.iter().filter_map(|n| table_id(n)).max().map_or(1, |id| id + 1);

@@ -50,6 +50,23 @@ pub struct PartitionRecord {
     pub delta: Option<TableRecord>,
 }
 
+/// What the manifest says of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogState {
+    /// Segments of earlier lives still needed, and where they end.
+    pub ended: Vec<(u64, u64)>,
+    /// The first segment of the last life.
+    pub open_from: u64,
+    /// The sequence number of the first record in the first of these segments.
+    pub first: SequenceNumber,
+}
+
+impl Default for LogState {
+    fn default() -> LogState {
+        LogState { ended: Vec::new(), open_from: 1, first: 1 }
+    }
+}
+
 /// One change of the state of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -248,6 +265,31 @@ pub fn decode_edit(
         Error::new(e.kind(), format!("edit {ordinal}: {e}")).at_offset(offset_bytes as u64)
     })?;
     Ok((edit, EDIT_HEADER_BYTES + length))
+}
+
+/// How many edits in a row may be damaged for a later one to be found.
+const MAX_DAMAGED_EDITS: u32 = 64;
+
+/// The first offset at or after `from_bytes` where an edit later than number `ordinal` stands, as
+/// `is_edit` confirms from the offset and the number read there. Only places whose number and
+/// length are possible are asked about: the rest of a manifest is a megabyte of zeros.
+pub fn later_edit(
+    bytes: &[u8],
+    from_bytes: usize,
+    ordinal: u32,
+    is_edit: impl Fn(usize, u32) -> bool,
+) -> Option<usize> {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let latest = ordinal.saturating_add(MAX_DAMAGED_EDITS);
+    (from_bytes..end).find(|&at| {
+        let mut reader = Reader::at(bytes, at);
+        let head = reader.u64().and_then(|_| Ok((reader.u32()?, reader.u32()?)));
+        let Ok((length, found)) = head else { return false };
+        found > ordinal
+            && found <= latest
+            && length as usize <= bytes.len() - at
+            && is_edit(at, found)
+    })
 }
 
 fn decode_payload(payload: &[u8]) -> Result<Edit> {

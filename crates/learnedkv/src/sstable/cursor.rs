@@ -29,11 +29,6 @@ pub struct Clipped {
 }
 
 impl Clipped {
-    /// All of a table.
-    pub fn whole(table: &Arc<Table>) -> Clipped {
-        Clipped { table: table.clone(), lower: Vec::new(), upper: None }
-    }
-
     fn holds(&self, key: &[u8]) -> bool {
         key >= self.lower.as_slice()
             && self.upper.as_ref().is_none_or(|upper| key < upper.as_slice())

@@ -21,8 +21,7 @@ use crate::format::bytes::Reader;
 use crate::format::entry::Kind;
 use crate::format::manifest::TableRecord;
 use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section};
-use crate::memtable::Lookup;
-use crate::slice::Slice;
+use crate::slice::{Lookup, Slice};
 
 /// The section of [`Properties`].
 pub const PROPERTIES: &str = "properties";

@@ -95,16 +95,9 @@ impl TableWriter {
         self.id
     }
 
-    /// How many entries were added.
-
     /// What the data takes so far, about.
     pub fn data_bytes(&self) -> u64 {
         self.written_bytes + (self.out.len() + self.pending_bytes) as u64
-    }
-
-    /// The largest key so far.
-    pub fn largest(&self) -> &[u8] {
-        &self.properties.largest
     }
 
     /// Adds an entry; its key is above all before.

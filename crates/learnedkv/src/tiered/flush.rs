@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::output::Output;
 use crate::cursor::{Cursor, Seek};
-use crate::engine::Engine;
+use crate::engine::{Engine, Work};
 use crate::error::Result;
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
@@ -21,6 +21,8 @@ use crate::view::{Sealed, View};
 pub struct FlushJob {
     engine: Arc<Engine>,
     work: Option<Flush>,
+    /// It failed and nobody has asked since; see `Health::ask_again`.
+    failed: Option<u64>,
 }
 
 struct Flush {
@@ -33,7 +35,7 @@ struct Flush {
 impl FlushJob {
     /// A job that flushes what `engine` seals.
     pub fn new(engine: &Arc<Engine>) -> FlushJob {
-        FlushJob { engine: engine.clone(), work: None }
+        FlushJob { engine: engine.clone(), work: None, failed: None }
     }
 
     fn find(&self) -> Option<Flush> {
@@ -110,13 +112,17 @@ impl Job for FlushJob {
             self.work = None;
             return Step::Wait;
         }
+        let asked = self.engine.health.asked();
+        if self.failed == Some(asked) {
+            return Step::Wait;
+        }
         let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
         let result = self.write(flush);
-        let failed = result.is_err();
-        if failed || self.work.is_none() {
-            self.engine.health.note_background(&result);
+        self.failed = result.is_err().then_some(asked);
+        if result.is_err() || self.work.is_none() {
+            self.engine.health.note_background(Work::Flush, &result);
             self.engine.executor.notify();
         }
-        if failed { Step::Wait } else { Step::Again }
+        if result.is_err() { Step::Wait } else { Step::Again }
     }
 }

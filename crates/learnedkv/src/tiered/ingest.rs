@@ -135,7 +135,9 @@ impl Ingest {
             settled = change.is_some();
             Some(vec![change.unwrap_or(Change::AddRun { keyspace, tables: records.to_vec() })])
         };
-        if !self.engine.edit(0, tables, plan, |_| {})? {
+        // Whoever sees these entries after a crash sees every commit before them.
+        let before = self.engine.log.reserved();
+        if !self.engine.edit(before, tables, plan, |_| {})? {
             return self.engine.keyspace(keyspace).map(|_| Some(false)); // dropped meanwhile
         }
         Ok(Some(settled))
@@ -157,6 +159,7 @@ pub fn flush(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<()> {
         let shown = view.keyspaces.get(&keyspace);
         shown.is_some_and(|k| k.sealed.iter().any(|s| s.up_to <= up_to))
     };
+    engine.health.ask_again();
     engine.executor.notify();
     engine.executor.wait_until(&mut || !pending() || !engine.health.is_well());
     if pending() { engine.health.check_background() } else { Ok(()) }

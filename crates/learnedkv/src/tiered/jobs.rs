@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::flush::FlushJob;
 use super::merge::Merge;
 use super::sweep::{self, Next, SweepStep};
-use crate::engine::{Engine, lock};
+use crate::engine::{self, Engine, lock};
 use crate::error::Result;
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
@@ -28,6 +28,7 @@ pub fn spawn(engine: &Arc<Engine>) {
         work: Work::None,
         freezing: None,
         covers: None,
+        failed: None,
     }));
 }
 
@@ -72,7 +73,7 @@ impl Job for BuryJob {
 
 enum Work {
     None,
-    Merge(Merge),
+    Merge(Box<Merge>),
     Sweep(KeyspaceId, Box<SweepStep>),
 }
 
@@ -90,6 +91,8 @@ struct SettleJob {
     freezing: Option<Freezing>,
     /// The requests that the sweep under way covers.
     covers: Option<(KeyspaceId, u64)>,
+    /// It failed and nobody has asked since; see `Health::ask_again`.
+    failed: Option<u64>,
 }
 
 impl SettleJob {
@@ -132,7 +135,7 @@ impl SettleJob {
         let view = self.engine.view();
         for keyspace in view.keyspaces.values() {
             if let Some(merge) = Merge::find(&self.engine, keyspace)? {
-                self.work = Work::Merge(merge);
+                self.work = Work::Merge(Box::new(merge));
                 return Ok(true);
             }
         }
@@ -209,11 +212,22 @@ impl Job for SettleJob {
             self.work = Work::None;
             return Step::Wait;
         }
-        match self.advance() {
-            Ok(true) => Step::Again,
-            Ok(false) => Step::Wait,
+        let asked = self.engine.health.asked();
+        if self.failed == Some(asked) {
+            return Step::Wait;
+        }
+        let result = self.advance();
+        let failed_before = self.failed.take().is_some();
+        match result {
+            Ok(goes_on) => {
+                if failed_before {
+                    self.engine.health.note_background(engine::Work::Settle, &Ok(()));
+                }
+                if goes_on { Step::Again } else { Step::Wait }
+            }
             Err(e) => {
-                self.engine.health.note_background(&Err(e));
+                self.failed = Some(asked);
+                self.engine.health.note_background(engine::Work::Settle, &Err(e));
                 self.engine.executor.notify();
                 Step::Wait
             }

@@ -11,8 +11,8 @@ use crate::sstable::reader::Table;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 
-/// How many bytes of entries a job writes in one step.
-pub const STEP_BYTES: u64 = 1 << 20;
+/// The most bytes of entries that a job writes in one step; less where memtables are small.
+const STEP_BYTES: u64 = 1 << 20;
 
 /// Finished tables in key order, and the one being written.
 pub struct Output {
@@ -73,7 +73,7 @@ impl Output {
         Ok(())
     }
 
-    /// Copies up to [`STEP_BYTES`] of entries for which `wanted` is true from `cursor`; `stop` says
+    /// Copies a step's bytes of entries for which `wanted` is true from `cursor`; `stop` says
     /// before which key the copy ends. Returns whether it ended there or at the cursor's end.
     ///
     /// # Errors
@@ -85,7 +85,8 @@ impl Output {
         stop: &mut dyn FnMut(&Output, &[u8]) -> bool,
     ) -> Result<bool> {
         let mut copied = 0u64;
-        while copied < STEP_BYTES {
+        let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 2);
+        while copied < step_bytes {
             let Some(key) = cursor.key() else { return Ok(true) };
             if stop(self, key) {
                 return Ok(true);
@@ -127,6 +128,10 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
+        if self.engine.health.is_poisoned() {
+            // Perhaps the edit that names them is on the disk. The next open knows.
+            return;
+        }
         if let Some(writer) = self.writer.take() {
             self.remove(writer.id());
         }

@@ -3,8 +3,7 @@
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
-use crate::memtable::Lookup;
-use crate::slice::Slice;
+use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{Clipped, RunCursor, Walk};
 use crate::sstable::reader::Table;
 use crate::view::{KeyspaceView, Partition, Run, Tables};

@@ -7,7 +7,8 @@
 //!    that ends within P, the rest of P becomes a partition of its own, with the old tables cut off
 //!    below W'.
 //!
-//! Each step ends in one edit: the new partitions and W'. A crash before it leaves orphans; after it,
+//! Each step ends in one edit: the new partitions and W'. Where an ingest has split the partition
+//! meanwhile, the step is given up and begun again. A crash before it leaves orphans; after it,
 //! the sweep goes on at W'. Readers see the frozen part and the old partitions from W on.
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::KeyspaceId;
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
+use crate::manifest::KeyspaceState;
 use crate::sstable::cursor::{RunCursor, Walk};
 use crate::sstable::reader::Table;
 use crate::view::{Frozen, KeyspaceView, Partition, Tables};
@@ -35,8 +37,7 @@ enum Rewrite {
 pub struct SweepStep {
     engine: Arc<Engine>,
     keyspace: KeyspaceId,
-    old: PartitionRecord,
-    upper: Option<Vec<u8>>,
+    old: Place,
     rewrite: Rewrite,
     cursor: MergeCursor,
     output: Output,
@@ -47,7 +48,7 @@ pub struct SweepStep {
 /// What to do at the watermark.
 pub enum Next {
     /// The frozen part has nothing more: the sweep ends, or goes on at a later partition.
-    Skip(SkipTo),
+    Skip(Box<SkipTo>),
     /// A partition is rewritten.
     Rewrite(Box<SweepStep>),
 }
@@ -55,8 +56,32 @@ pub enum Next {
 /// A move of the watermark over partitions that nothing frozen lies in.
 pub struct SkipTo {
     keyspace: KeyspaceId,
-    at: PartitionRecord,
+    at: Place,
     watermark: Watermark,
+}
+
+/// The partition at the watermark as a step found it. An ingest may split it meanwhile; then the
+/// step's change does not fit any more.
+struct Place {
+    partition: PartitionRecord,
+    upper: Option<Vec<u8>>,
+}
+
+impl Place {
+    fn of(tables: &Tables, at: usize) -> Place {
+        let upper = tables.upper(at).map(<[u8]>::to_vec);
+        Place { partition: record(&tables.partitions[at]), upper }
+    }
+
+    /// Whether the watermark is still here, and the partition as it was.
+    fn still_stands(&self, state: &KeyspaceState) -> bool {
+        let lower = &self.partition.lower;
+        let at = state.partitions.iter().position(|p| p.lower == *lower);
+        let upper = at.and_then(|at| state.partitions.get(at + 1)).map(|next| &next.lower);
+        state.frozen.as_ref().is_some_and(|frozen| frozen.watermark == *lower)
+            && at.is_some_and(|at| state.partitions[at] == self.partition)
+            && upper == self.upper.as_ref()
+    }
 }
 
 impl SkipTo {
@@ -68,13 +93,12 @@ impl SkipTo {
         let ends = self.watermark == Watermark::End;
         let change = Change::ReplacePartitions {
             keyspace: self.keyspace,
-            from: self.at.lower.clone(),
+            from: self.at.partition.lower.clone(),
             count: 1,
-            partitions: vec![self.at],
+            partitions: vec![self.at.partition.clone()],
             watermark: self.watermark,
         };
-        commit(engine, self.keyspace, change, &[])?;
-        Ok(ends)
+        Ok(commit(engine, self.keyspace, &self.at, change, &[])? && ends)
     }
 }
 
@@ -99,8 +123,9 @@ pub fn next(engine: &Arc<Engine>, view: &KeyspaceView, frozen: &Frozen) -> Resul
         _ => None,
     };
     if let Some(watermark) = watermark {
-        let at = record(partition);
-        return Ok(Next::Skip(SkipTo { keyspace: view.id, at, watermark }));
+        let at = Place::of(tables, at);
+        let skip = SkipTo { keyspace: view.id, at, watermark };
+        return Ok(Next::Skip(Box::new(skip)));
     }
     drop(ahead);
     let step = SweepStep::begin(engine, view, frozen, at)?;
@@ -120,15 +145,16 @@ fn record(partition: &Partition) -> PartitionRecord {
     }
 }
 
+/// Commits a change of the partition at the watermark. False: it does not fit any more.
 fn commit(
     engine: &Engine,
     keyspace: KeyspaceId,
+    at: &Place,
     change: Change,
     opened: &[Arc<Table>],
 ) -> Result<bool> {
     let plan = |state: &crate::manifest::State| {
-        state.keyspaces.get(&keyspace)?.frozen.as_ref()?;
-        Some(vec![change])
+        at.still_stands(state.keyspaces.get(&keyspace)?).then(|| vec![change])
     };
     engine.edit(0, opened, plan, |_| {})
 }
@@ -178,8 +204,7 @@ impl SweepStep {
         Ok(SweepStep {
             engine: engine.clone(),
             keyspace: view.id,
-            old: record(partition),
-            upper: upper.map(<[u8]>::to_vec),
+            old: Place::of(tables, at),
             rewrite,
             cursor,
             output: Output::new(engine, view.options.settled_table()),
@@ -204,17 +229,18 @@ impl SweepStep {
         let (mut tables, opened) = self.output.finish()?;
         let written: u64 = tables.iter().map(|t| t.file_bytes).sum();
         let new = tables.pop();
-        let lower = self.old.lower.clone();
+        let old = &self.old.partition;
+        let lower = old.lower.clone();
         let mut partitions = vec![match self.rewrite {
-            Rewrite::Delta => PartitionRecord { delta: new, ..self.old.clone() },
+            Rewrite::Delta => PartitionRecord { delta: new, ..old.clone() },
             Rewrite::Base => PartitionRecord { lower: lower.clone(), base: new, delta: None },
         }];
         // Where the output stopped within the partition, the rest keeps the old tables.
         let rest = self.cursor.key().map(<[u8]>::to_vec);
         if let Some(rest) = &rest {
-            partitions.push(PartitionRecord { lower: rest.clone(), ..self.old.clone() });
+            partitions.push(PartitionRecord { lower: rest.clone(), ..old.clone() });
         }
-        let watermark = match rest.or_else(|| self.upper.clone()) {
+        let watermark = match rest.or_else(|| self.old.upper.clone()) {
             Some(key) => Watermark::Raise(key),
             None => Watermark::End,
         };
@@ -222,11 +248,12 @@ impl SweepStep {
         let keyspace = self.keyspace;
         let change =
             Change::ReplacePartitions { keyspace, from: lower, count: 1, partitions, watermark };
-        if commit(&self.engine, keyspace, change, &opened)? {
+        let fits = commit(&self.engine, keyspace, &self.old, change, &opened)?;
+        if fits {
             self.output.keep();
             self.engine.metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);
             self.engine.metrics.swept_bytes.fetch_add(written, Ordering::Relaxed);
         }
-        Ok(ends)
+        Ok(fits && ends)
     }
 }

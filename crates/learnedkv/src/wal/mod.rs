@@ -20,8 +20,8 @@
 pub mod recovery;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, LogRegion, Reservation};
 use crate::error::{Error, ErrorKind, Result};
@@ -70,6 +70,9 @@ struct Order {
     kept: Vec<Kept>,
 }
 
+/// How often a commit looks whether the one before it is done before it sleeps.
+const SPINS: usize = 128;
+
 /// A commit's place in the log.
 #[derive(Debug)]
 #[must_use = "a reserved place that is not published holds up every later commit"]
@@ -107,6 +110,10 @@ pub struct Log {
     syncing: Mutex<()>,
     /// A record could not be written or synced: nothing later can ever become visible.
     broken: AtomicBool,
+    /// Commits that wait for earlier ones longer than a short spin.
+    waiting: AtomicUsize,
+    gate: Mutex<()>,
+    moved: Condvar,
 }
 
 /// Which segments to keep, and which to remove once the edit with `change` is durable.
@@ -163,6 +170,9 @@ impl Log {
             synced: AtomicU64::new(recovered.last),
             syncing: Mutex::new(()),
             broken: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            gate: Mutex::new(()),
+            moved: Condvar::new(),
         })
     }
 
@@ -238,9 +248,11 @@ impl Log {
         let wanted = length_bytes + SEGMENT_HEADER_BYTES as u64;
         // Segments follow one another in the order of their numbers, so a spare that is too small
         // is used all the same, empty, and the next is made large enough.
+        // Held until the segment is made: numbers are given out under this lock only, so that none
+        // is given to a spare meanwhile that is used after it.
+        let mut spare = lock(&self.spare);
         loop {
-            let spare = lock(&self.spare).take();
-            let segment = match spare {
+            let segment = match spare.take() {
                 Some(segment) => segment,
                 None => self.create_segment(wanted)?,
             };
@@ -289,7 +301,7 @@ impl Log {
         let written = segment.region.publish(reservation, &mut |buffer| {
             write_record(buffer, database, offset, &header, payload);
         });
-        written.inspect_err(|_| self.broken.store(true, Ordering::Release))
+        written.inspect_err(|_| self.break_log())
     }
 
     /// Makes a published commit visible, after all before it.
@@ -298,25 +310,43 @@ impl Log {
     /// `Poisoned` if an earlier commit's record could not be written.
     pub fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
         self.await_visible(first - 1)?;
-        self.visible.store(last, Ordering::Release);
+        // In one order with `waiting`: either a waiter sees this, or we see the waiter.
+        self.visible.store(last, Ordering::SeqCst);
+        self.wake();
         Ok(())
+    }
+
+    fn wake(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _gate = lock(&self.gate);
+            self.moved.notify_all();
+        }
+    }
+
+    /// Nothing later can become visible any more.
+    fn break_log(&self) {
+        self.broken.store(true, Ordering::SeqCst);
+        self.wake();
     }
 
     /// Waits for commits that other threads are publishing: a copy and an insert each.
     fn await_visible(&self, sequence: SequenceNumber) -> Result<()> {
-        let mut looks = 0u32;
-        while self.visible() < sequence {
-            if self.broken.load(Ordering::Acquire) {
-                return Err(broken());
+        let pending = || self.visible.load(Ordering::SeqCst) < sequence;
+        for _ in 0..SPINS {
+            if !pending() {
+                return Ok(());
             }
-            looks += 1;
-            if looks < 64 {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+            std::hint::spin_loop();
         }
-        Ok(())
+        // The thread we wait for may not be running.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut gate = lock(&self.gate);
+        while pending() && !self.broken.load(Ordering::SeqCst) {
+            gate = self.moved.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(gate);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        if pending() { Err(broken()) } else { Ok(()) }
     }
 
     /// Waits until all that was reserved is visible. Nobody may reserve meanwhile.
@@ -351,7 +381,7 @@ impl Log {
         };
         for segment in segments {
             let synced = segment.region.sync(segment.region.capacity_bytes());
-            synced.inspect_err(|_| self.broken.store(true, Ordering::Release))?;
+            synced.inspect_err(|_| self.break_log())?;
         }
         self.synced.store(target, Ordering::Release);
         for kept in &mut lock(&self.order).kept {

@@ -15,23 +15,7 @@ use crate::format::entry::SequenceNumber;
 use crate::format::log::{
     Record, RecordHeader, SEGMENT_HEADER_BYTES, check_segment_header, next_candidate, read_record,
 };
-
-/// What the manifest says of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogState {
-    /// Segments of earlier lives still needed, and where they end.
-    pub ended: Vec<(u64, u64)>,
-    /// The first segment of the last life.
-    pub open_from: u64,
-    /// The sequence number of the first record in the first of these segments.
-    pub first: SequenceNumber,
-}
-
-impl Default for LogState {
-    fn default() -> LogState {
-        LogState { ended: Vec::new(), open_from: 1, first: 1 }
-    }
-}
+use crate::format::manifest::LogState;
 
 /// A segment of an earlier life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,34 +1,14 @@
 //! A keyspace against a `BTreeMap`: random operations, the seeded executor, the simulated disk.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, KeyspaceOptions};
 
-/// SplitMix64: a test's own random numbers, from its seed.
-pub struct Random(u64);
+use crate::workload::{Content as Model, Random};
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
-pub fn open(disk: &SimDisk, seed: u64) -> Database {
+fn open(disk: &SimDisk, seed: u64) -> Database {
     Database::builder("/db")
         .disk(Arc::new(disk.clone()))
         .executor(Arc::new(SeededExecutor::new(seed)))
@@ -39,14 +19,12 @@ pub fn open(disk: &SimDisk, seed: u64) -> Database {
         .unwrap_or_else(|e| panic!("seed {seed}: {e}"))
 }
 
-pub fn small_tables() -> KeyspaceOptions {
+fn small_tables() -> KeyspaceOptions {
     KeyspaceOptions::default()
         .block_bytes(512)
         .partition_bytes(16 << 10)
         .min_conversion_bytes(32 << 10)
 }
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn check(keyspace: &learnedkv::Keyspace, model: &Model, random: &mut Random, seed: u64) {
     let pairs = |iter: learnedkv::Iter| -> Vec<(Vec<u8>, Vec<u8>)> {

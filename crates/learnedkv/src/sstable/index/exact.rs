@@ -81,6 +81,6 @@ impl Index for Exact {
     }
 
     fn size_bytes(&self) -> usize {
-        self.0.statistics().size_bytes as usize
+        self.0.statistics().size_bytes
     }
 }

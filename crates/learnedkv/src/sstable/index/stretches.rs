@@ -291,7 +291,7 @@ impl<K: Kind> Stretches<K> {
             .all(|(a, b)| a.first_block < b.first_block && a.lower < b.lower);
         let begins = stretches.first().is_none_or(|s| s.first_block == 0);
         let inside = stretches.last().is_none_or(|s| s.first_block < ends.len());
-        if !ordered || !begins || !inside || (stretches.is_empty() && ends.len() > 0) {
+        if !ordered || !begins || !inside || (stretches.is_empty() && !ends.is_empty()) {
             return Err(Error::corruption(format!(
                 "index {}: its stretches are out of order",
                 K::NAME

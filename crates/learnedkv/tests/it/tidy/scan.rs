@@ -77,7 +77,12 @@ fn test_modules(source: &Source) -> Vec<String> {
     let after_attribute = source.code.split("#[cfg(test)]").skip(1);
     after_attribute
         .filter_map(|rest| {
-            let rest = rest.trim_start().trim_start_matches("pub ").strip_prefix("mod ")?;
+            let mut rest = rest.trim_start();
+            // Other attributes may stand between.
+            while let Some(attribute) = rest.strip_prefix("#[") {
+                rest = attribute.split_once("]\n")?.1.trim_start();
+            }
+            let rest = rest.trim_start_matches("pub ").strip_prefix("mod ")?;
             let (module, _) = rest.split_once(';')?;
             let is_name = module.chars().all(|c| c.is_alphanumeric() || c == '_');
             is_name.then(|| format!("{children}/{module}"))
@@ -258,6 +263,8 @@ fn what_only_tests_compile_is_not_shipped() {
     assert_eq!(tight, "fna(){}fnd(){}");
     assert_eq!(test_modules(&source), ["crates/x/src/c"]);
     assert_eq!(test_modules(&Source::new("s/a.rs", "#[cfg(test)] mod b;")), ["s/a/b"]);
+    let allowed = "#[cfg(test)]\n#[allow(clippy::x)]\nmod b;";
+    assert_eq!(test_modules(&Source::new("s/a.rs", allowed)), ["s/a/b"]);
     assert!(Source::new("crates/x/tests/it.rs", "fn a() {}").shipped.trim().is_empty());
 }
 

@@ -1,0 +1,286 @@
+//! Crashes at every operation of small workloads, and at every operation of the recoveries.
+//!
+//! A workload runs on the simulated disk. Before each operation that changes the disk, and amid each
+//! write, clones are taken as a death of the process and of the machine would leave the disk. Each is
+//! opened and must hold the state after exactly k commits, in all keyspaces together, where
+//! * k is at least the last acknowledged commit, if the process died;
+//! * k is at least the last commit acknowledged as durable, if the machine died;
+//! * k is at most the commit under way.
+//!
+//! Then the clone is used: writes, flushes and conversions go well, nothing comes back, and no file
+//! is left over. Some openings are crashed again, at each of their operations.
+//!
+//! What is covered: every crash point of every workload, with the process and [`MACHINES`] crashes of
+//! the machine each (the extremes in turn, and random ones); one opening in [`NESTED_EVERY`] is
+//! crashed again at all its points. `LEARNEDKV_CRASH_SEEDS=n` (or `from..to`) runs these workloads instead of
+//! [`SEEDS`] of them.
+
+use std::sync::{Arc, Mutex};
+
+use learnedkv::Database;
+use learnedkv::disk::sim::{CrashKind, Operation, SimDisk, Stage};
+use learnedkv::disk::{Disk, OperationKind};
+
+use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
+
+/// Workloads of a plain run.
+const SEEDS: u64 = 8;
+/// Crashes of the machine at each point.
+const MACHINES: u64 = 2;
+/// One in so many openings is crashed again.
+const NESTED_EVERY: u64 = 40;
+/// One in so many recovered databases is used further.
+const USED_EVERY: u64 = 8;
+/// Operations of a workload.
+const LENGTH: usize = 70;
+/// The crash seeds with a meaning; see `CrashKind::Machine`.
+const EXTREMES: u64 = 6;
+
+/// What a crash may leave: the states after `least..=most` commits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    durable: usize,
+    acknowledged: usize,
+    attempted: usize,
+}
+
+impl Progress {
+    fn allowed(self, kind: CrashKind) -> std::ops::RangeInclusive<usize> {
+        let least = if kind == CrashKind::Process { self.acknowledged } else { self.durable };
+        least..=self.attempted
+    }
+}
+
+/// A disk as a crash left it.
+struct Crash {
+    disk: SimDisk,
+    kind: CrashKind,
+    seed: u64,
+    allowed: std::ops::RangeInclusive<usize>,
+    /// When, for people.
+    at: String,
+}
+
+/// Takes clones at an operation.
+fn clones(operation: &Operation<'_>, disk: &SimDisk, progress: Progress) -> Vec<Crash> {
+    // What is there after an operation is there before the next.
+    let is_new = match operation.stage {
+        Stage::Before => operation.kind != OperationKind::Reserve,
+        Stage::Midway => true,
+        Stage::After => false,
+    };
+    if !is_new {
+        return Vec::new();
+    }
+    let random = Random::new(operation.index).next();
+    let machine = |n| {
+        let turn = operation.index * MACHINES + n;
+        let seed = if n == 0 { turn % EXTREMES } else { EXTREMES + (random % 1000) + turn };
+        (CrashKind::Machine, seed)
+    };
+    let crashes = std::iter::once((CrashKind::Process, 0)).chain((0..MACHINES).map(machine));
+    crashes.map(|(kind, seed)| clone_of(disk, kind, seed, progress, operation)).collect()
+}
+
+fn clone_of(
+    disk: &SimDisk,
+    kind: CrashKind,
+    seed: u64,
+    progress: Progress,
+    operation: &Operation<'_>,
+) -> Crash {
+    let Operation { kind: what, path, offset_bytes, length_bytes, index, stage, .. } = operation;
+    let at = format!(
+        "{kind:?} crash (seed {seed}) {stage:?} operation {index}: {what} {} {offset_bytes}+{length_bytes}",
+        path.display()
+    );
+    Crash { disk: disk.crash_clone(kind, seed), kind, seed, allowed: progress.allowed(kind), at }
+}
+
+/// Opens what a crash left and finds which commit it is the state after.
+fn recover(setup: &Setup, crash: &Crash, states: &[Model]) -> Result<(Database, usize), String> {
+    let db = setup.open(&crash.disk, crash.seed).map_err(|e| format!("open: {e:?}"))?;
+    let found = contents(&db).map_err(|e| format!("reading: {e:?}"))?;
+    let mut allowed = crash.allowed.clone();
+    match allowed.find(|k| states[*k] == found) {
+        Some(k) => Ok((db, k)),
+        None => {
+            let elsewhere = states.iter().position(|state| *state == found);
+            let differences: Vec<_> = crash
+                .allowed
+                .clone()
+                .map(|k| format!("  {k}: {}", difference(&found, &states[k])))
+                .collect();
+            Err(format!(
+                "expected the state after {:?} commits, found that after {elsewhere:?}:\n{}",
+                crash.allowed,
+                differences.join("\n")
+            ))
+        }
+    }
+}
+
+/// Opens what a crash left, checks it, crashes the opening, and uses the database.
+fn check(
+    setup: &Setup,
+    crash: &Crash,
+    states: &[Model],
+    nested: bool,
+    used: bool,
+) -> Result<u64, String> {
+    let mut openings = 1;
+    let again = crash.disk.crash_clone(CrashKind::Process, 0);
+    let (db, k) = recover(setup, crash, states)?;
+    // What was recovered is durable.
+    let left = crash.disk.crash_clone(CrashKind::Machine, crash.seed % EXTREMES);
+    if nested {
+        openings += check_nested(setup, crash, again, states, k)?;
+    }
+    if used {
+        let at = "after the opening".to_owned();
+        let allowed = k..=k;
+        let second = Crash { disk: left, kind: CrashKind::Machine, seed: 0, allowed, at };
+        recover(setup, &second, states).map_err(|e| format!("{}: {e}", second.at))?;
+        use_on(setup, db, crash, states[k].clone()).map_err(|e| format!("used further: {e}"))?;
+        openings += 4;
+    }
+    Ok(openings)
+}
+
+/// Crashes the opening of `disk`, whose first opening found the state after `k` commits.
+fn check_nested(
+    setup: &Setup,
+    crash: &Crash,
+    disk: SimDisk,
+    states: &[Model],
+    k: usize,
+) -> Result<u64, String> {
+    // After the process died the machine may still lose what was not durable.
+    let durable = if crash.kind == CrashKind::Process { 0 } else { k };
+    let progress = Progress { durable, acknowledged: k, attempted: k };
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let sink = taken.clone();
+    disk.observe(move |operation, disk| {
+        sink.lock().unwrap().extend(clones(operation, disk, progress));
+    });
+    let opened = setup.open(&disk, crash.seed + 1).map_err(|e| format!("the same again: {e:?}"))?;
+    disk.stop_observing();
+    drop(opened);
+    let taken = std::mem::take(&mut *taken.lock().unwrap());
+    for inner in &taken {
+        guarded(|| recover(setup, inner, states)).map_err(|e| format!("then {}: {e}", inner.at))?;
+    }
+    Ok(taken.len() as u64)
+}
+
+/// Goes on with a recovered database whose content is `model`.
+fn use_on(setup: &Setup, db: Database, crash: &Crash, mut model: Model) -> Result<(), String> {
+    let mut random = Random::new(crash.seed ^ 0x5eed);
+    let ops = draw(&mut random, 30, 60);
+    let changes_no_names = |op: &&Op| !matches!(op, Op::Create(_) | Op::Drop(_));
+    for op in ops.iter().filter(changes_no_names) {
+        if !op.fits(&model) {
+            continue;
+        }
+        op.apply(&db, setup).map_err(|e| format!("{op:?}: {e:?}"))?;
+        op.change(&mut model);
+    }
+    let compare = |db: &Database, when: &str| {
+        let found = contents(db).map_err(|e| format!("{when}: {e:?}"))?;
+        if found == model { Ok(()) } else { Err(format!("{when}: {}", difference(&found, &model))) }
+    };
+    compare(&db, "written on")?;
+    for name in db.keyspace_names() {
+        let converted = db.find(&name).map_or(Ok(()), |keyspace| keyspace.convert());
+        converted.map_err(|e| format!("converting: {e:?}"))?;
+    }
+    db.wait_idle().map_err(|e| format!("coming to rest: {e:?}"))?;
+    compare(&db, "converted")?;
+    drop(db);
+    let db = setup.open(&crash.disk, 1).map_err(|e| format!("open after converting: {e:?}"))?;
+    compare(&db, "converted and opened")?;
+    for name in db.keyspace_names() {
+        db.drop_keyspace(&name).map_err(|e| format!("dropping: {e:?}"))?;
+    }
+    drop(db);
+    let db = setup.open(&crash.disk, 2).map_err(|e| format!("open emptied: {e:?}"))?;
+    // Of an empty database nothing is left but these.
+    let names = crash.disk.list("/db".as_ref()).map_err(|e| format!("{e:?}"))?;
+    let known = |name: &String| name == "LOCK" || name == "CURRENT" || name.starts_with("log-");
+    let rest: Vec<_> = names.iter().filter(|name| !known(name)).collect();
+    drop(db);
+    match rest.as_slice() {
+        [manifest] if manifest.starts_with("manifest-") => Ok(()),
+        _ => Err(format!("expected a manifest to be left, found {rest:?}")),
+    }
+}
+
+/// Runs the workload of `seed` and checks all its crashes. Returns how many were opened.
+fn crash_everywhere(seed: u64) -> Result<u64, String> {
+    let mut random = Random::new(seed);
+    let setup = Setup::default();
+    let ops = draw(&mut random, LENGTH, [40, 250, 700][seed as usize % 3]);
+    let disk = SimDisk::new(seed);
+    let progress = Arc::new(Mutex::new(Progress::default()));
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let (now, sink) = (progress.clone(), taken.clone());
+    disk.observe(move |operation, disk| {
+        let now = *now.lock().unwrap();
+        sink.lock().unwrap().extend(clones(operation, disk, now));
+    });
+    let (mut states, mut openings, mut number) = (vec![Model::new()], 0, 0u64);
+    let mut check_taken = |states: &[Model]| -> Result<(), String> {
+        for crash in std::mem::take(&mut *taken.lock().unwrap()) {
+            number += 1;
+            let nested = (number + seed).is_multiple_of(NESTED_EVERY);
+            let used = (number + seed) % USED_EVERY == 1;
+            let checked = guarded(|| check(&setup, &crash, states, nested, used));
+            openings += checked.map_err(|e| format!("{}: {e}", crash.at))?;
+        }
+        Ok(())
+    };
+    let db = setup.open(&disk, seed).map_err(|e| format!("{e:?}"))?;
+    check_taken(&states)?;
+    for (number, op) in ops.iter().enumerate() {
+        let durable = op.makes_durable(&states[number]);
+        let mut next = states[number].clone();
+        op.change(&mut next);
+        states.push(next);
+        progress.lock().unwrap().attempted = number + 1;
+        op.apply(&db, &setup).map_err(|e| format!("operation {number} {op:?}: {e:?}"))?;
+        {
+            let mut progress = progress.lock().unwrap();
+            progress.acknowledged = number + 1;
+            if durable {
+                progress.durable = number + 1;
+            }
+        }
+        check_taken(&states).map_err(|e| format!("in operation {number} {op:?}: {e}"))?;
+    }
+    let found = contents(&db).map_err(|e| format!("{e:?}"))?;
+    assert_eq!(found, *states.last().unwrap(), "seed {seed}: nothing crashed");
+    drop(db); // which syncs
+    check_taken(&states)?;
+    progress.lock().unwrap().durable = ops.len();
+    drop(setup.open(&disk, seed).map_err(|e| format!("{e:?}"))?);
+    check_taken(&states)?;
+    Ok(openings)
+}
+
+/// The seeds asked for: `n` (the first n) or `from..to`.
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(asked) = std::env::var("LEARNEDKV_CRASH_SEEDS") else { return 0..SEEDS };
+    let (from, to) = asked.split_once("..").unwrap_or(("0", &asked));
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("seeds: found {asked:?}"));
+    number(from)..number(to)
+}
+
+#[test]
+fn a_crash_anywhere_leaves_the_state_after_some_commit() {
+    let mut openings = 0;
+    for seed in seeds() {
+        openings += crash_everywhere(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    println!("{openings} crashed disks opened");
+    assert!(openings > 1000, "hardly anything was crashed: {openings}");
+}

@@ -1,0 +1,108 @@
+//! The same operations under every configuration give the same answers: those of the model.
+//!
+//! Each configuration changes one thing that must not matter (block and memtable sizes, index kinds,
+//! the cache, the log's regions, when settling starts, the order in which background work steps).
+
+use std::sync::Arc;
+
+use learnedkv::disk::real::{LogRegionKind, RealDisk};
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::executor::ThreadExecutor;
+use learnedkv::{Database, IndexKind, KeyspaceOptions};
+
+use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
+
+/// Workloads per configuration.
+const SEEDS: u64 = 20;
+/// Operations of a workload.
+const LENGTH: usize = 400;
+
+/// Configurations by name.
+fn setups() -> Vec<(String, Setup)> {
+    let small = Setup::default;
+    let keyspace = || small().keyspace;
+    let mut setups = vec![
+        ("small".to_owned(), small()),
+        ("no cache".to_owned(), Setup { block_cache: false, ..small() }),
+        ("no automatic conversion".to_owned(), Setup { automatic_conversion: false, ..small() }),
+        ("large memtables".to_owned(), Setup { memtable_bytes: 64 << 10, ..small() }),
+        ("large log segments".to_owned(), Setup { log_segment_bytes: 1 << 20, ..small() }),
+        ("large blocks".to_owned(), with(keyspace().block_bytes(4096))),
+        ("large partitions".to_owned(), with(keyspace().partition_bytes(1 << 20))),
+        ("always settling".to_owned(), with(keyspace().min_conversion_bytes(0))),
+        ("no deltas".to_owned(), with(keyspace().delta_limit_percent(0))),
+        ("all deltas".to_owned(), with(keyspace().delta_limit_percent(100))),
+    ];
+    for &kind in IndexKind::ALL {
+        setups.push((format!("lsm index {}", kind.name()), with(keyspace().lsm_index(kind))));
+        let settled = with(keyspace().settled_index(kind));
+        setups.push((format!("settled index {}", kind.name()), settled));
+    }
+    setups
+}
+
+fn with(keyspace: KeyspaceOptions) -> Setup {
+    Setup { keyspace, ..Setup::default() }
+}
+
+/// Runs `ops`, opening anew now and then, and compares with the model as often.
+fn run(ops: &[Op], setup: &Setup, mut open: impl FnMut(u64) -> Database) -> Result<(), String> {
+    let mut db = open(0);
+    let mut model = Model::new();
+    let compare = |db: &Database, model: &Model, number: usize| {
+        let found = contents(db).map_err(|e| format!("reading after {number}: {e:?}"))?;
+        if found == *model {
+            return Ok(());
+        }
+        Err(format!("after operation {number}: {}", difference(&found, model)))
+    };
+    for (number, op) in ops.iter().enumerate() {
+        op.apply(&db, setup).map_err(|e| format!("operation {number} {op:?}: {e:?}"))?;
+        op.change(&mut model);
+        if number % 40 == 39 {
+            compare(&db, &model, number)?;
+        }
+        if number % 130 == 129 {
+            drop(db);
+            db = open(number as u64);
+            compare(&db, &model, number)?;
+        }
+    }
+    db.wait_idle().map_err(|e| format!("coming to rest: {e:?}"))?;
+    compare(&db, &model, ops.len())?;
+    let fallbacks = db.stats().index_fallbacks;
+    if fallbacks > 0 { Err(format!("{fallbacks} fallbacks of honest indexes")) } else { Ok(()) }
+}
+
+#[test]
+fn configurations_do_not_change_answers() {
+    for (name, setup) in setups() {
+        for seed in 0..SEEDS {
+            let ops = draw(&mut Random::new(seed), LENGTH, [40, 250, 700][seed as usize % 3]);
+            let disk = SimDisk::new(seed);
+            let open = |n| setup.open(&disk, seed + n).unwrap_or_else(|e| panic!("open: {e:?}"));
+            let ran = guarded(|| run(&ops, &setup, open));
+            ran.unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn the_systems_disk_and_threads_give_the_same_answers() {
+    for (seed, kind) in [(0, LogRegionKind::Buffered), (1, LogRegionKind::Mapped)] {
+        let setup = Setup::default();
+        let ops = draw(&mut Random::new(seed), LENGTH, 250);
+        let dir = tempfile::tempdir().unwrap();
+        let open = |_| {
+            Database::builder(dir.path().join("db"))
+                .disk(Arc::new(RealDisk::with_log_regions(kind)))
+                .executor(Arc::new(ThreadExecutor::new(2).unwrap()))
+                .memtable_bytes(setup.memtable_bytes)
+                .memory_budget_bytes(1 << 20)
+                .log_segment_bytes(setup.log_segment_bytes)
+                .open()
+                .unwrap_or_else(|e| panic!("open: {e:?}"))
+        };
+        guarded(|| run(&ops, &setup, open)).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
+    }
+}

@@ -1,0 +1,309 @@
+//! Random workloads, the model they are checked against, and how a database is opened for them.
+//!
+//! A workload is a list of [`Op`]s drawn from a seed. The model is a map per keyspace; an operation
+//! is applied to it and to a database, and [`contents`] says what the database holds, read from both
+//! ends and key by key.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use learnedkv::disk::Disk;
+use learnedkv::executor::SeededExecutor;
+use learnedkv::{Database, Durability, Keyspace, KeyspaceOptions, Result};
+
+/// SplitMix64: a test's own random numbers, from its seed.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// The entries of a keyspace.
+pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The entries of all keyspaces, by name.
+pub type Model = BTreeMap<String, Content>;
+
+/// One change in a batch: keyspace, key, and the new value or none.
+pub type Change = (String, Vec<u8>, Option<Vec<u8>>);
+
+/// An operation on a database.
+#[derive(Debug, Clone)]
+pub enum Op {
+    Create(String),
+    Drop(String),
+    /// A commit; the flag: synced.
+    Commit(Vec<Change>, bool),
+    Ingest(String, Vec<(Vec<u8>, Vec<u8>)>),
+    Flush(String),
+    Convert(String),
+    Sync,
+}
+
+impl Op {
+    /// Applies it to the model.
+    pub fn change(&self, model: &mut Model) {
+        match self {
+            Op::Create(name) => {
+                model.entry(name.clone()).or_default();
+            }
+            Op::Drop(name) => {
+                model.remove(name);
+            }
+            Op::Commit(changes, _) => {
+                for (name, key, value) in changes {
+                    let content = model.get_mut(name).expect("a workload knows its keyspaces");
+                    match value {
+                        Some(value) => content.insert(key.clone(), value.clone()),
+                        None => content.remove(key),
+                    };
+                }
+            }
+            Op::Ingest(name, entries) => {
+                let content = model.get_mut(name).expect("a workload knows its keyspaces");
+                content.extend(entries.iter().cloned());
+            }
+            Op::Flush(_) | Op::Convert(_) | Op::Sync => {}
+        }
+    }
+
+    /// Whether the keyspaces it needs are there (and the one it makes is not).
+    pub fn fits(&self, model: &Model) -> bool {
+        match self {
+            Op::Create(name) => !model.contains_key(name),
+            Op::Commit(changes, _) => changes.iter().all(|(name, _, _)| model.contains_key(name)),
+            Op::Drop(name) | Op::Ingest(name, _) | Op::Flush(name) | Op::Convert(name) => {
+                model.contains_key(name)
+            }
+            Op::Sync => true,
+        }
+    }
+
+    /// Applies it to a database.
+    pub fn apply(&self, db: &Database, setup: &Setup) -> Result<()> {
+        let find = |name: &String| db.find(name).expect("the keyspace of an operation");
+        match self {
+            Op::Create(name) => db.keyspace(name, setup.keyspace.clone()).map(drop),
+            Op::Drop(name) => db.drop_keyspace(name),
+            Op::Commit(changes, synced) => {
+                let mut batch = db.batch();
+                for (name, key, value) in changes {
+                    match value {
+                        Some(value) => batch.insert(&find(name), key, value),
+                        None => batch.remove(&find(name), key),
+                    }
+                }
+                let synced = if *synced { Durability::Synced } else { Durability::Buffered };
+                batch.commit_with(synced)
+            }
+            Op::Ingest(name, entries) => {
+                find(name).ingest(entries.iter().map(|(k, v)| (k, v))).map(drop)
+            }
+            Op::Flush(name) => find(name).flush(),
+            Op::Convert(name) => find(name).convert(),
+            Op::Sync => db.sync(),
+        }
+    }
+
+    /// Whether all that was acknowledged before, and this, survives a crash of the machine once
+    /// this is acknowledged.
+    pub fn makes_durable(&self, model: &Model) -> bool {
+        match self {
+            Op::Commit(_, synced) => *synced,
+            // Of a keyspace without entries there may be nothing to flush.
+            Op::Flush(_) | Op::Convert(_) => false,
+            Op::Ingest(_, entries) => !entries.is_empty(),
+            Op::Create(name) => !model.contains_key(name),
+            Op::Drop(_) | Op::Sync => true,
+        }
+    }
+}
+
+/// How a database is opened, and its keyspaces made.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub memtable_bytes: usize,
+    pub log_segment_bytes: u64,
+    pub block_cache: bool,
+    pub automatic_conversion: bool,
+    pub keyspace: KeyspaceOptions,
+}
+
+impl Default for Setup {
+    /// As small as may be, so that few operations meet everything.
+    fn default() -> Setup {
+        Setup {
+            memtable_bytes: 4 << 10,
+            log_segment_bytes: 4 << 10,
+            block_cache: true,
+            automatic_conversion: true,
+            keyspace: KeyspaceOptions::default()
+                .block_bytes(256)
+                .partition_bytes(4 << 10)
+                .min_conversion_bytes(8 << 10),
+        }
+    }
+}
+
+impl Setup {
+    /// Opens `/db` on `disk`; the executor steps as `seed` says.
+    pub fn open(&self, disk: &(impl Disk + Clone + 'static), seed: u64) -> Result<Database> {
+        Database::builder("/db")
+            .disk(Arc::new(disk.clone()))
+            .executor(Arc::new(SeededExecutor::new(seed)))
+            .memtable_bytes(self.memtable_bytes)
+            .memory_budget_bytes(1 << 20)
+            .log_segment_bytes(self.log_segment_bytes)
+            .block_cache(self.block_cache)
+            .automatic_conversion(self.automatic_conversion)
+            .open()
+    }
+}
+
+/// How many different keys there are.
+pub const KEYS: u64 = 80;
+
+/// The key of that number.
+pub fn key(number: u64) -> Vec<u8> {
+    format!("key{number:03}").into_bytes()
+}
+
+/// Draws `length` operations; the first make the keyspaces `a` and `b`. `weight` makes values
+/// longer: there is more to flush.
+pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op> {
+    let mut ops = vec![Op::Create("a".into()), Op::Create("b".into())];
+    let mut names = vec!["a".to_owned(), "b".to_owned()];
+    let mut made = 0;
+    while ops.len() < length {
+        let name = names[random.below(names.len() as u64) as usize].clone();
+        let op = match random.below(100) {
+            0..=74 => {
+                let several = random.below(3) == 0;
+                let count = if several { 2 + random.below(6) } else { 1 };
+                let changes = (0..count)
+                    .map(|_| {
+                        let name = names[random.below(names.len() as u64) as usize].clone();
+                        let length = random.below(max_value_bytes) as usize;
+                        let value = vec![ops.len() as u8; length];
+                        (name, key(random.below(KEYS)), (random.below(4) > 0).then_some(value))
+                    })
+                    .collect();
+                Op::Commit(changes, random.below(5) == 0)
+            }
+            75..=80 => Op::Flush(name),
+            81..=86 => Op::Convert(name),
+            87..=91 => {
+                let first = random.below(KEYS - 10);
+                let step = 1 + random.below(3);
+                let numbers = (first..KEYS).step_by(step as usize).take(12);
+                let value = |n| vec![n as u8; random.clone().below(max_value_bytes) as usize];
+                Op::Ingest(name, numbers.map(|n| (key(n), value(n))).collect())
+            }
+            92..=93 if names.len() < 4 => {
+                made += 1;
+                names.push(format!("c{made}"));
+                Op::Create(format!("c{made}"))
+            }
+            94..=95 if names.len() > 2 => {
+                names.retain(|n| *n != name);
+                Op::Drop(name)
+            }
+            96 => {
+                // Gone and made again: what it held must not come back.
+                ops.push(Op::Drop(name.clone()));
+                Op::Create(name)
+            }
+            _ => Op::Sync,
+        };
+        ops.push(op);
+    }
+    ops
+}
+
+type Entry = Result<(learnedkv::Slice, learnedkv::Slice)>;
+
+fn pairs(entries: impl Iterator<Item = Entry>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    entries.map(|entry| entry.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect()
+}
+
+/// What a keyspace holds, upwards, downwards and key by key.
+///
+/// # Panics
+/// If these differ.
+pub fn content(keyspace: &Keyspace) -> Result<Content> {
+    let up = pairs(keyspace.iter())?;
+    assert!(up.is_sorted_by(|a, b| a.0 < b.0), "out of order: {up:?}");
+    let mut down = pairs(keyspace.iter().rev())?;
+    down.reverse();
+    assert_eq!(up, down, "downwards and upwards");
+    let content: Content = up.into_iter().collect();
+    for number in 0..KEYS {
+        let key = key(number);
+        let found = keyspace.get(&key)?;
+        assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
+    }
+    Ok(content)
+}
+
+/// What a database holds.
+///
+/// # Panics
+/// If different ways of reading differ.
+pub fn contents(db: &Database) -> Result<Model> {
+    let names = db.keyspace_names();
+    let content = |name: String| {
+        let keyspace = db.find(&name).expect("a keyspace that was named");
+        Ok((name, content(&keyspace)?))
+    };
+    names.into_iter().map(content).collect()
+}
+
+/// Runs `work`; a panic in it comes back as its words, so that the caller can say where it was.
+pub fn guarded<T>(
+    work: impl FnOnce() -> std::result::Result<T, String>,
+) -> std::result::Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        Err(format!("panicked: {}", said.unwrap_or_default()))
+    })
+}
+
+/// What differs between two models, for people.
+pub fn difference(found: &Model, expected: &Model) -> String {
+    for (name, content) in expected {
+        let Some(there) = found.get(name) else { return format!("keyspace {name} is missing") };
+        for (key, value) in content {
+            let found = there.get(key);
+            if found != Some(value) {
+                let value_of = |v: Option<&Vec<u8>>| v.map(|v| (v.first().copied(), v.len()));
+                let key = key.escape_ascii();
+                let (found, expected) = (value_of(found), value_of(Some(value)));
+                return format!("{name}/{key}: expected {expected:?}, found {found:?}");
+            }
+        }
+        if let Some(key) = there.keys().find(|key| !content.contains_key(*key)) {
+            return format!("{name}/{}: expected nothing, found a value", key.escape_ascii());
+        }
+    }
+    match found.keys().find(|name| !expected.contains_key(*name)) {
+        Some(name) => format!("keyspace {name} should not be there"),
+        None => "no difference".to_owned(),
+    }
+}
