@@ -5,6 +5,11 @@
 //! first edit is the whole state, and then turns `CURRENT` over to it in one rename: that is also
 //! how the end of the log that recovery found is committed.
 //!
+//! **Seals.** Of a damaged last edit it could not be told whether it was torn by a crash (then it never
+//! counted) or durable. So an empty edit with the next number, the seal, is written after it has been
+//! synced, two sectors on at most: where a later edit stands, the damaged one was durable. The next
+//! edit stands where it would without the seal.
+//!
 //! The manifest never opens a table and never reads the log.
 
 use std::collections::BTreeMap;
@@ -27,6 +32,9 @@ const CURRENT_NEW: &str = "CURRENT.new";
 const PREALLOCATE_BYTES: u64 = 1 << 20;
 /// A manifest longer than this, and mostly past edits, is begun anew.
 const ROLL_OVER_BYTES: u64 = 16 << 20;
+
+/// How far a seal stands off at least, so that the loss of a sector does not take it too.
+const SECTOR_BYTES: u64 = 512;
 
 /// A frozen part: runs that a sweep is merging into the settled run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,7 +299,21 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
         .at_path(&current_path)
     })?;
     let path = dir.join(manifest_name(number));
-    let bytes = read_file(disk, &path)?;
+    let bytes = read_file(disk, &path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => {
+            let message = format!("it names {}, which is not there", manifest_name(number));
+            Error::corruption(message).at_path(&current_path)
+        }
+        _ => e,
+    })?;
+    // Space is reserved before anything is written to it, and survives with what is.
+    if !(bytes.len() as u64).is_multiple_of(PREALLOCATE_BYTES) {
+        let message = format!(
+            "expected a multiple of {PREALLOCATE_BYTES} bytes, found {}: it was cut; restore it from a copy",
+            bytes.len()
+        );
+        return Err(Error::corruption(message).at_path(&path).at_offset(bytes.len() as u64));
+    }
     let (database, state) = replay(&bytes, number).map_err(|e| e.at_path(&path))?;
     Ok(Some(Loaded { database, state }))
 }
@@ -406,7 +428,15 @@ impl Manifest {
         }
         self.append(edit)?;
         self.state = next;
-        Ok(())
+        self.seal(edit)
+    }
+
+    /// Says that the edit before was durable. Not synced: a crash may lose it.
+    fn seal(&mut self, edit: &Edit) -> Result<()> {
+        let seal = Edit { changes: Vec::new(), ..*edit };
+        let at = self.offset_bytes.next_multiple_of(SECTOR_BYTES) + SECTOR_BYTES;
+        let bytes = encode_edit(&seal, self.database, self.number, at, self.ordinal);
+        self.write_at(&bytes, at)
     }
 
     fn roll_over(&mut self) -> Result<()> {
@@ -426,13 +456,17 @@ impl Manifest {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let end = self.offset_bytes + bytes.len() as u64;
+        self.write_at(bytes, self.offset_bytes)?;
+        self.offset_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn write_at(&mut self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        let end = offset_bytes + bytes.len() as u64;
         if end > self.allocated_bytes {
             self.allocated_bytes = end.next_multiple_of(PREALLOCATE_BYTES);
             self.file.preallocate(self.allocated_bytes)?;
         }
-        self.file.write_all_at(bytes, self.offset_bytes)?;
-        self.offset_bytes = end;
-        Ok(())
+        self.file.write_all_at(bytes, offset_bytes)
     }
 }

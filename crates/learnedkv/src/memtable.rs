@@ -2,6 +2,8 @@
 //!
 //! A concurrent skip list ordered by key, then by sequence number downwards. Writers insert without
 //! locks; readers see an entry or not, and filter by the visible sequence number of their snapshot.
+//! Keys and values stay where their commit was encoded: a version points into the payload, and keeps
+//! the key's first eight bytes beside the pointer, so that most comparisons follow none.
 //! A memtable never knows the log, a file, or another memtable.
 
 use std::borrow::Borrow;
@@ -22,54 +24,103 @@ use crate::slice::{Lookup, Slice};
 /// values of 16 and 1016 bytes; see docs/MEASURED.md).
 const ENTRY_OVERHEAD_BYTES: usize = 112;
 
-/// One version of a key. Key and value stand next to each other in one allocation.
+/// One version of a key, in the payload it was committed with.
 #[derive(Clone)]
 struct Version {
-    key_and_value: Arc<[u8]>,
+    payload: Arc<Vec<u8>>,
+    /// The key's first eight bytes, big-endian, zeros behind its end.
+    head: u64,
+    start: u32,
     key_length: u32,
+    value_length: u32,
     kind: Kind,
     sequence: SequenceNumber,
 }
 
+/// The first eight bytes of a key as a number that compares as they do.
+fn head(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let length = key.len().min(8);
+    bytes[..length].copy_from_slice(&key[..length]);
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 impl Version {
+    fn range(&self) -> std::ops::Range<usize> {
+        let start = self.start as usize + self.key_length as usize;
+        start..start + self.value_length as usize
+    }
+
     fn key(&self) -> &[u8] {
-        &self.key_and_value[..self.key_length as usize]
+        &self.payload[self.start as usize..][..self.key_length as usize]
     }
 
     fn value(&self) -> &[u8] {
-        &self.key_and_value[self.key_length as usize..]
+        &self.payload[self.range()]
     }
 
     fn value_slice(&self) -> Slice {
-        let range = self.key_length as usize..self.key_and_value.len();
-        Slice::of_bytes(self.key_and_value.clone(), range)
+        Slice::of_bytes(self.payload.clone(), self.range())
     }
 }
 
 /// What the order of versions depends on; lets a search borrow its key.
 trait Place {
-    fn place(&self) -> (&[u8], SequenceNumber);
+    fn head(&self) -> u64;
+    fn key(&self) -> &[u8];
+    fn sequence(&self) -> SequenceNumber;
 }
 
 impl Place for Version {
-    fn place(&self) -> (&[u8], SequenceNumber) {
-        (self.key(), self.sequence)
+    fn head(&self) -> u64 {
+        self.head
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key()
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        self.sequence
     }
 }
 
-impl Place for (&[u8], SequenceNumber) {
-    fn place(&self) -> (&[u8], SequenceNumber) {
-        (self.0, self.1)
+/// A place to search for.
+struct Target<'a> {
+    head: u64,
+    key: &'a [u8],
+    sequence: SequenceNumber,
+}
+
+impl<'a> Target<'a> {
+    fn new(key: &'a [u8], sequence: SequenceNumber) -> Target<'a> {
+        Target { head: head(key), key, sequence }
     }
 }
 
-fn compare(a: (&[u8], SequenceNumber), b: (&[u8], SequenceNumber)) -> Ordering {
-    a.0.cmp(b.0).then(b.1.cmp(&a.1))
+impl Place for Target<'_> {
+    fn head(&self) -> u64 {
+        self.head
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+}
+
+fn compare<A: Place + ?Sized, B: Place + ?Sized>(a: &A, b: &B) -> Ordering {
+    // Equal heads say nothing: a key may end in zeros, or go on.
+    let keys = a.head().cmp(&b.head()).then_with(|| a.key().cmp(b.key()));
+    keys.then_with(|| b.sequence().cmp(&a.sequence()))
 }
 
 impl Ord for Version {
     fn cmp(&self, other: &Version) -> Ordering {
-        compare(self.place(), other.place())
+        compare(self, other)
     }
 }
 
@@ -89,7 +140,7 @@ impl Eq for Version {}
 
 impl<'a> Ord for dyn Place + 'a {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare(self.place(), other.place())
+        compare(self, other)
     }
 }
 
@@ -146,12 +197,16 @@ impl Memtable {
         }
     }
 
-    /// Takes one operation.
-    pub fn insert(&self, op: &Op<'_>, sequence: SequenceNumber) {
+    /// Takes one operation of `payload`, which it keeps alive.
+    pub fn insert(&self, payload: &Arc<Vec<u8>>, op: &Op<'_>, sequence: SequenceNumber) {
         self.size_bytes.fetch_add(op.key_and_value.len() + ENTRY_OVERHEAD_BYTES, Relaxed);
+        let (key, value) = op.key_and_value.split_at(op.key_length);
         self.versions.insert(Version {
-            key_and_value: op.key_and_value.into(),
-            key_length: op.key_length as u32,
+            payload: payload.clone(),
+            head: head(key),
+            start: op.start as u32,
+            key_length: key.len() as u32,
+            value_length: value.len() as u32,
             kind: op.kind,
             sequence,
         });
@@ -174,7 +229,7 @@ impl Memtable {
 
     /// The newest version of `key` at or below `visible`.
     pub fn get(&self, key: &[u8], visible: SequenceNumber) -> Lookup {
-        let place: &dyn Place = &(key, visible);
+        let place: &dyn Place = &Target::new(key, visible);
         match self.versions.lower_bound(Bound::Included(place)) {
             Some(found) if found.key() == key => match found.kind {
                 Kind::Value => Lookup::Value(found.value_slice()),
@@ -196,53 +251,75 @@ impl Memtable {
         }
     }
 
-    /// The newest visible version of the first key after (or before) `bound`.
-    fn step(&self, bound: Bound<&[u8]>, forward: bool, visible: SequenceNumber) -> Option<Version> {
-        let mut key: Vec<u8>;
-        let mut bound = bound;
-        loop {
-            let found = if forward {
-                // All versions of an excluded key sort up to sequence number 0.
-                match bound {
-                    Bound::Included(k) => self.from(k, visible),
-                    Bound::Excluded(k) => self.after(k),
-                    Bound::Unbounded => self.versions.front().map(|e| e.value().clone()),
-                }?
-            } else {
-                match bound {
-                    Bound::Excluded(k) => self.before(k),
-                    _ => self.versions.back().map(|e| e.value().clone()),
-                }?
-            };
-            // Of this key, the newest visible version, if there is one.
-            if let Some(version) = self.from(found.key(), visible)
-                && version.key() == found.key()
-            {
-                return Some(version);
+    /// Up to `count` versions from `bound` on, upwards: of each key the newest visible one.
+    fn upwards(&self, bound: Bound<&[u8]>, visible: SequenceNumber, count: usize) -> Vec<Version> {
+        let found = match bound {
+            Bound::Unbounded => self.versions.front(),
+            Bound::Included(key) => {
+                let place: &dyn Place = &Target::new(key, SequenceNumber::MAX);
+                self.versions.lower_bound(Bound::Included(place))
             }
-            key = found.key().to_vec();
-            bound = Bound::Excluded(&key);
+            Bound::Excluded(key) => {
+                // All versions of an excluded key sort up to sequence number 0.
+                let place: &dyn Place = &Target::new(key, 0);
+                self.versions.lower_bound(Bound::Excluded(place))
+            }
+        };
+        let mut versions: Vec<Version> = Vec::with_capacity(count);
+        let mut next = found;
+        while let Some(entry) = next
+            && versions.len() < count
+        {
+            // Newest first: the first visible version of a key is the one, older ones are not.
+            let seen =
+                versions.last().is_some_and(|last| compare_keys(last, entry.value()).is_eq());
+            if entry.sequence <= visible && !seen {
+                versions.push(entry.value().clone());
+            }
+            next = entry.next();
         }
+        versions
     }
 
-    fn from(&self, key: &[u8], sequence: SequenceNumber) -> Option<Version> {
-        let place: &dyn Place = &(key, sequence);
-        self.versions.lower_bound(Bound::Included(place)).map(|e| e.value().clone())
-    }
-
-    fn after(&self, key: &[u8]) -> Option<Version> {
-        let place: &dyn Place = &(key, 0);
-        self.versions.lower_bound(Bound::Excluded(place)).map(|e| e.value().clone())
-    }
-
-    fn before(&self, key: &[u8]) -> Option<Version> {
-        let place: &dyn Place = &(key, SequenceNumber::MAX);
-        self.versions.upper_bound(Bound::Excluded(place)).map(|e| e.value().clone())
+    /// Up to `count` versions below `bound`, downwards: of each key the newest visible one.
+    fn downwards(
+        &self,
+        bound: Bound<&[u8]>,
+        visible: SequenceNumber,
+        count: usize,
+    ) -> Vec<Version> {
+        let mut next = match bound {
+            Bound::Excluded(key) => {
+                let place: &dyn Place = &Target::new(key, SequenceNumber::MAX);
+                self.versions.upper_bound(Bound::Excluded(place))
+            }
+            _ => self.versions.back(),
+        };
+        let mut versions: Vec<Version> = Vec::with_capacity(count);
+        while let Some(entry) = next {
+            // Oldest first: each newer visible version of a key takes the older one's place.
+            if entry.sequence <= visible {
+                let seen =
+                    versions.last().is_some_and(|last| compare_keys(last, entry.value()).is_eq());
+                if seen {
+                    versions.pop();
+                } else if versions.len() == count {
+                    break;
+                }
+                versions.push(entry.value().clone());
+            }
+            next = entry.prev();
+        }
+        versions
     }
 }
 
+fn compare_keys(a: &Version, b: &Version) -> Ordering {
+    a.head.cmp(&b.head).then_with(|| a.key().cmp(b.key()))
+}
+
 /// How many versions a cursor fetches ahead at most.
-const MAX_AHEAD: usize = 64;
+const MAX_AHEAD: usize = 256;
 
 /// Walks a memtable. It holds no reference into the skip list, so that it may live as long as it
 /// likes; versions are fetched ahead, more of them the longer the walk.
@@ -253,25 +330,16 @@ pub struct MemtableCursor {
     /// Versions fetched, the current one last.
     ahead: Vec<Version>,
     ahead_length: usize,
-    /// The key of the furthest version fetched; `None` before a seek and at the end.
-    last: Option<Vec<u8>>,
+    /// The furthest version fetched; `None` before a seek and at the end.
+    last: Option<Version>,
 }
 
 impl MemtableCursor {
-    fn fetch(&mut self, mut bound: Bound<Vec<u8>>) {
-        self.ahead.clear();
-        self.last = None;
-        while self.ahead.len() < self.ahead_length {
-            let from = bound.as_ref().map(Vec::as_slice);
-            let Some(version) = self.memtable.step(from, self.forward, self.visible) else { break };
-            bound = Bound::Excluded(version.key().to_vec());
-            self.ahead.push(version);
-        }
-        if self.ahead.len() == self.ahead_length
-            && let Bound::Excluded(key) = bound
-        {
-            self.last = Some(key);
-        }
+    fn fetch(&mut self, bound: Bound<&[u8]>) {
+        let walk = if self.forward { Memtable::upwards } else { Memtable::downwards };
+        self.ahead = walk(&self.memtable, bound, self.visible, self.ahead_length);
+        let whole = self.ahead.len() == self.ahead_length;
+        self.last = self.ahead.last().filter(|_| whole).cloned();
         self.ahead_length = (self.ahead_length * 2).min(MAX_AHEAD);
         self.ahead.reverse();
     }
@@ -287,8 +355,8 @@ impl Cursor for MemtableCursor {
         self.ahead_length = 1;
         self.fetch(match to {
             Seek::First | Seek::Last => Bound::Unbounded,
-            Seek::AtOrAfter(key) => Bound::Included(key.to_vec()),
-            Seek::Before(key) => Bound::Excluded(key.to_vec()),
+            Seek::AtOrAfter(key) => Bound::Included(key),
+            Seek::Before(key) => Bound::Excluded(key),
         });
         Ok(())
     }
@@ -298,7 +366,7 @@ impl Cursor for MemtableCursor {
         if self.ahead.is_empty()
             && let Some(last) = self.last.take()
         {
-            self.fetch(Bound::Excluded(last));
+            self.fetch(Bound::Excluded(last.key()));
         }
         Ok(())
     }
@@ -323,13 +391,17 @@ impl Cursor for MemtableCursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::batch::{Ops, put_op};
 
     fn put(memtable: &Memtable, key: &str, value: Option<&str>, sequence: u64) {
         let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
-        let both = [key, value.unwrap_or_default()].concat();
+        let mut payload = Vec::new();
+        put_op(&mut payload, 1, kind, key.as_bytes(), value.unwrap_or_default().as_bytes());
+        let payload = Arc::new(payload);
         memtable.expect(sequence);
-        let op = Op { keyspace: 1, kind, key_and_value: both.as_bytes(), key_length: key.len() };
-        memtable.insert(&op, sequence);
+        for op in Ops::new(&payload) {
+            memtable.insert(&payload, &op.unwrap(), sequence);
+        }
     }
 
     fn walk(memtable: &Arc<Memtable>, visible: u64, seek: Seek<'_>) -> String {

@@ -21,7 +21,7 @@ pub struct Slice {
 #[derive(Clone)]
 enum Owner {
     Block(Arc<Block>),
-    Bytes(Arc<[u8]>),
+    Bytes(Arc<Vec<u8>>),
 }
 
 impl Slice {
@@ -29,13 +29,13 @@ impl Slice {
         Slice { owner: Owner::Block(block), start: range.start, end: range.end }
     }
 
-    pub(crate) fn of_bytes(bytes: Arc<[u8]>, range: std::ops::Range<usize>) -> Slice {
+    pub(crate) fn of_bytes(bytes: Arc<Vec<u8>>, range: std::ops::Range<usize>) -> Slice {
         Slice { owner: Owner::Bytes(bytes), start: range.start, end: range.end }
     }
 
     /// A slice with bytes of its own.
     pub fn copy_from(bytes: &[u8]) -> Slice {
-        Slice { owner: Owner::Bytes(bytes.into()), start: 0, end: bytes.len() }
+        Slice { owner: Owner::Bytes(Arc::new(bytes.to_vec())), start: 0, end: bytes.len() }
     }
 }
 

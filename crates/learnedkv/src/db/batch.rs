@@ -95,8 +95,8 @@ impl Batch {
         if self.count == 0 {
             return Ok(());
         }
-        let commit =
-            Commit { payload: &self.payload, count: self.count, keyspaces: &self.keyspaces };
+        let payload = Arc::new(self.payload);
+        let commit = Commit { payload: &payload, count: self.count, keyspaces: &self.keyspaces };
         self.handle.engine.commit(commit, durability)
     }
 }

@@ -77,6 +77,7 @@ impl Keyspace {
         check_lengths(key, value)?;
         let mut payload = Vec::with_capacity(OP_OVERHEAD_BYTES + key.len() + value.len());
         put_op(&mut payload, self.id, kind, key, value);
+        let payload = Arc::new(payload);
         let engine = &self.handle.engine;
         let commit = Commit { payload: &payload, count: 1, keyspaces: &[self.id] };
         engine.commit(commit, engine.options.durability)

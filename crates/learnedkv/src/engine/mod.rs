@@ -88,7 +88,7 @@ pub struct Engine {
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
     /// Encoded by [`crate::format::batch`].
-    pub payload: &'a [u8],
+    pub payload: &'a Arc<Vec<u8>>,
     /// How many operations it holds.
     pub count: u32,
     /// The keyspaces it changes, each once.
@@ -149,7 +149,11 @@ impl Engine {
         for (sequence, op) in (first..).zip(Ops::new(commit.payload)) {
             let op = op.expect("a payload that this process encoded");
             let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
-            memtable.expect("the commit names its keyspaces").1.insert(&op, sequence);
+            memtable.expect("the commit names its keyspaces").1.insert(
+                commit.payload,
+                &op,
+                sequence,
+            );
         }
         self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
         self.log.complete(first, last)?;
@@ -232,6 +236,7 @@ impl Engine {
             }
         });
         self.health.ask_again();
+        self.log.end_segment();
         self.executor.notify();
         Ok(fresh)
     }
@@ -373,7 +378,15 @@ impl Engine {
         }
         self.executor.notify();
         self.executor.shutdown();
-        self.log.sync(self.log.visible())
+        self.log.sync(self.log.visible())?;
+        let mut manifest = lock(&self.manifest);
+        let synced = self.log.synced();
+        if self.health.is_poisoned() || manifest.state().synced == synced {
+            return Ok(());
+        }
+        // From now on a damaged end of the log is known not to be a torn one.
+        let State { next_file, next_keyspace, .. } = *manifest.state();
+        manifest.commit(&Edit { synced, next_file, next_keyspace, changes: Vec::new() })
     }
 
     /// Removes files that no View uses any more. Returns whether there were some.

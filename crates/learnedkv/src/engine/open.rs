@@ -67,7 +67,10 @@ pub fn open(
     if options.create_if_missing {
         create_dir(&*disk, dir)?;
     }
-    let names = disk.list(dir)?;
+    let names = match disk.list(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(no_database(dir)),
+        names => names?,
+    };
     let is_database = names.iter().any(|name| name == CURRENT);
     if !is_database {
         check_empty(dir, &names, options.create_if_missing)?;
@@ -164,10 +167,13 @@ fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
         return Err(Error::new(ErrorKind::NotADatabase, message).at_path(dir));
     }
     if !create {
-        let message = "there is no learnedkv database here";
-        return Err(Error::new(ErrorKind::NotFound, message).at_path(dir));
+        return Err(no_database(dir));
     }
     Ok(())
+}
+
+fn no_database(dir: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no learnedkv database here").at_path(dir)
 }
 
 fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
@@ -209,13 +215,14 @@ impl Recovering {
         header: &RecordHeader,
         payload: &[u8],
     ) -> Result<()> {
-        for (sequence, op) in (header.first..).zip(Ops::new(payload)) {
+        let payload = Arc::new(payload.to_vec());
+        for (sequence, op) in (header.first..).zip(Ops::new(&payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {
                 Some(keyspace) if sequence > keyspace.flushed => {
                     let memtable = self.active.entry(op.keyspace).or_default();
                     memtable.expect(sequence);
-                    memtable.insert(&op, sequence);
+                    memtable.insert(&payload, &op, sequence);
                 }
                 Some(_) => {}
                 None if op.keyspace < state.next_keyspace => {} // dropped since

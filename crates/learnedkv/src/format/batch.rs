@@ -5,7 +5,7 @@
 //! op    := kind u8 | keyspace varint | key length varint | value length varint, kind value only
 //!        | key | value
 //! ```
-//! Key and value stand next to each other, so that a memtable takes both with one copy.
+//! A memtable keeps the payload and points into it.
 //! `put k1=v` in keyspace 2: `01 02 02 01 6b 31 76`.
 
 use super::bytes::{Reader, put_varint};
@@ -21,6 +21,8 @@ pub struct Op<'a> {
     pub kind: Kind,
     /// The key, directly followed by the value.
     pub key_and_value: &'a [u8],
+    /// Where in the payload they stand.
+    pub start: usize,
     /// Where in `key_and_value` the value begins.
     pub key_length: usize,
 }
@@ -59,8 +61,9 @@ impl<'a> Ops<'a> {
             )));
         }
         let value_length = if kind == Kind::Value { self.reader.length()? } else { 0 };
+        let start = self.reader.position();
         let key_and_value = self.reader.take(key_length.saturating_add(value_length))?;
-        Ok(Op { keyspace, kind, key_and_value, key_length })
+        Ok(Op { keyspace, kind, key_and_value, start, key_length })
     }
 }
 

@@ -7,6 +7,8 @@ pub mod cursor;
 pub mod index;
 pub mod partition;
 pub mod reader;
+#[cfg(test)]
+mod tests;
 pub mod writer;
 
 use std::path::{Path, PathBuf};

@@ -83,7 +83,14 @@ impl Table {
     /// section this build does not know; any error of the disk.
     pub fn open(context: &Arc<TableContext>, record: TableRecord) -> Result<Table> {
         let path = table_path(&context.dir, record.id);
-        let file = context.disk.open(&path, context.access)?;
+        let file = context.disk.open(&path, context.access).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => {
+                let message =
+                    "the manifest names this table, but it is not there: restore it from a copy";
+                Error::corruption(message).at_path(&path)
+            }
+            _ => e,
+        })?;
         let sections = read_directory(&*file, &record).map_err(|e| e.at_path(&path))?;
         let (mut index, mut index_bytes) = (None, 0);
         for section in &sections {
@@ -121,6 +128,17 @@ impl Table {
             context: context.clone(),
             obsolete: AtomicBool::new(false),
         })
+    }
+
+    /// The same table with another index: one that lies, say.
+    #[cfg(test)]
+    pub fn with_index(self, index: impl FnOnce(Box<dyn Index>) -> Box<dyn Index>) -> Table {
+        // `Drop` forbids taking fields out of `self`.
+        let context = self.context.clone();
+        let mut table = Table::open(&context, self.record.clone()).expect("it was open");
+        let honest = std::mem::replace(&mut table.index, Box::new(Fence::default()));
+        table.index = index(honest);
+        table
     }
 
     /// What the manifest says of it.
@@ -254,6 +272,13 @@ impl Table {
     }
 
     fn extent(&self, ordinal: u64) -> Result<(u64, u64)> {
+        if ordinal >= self.block_count() {
+            return Err(Error::corruption(format!(
+                "expected one of {} blocks, found that the index names number {ordinal}",
+                self.block_count()
+            ))
+            .at_path(&self.path));
+        }
         let (start, end) = match self.walked.get() {
             Some(Ok(fence)) => fence.extent(ordinal),
             _ => self.index.extent(ordinal),
@@ -279,7 +304,18 @@ impl Table {
             return Ok(block);
         }
         metrics.cache_misses.fetch_add(1, Relaxed);
-        self.read_extent(ordinal, self.extent(ordinal)?)
+        self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?))
+    }
+
+    /// Does `read`; if it finds no blocks where the index says, once more where the walk found them.
+    fn or_walked<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+        match read() {
+            Err(e) if e.is_corruption() && self.walked.get().is_none() => {
+                self.context.metrics.fallbacks.fetch_add(1, Relaxed);
+                if self.walked().is_ok() { read() } else { Err(e) }
+            }
+            done => done,
+        }
     }
 
     fn read_extent(&self, ordinal: u64, (start, end): (u64, u64)) -> Result<Arc<Block>> {
@@ -321,6 +357,10 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn read_range(&self, first: u64, last: u64) -> Result<Vec<(u64, Arc<Block>)>> {
+        self.or_walked(|| self.read_range_once(first, last))
+    }
+
+    fn read_range_once(&self, first: u64, last: u64) -> Result<Vec<(u64, Arc<Block>)>> {
         let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
         let mut bytes = vec![0; end.saturating_sub(start) as usize];
         self.context.metrics.request(bytes.len());

@@ -1,4 +1,4 @@
-//! The jobs of the tiered store, besides the flush: settling, the spare log segment, removals.
+//! The jobs of the tiered store, besides the flush: settling, the log, removals.
 //!
 //! [`SettleJob`] does one thing at a time: a merge of runs where a keyspace has too many, else the
 //! next step of a sweep. A sweep begins when it was asked for or a trigger is met: rotate, wait
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::flush::FlushJob;
-use super::merge::Merge;
+use super::merge::{self, Merge};
 use super::sweep::{self, Next, SweepStep};
 use crate::engine::{self, Engine, lock};
 use crate::error::Result;
-use crate::executor::{Job, Priority, Step};
+use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
 use crate::view::{KeyspaceView, View};
@@ -20,7 +20,7 @@ use crate::view::{KeyspaceView, View};
 /// Starts the jobs of `engine`.
 pub fn spawn(engine: &Arc<Engine>) {
     let executor = &engine.executor;
-    executor.spawn(Box::new(SpareJob { engine: engine.clone() }));
+    executor.spawn(Box::new(LogJob { engine: engine.clone() }));
     executor.spawn(Box::new(FlushJob::new(engine)));
     executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
     executor.spawn(Box::new(SettleJob {
@@ -32,25 +32,34 @@ pub fn spawn(engine: &Arc<Engine>) {
     }));
 }
 
-/// Keeps the next log segment ready.
-struct SpareJob {
+/// Keeps the next log segment ready, and syncs the log ahead of the flush that depends on it, which
+/// meanwhile writes its table.
+struct LogJob {
     engine: Arc<Engine>,
 }
 
-impl Job for SpareJob {
+impl Job for LogJob {
     fn name(&self) -> &'static str {
-        "spare log segment"
-    }
-
-    fn priority(&self) -> Priority {
-        Priority::Urgent
+        "log"
     }
 
     fn step(&mut self) -> Step {
-        if self.engine.health.check_writable().is_ok() {
-            // If there is no room now, the commit that needs the segment tries again and says so.
-            let _ = self.engine.log.prepare_spare();
+        let engine = &self.engine;
+        if engine.health.check_writable().is_err() {
+            return Step::Wait;
         }
+        let visible = engine.log.visible();
+        let view = engine.view();
+        let sealed = view.keyspaces.values().flat_map(|k| &k.sealed).map(|s| s.up_to);
+        if let Some(up_to) = sealed.filter(|up_to| *up_to <= visible).max()
+            && let Err(e) = engine.log.sync(up_to)
+        {
+            engine.health.poison(&e);
+            engine.executor.notify();
+            return Step::Wait;
+        }
+        // If there is no room now, the commit that needs the segment tries again and says so.
+        let _ = engine.log.prepare_spare();
         Step::Wait
     }
 }
@@ -133,7 +142,12 @@ impl SettleJob {
 
     fn find(&mut self) -> Result<bool> {
         let view = self.engine.view();
+        let flushing = view.keyspaces.values().any(|k| !k.sealed.is_empty());
         for keyspace in view.keyspaces.values() {
+            // Writers wait for flushes, nobody for merges, unless there are very many runs.
+            if flushing && keyspace.tables.runs.len() < merge::MAX_RUNS_WHILE_FLUSHING {
+                continue;
+            }
             if let Some(merge) = Merge::find(&self.engine, keyspace)? {
                 self.work = Work::Merge(Box::new(merge));
                 return Ok(true);

@@ -1,6 +1,7 @@
 //! Merges of runs: few runs in the LSM part, lazily.
 //!
-//! When there are more than [`MAX_RUNS`], the neighbours that are cheapest to merge become one run.
+//! When there are more than [`MAX_RUNS`], the neighbours that are cheapest to merge become one run;
+//! while memtables wait to be flushed, only when there are very many.
 //! Tombstones stay: older data may lie below.
 
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use crate::view::{KeyspaceView, Run};
 
 /// The most runs the LSM part keeps.
 pub const MAX_RUNS: usize = 8;
-/// How many neighbours become one.
+/// The most it gets while memtables wait to be flushed.
+pub const MAX_RUNS_WHILE_FLUSHING: usize = 3 * MAX_RUNS;
+/// How many neighbours become one, at least.
 const FAN_IN: usize = 4;
 
 /// A merge under way.
@@ -48,8 +51,9 @@ impl Merge {
         if runs.len() <= MAX_RUNS {
             return Ok(None);
         }
-        // Newest first in the View.
-        let windows = runs.windows(FAN_IN).enumerate();
+        // So many that few enough are left, with room for the next few. Newest first in the View.
+        let fan_in = FAN_IN.max(runs.len() - MAX_RUNS / 2);
+        let windows = runs.windows(fan_in).enumerate();
         let cheapest = windows.min_by_key(|(_, window)| window.iter().map(bytes).sum::<u64>());
         let Some((newest, window)) = cheapest else { return Ok(None) };
         let sources = window.iter().map(|run| run_cursor(run, &[], None, Walk::Bulk)).collect();
@@ -59,7 +63,7 @@ impl Merge {
         Ok(Some(Merge {
             engine: engine.clone(),
             keyspace: view.id,
-            first: runs.len() - newest - FAN_IN,
+            first: runs.len() - newest - fan_in,
             replaced: window.iter().rev().map(ids).collect(),
             cursor,
             output: Output::new(engine, view.options.lsm_table()),

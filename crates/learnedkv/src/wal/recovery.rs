@@ -99,7 +99,7 @@ pub fn recover(
     }
     reading.recovered.end = stopped;
     reading.look_behind(&open, stopped)?;
-    reading.check_synced(stopped)?;
+    reading.check_synced(&open, stopped)?;
     for ended in &reading.recovered.ended {
         let file = disk.open(&segment_path(dir, ended.segment), Access::Sequential)?;
         file.sync()?;
@@ -190,11 +190,28 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn check_synced(&self, stopped: Option<(u64, u64)>) -> Result<()> {
+    /// Where the record that continues the log should be: at the stop, unless nothing was written
+    /// there and the next segment does not begin with a record either.
+    fn missing_at(&self, open: &[u64], stop: (u64, u64)) -> Result<(u64, u64)> {
+        let is_blank = |bytes: &[u8], from: usize| {
+            bytes.get(from..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0))
+        };
+        let Some(&next) = open.iter().find(|id| **id > stop.0) else { return Ok(stop) };
+        let bytes = self.read(next)?;
+        let begins_otherwise = !is_blank(&bytes, SEGMENT_HEADER_BYTES)
+            && self.record(&bytes, next, SEGMENT_HEADER_BYTES).is_err();
+        if begins_otherwise && is_blank(&self.read(stop.0)?, stop.1 as usize) {
+            return Ok((next, SEGMENT_HEADER_BYTES as u64));
+        }
+        Ok(stop)
+    }
+
+    fn check_synced(&self, open: &[u64], stopped: Option<(u64, u64)>) -> Result<()> {
         if self.synced < self.next {
             return Ok(());
         }
-        let (segment, offset) = stopped.unwrap_or((0, 0));
+        let stop = stopped.unwrap_or((0, 0));
+        let (segment, offset) = if stopped.is_some() { self.missing_at(open, stop)? } else { stop };
         Err(Error::corruption(format!(
             "expected the log record of operation {}, which was durable (up to {} were), found none: \
              the log is damaged here; restore it from a backup, or remove the operations behind it \

@@ -58,7 +58,6 @@ const PLANS: &[Plan] = &[
         from_then_on: true,
         writing_part: true,
         stride: 5,
-        ..ANY
     },
     Plan {
         name: "syncs",

@@ -1,9 +1,12 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
+mod concurrency;
+mod corruption;
 mod crash;
 mod faults;
 mod metamorphic;
 mod model;
+mod open_errors;
 mod regressions;
 mod tidy;
 mod workload;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use learnedkv::Database;
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::SeededExecutor;
+use learnedkv::{Database, ErrorKind};
 
 use crate::workload::Setup;
 
@@ -64,5 +64,44 @@ fn an_ingest_amid_a_sweep_step_is_kept() {
                 keyspace.convert().unwrap();
             }
         }
+    }
+}
+
+/// A job that failed on a full disk woke itself for ever; and once there was room again, a write
+/// met the error of before.
+#[test]
+fn a_full_disk_refuses_puts_and_goes_on_when_there_is_room() {
+    let setup = Setup::default();
+    for seed in 0..20 {
+        let disk = SimDisk::new(seed);
+        let (db, executor) = open(&disk, &setup, seed);
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        keyspace.insert("before", "there").unwrap();
+        disk.set_space_limit_bytes(Some(disk.used_bytes() + (20 << 10)));
+        let mut taken = 0;
+        let error = loop {
+            match keyspace.insert(format!("key{taken:05}"), [b'v'; 100]) {
+                Ok(()) => taken += 1,
+                Err(e) => break e,
+            }
+            assert!(taken < 100_000, "seed {seed}: the disk is never full");
+        };
+        assert_eq!(error.kind(), ErrorKind::DiskFull, "seed {seed}");
+        // Refused again, not made to wait; background work comes to rest; reads go on.
+        for _ in 0..3 {
+            assert_eq!(keyspace.insert("x", [b'v'; 100]).unwrap_err().kind(), ErrorKind::DiskFull);
+        }
+        assert!(executor.run_until_idle() < 1000, "seed {seed}");
+        let there = keyspace.iter().map(Result::unwrap).count();
+        assert_eq!(there, taken + 1, "seed {seed}");
+        disk.set_space_limit_bytes(None);
+        keyspace.insert("after", "there").unwrap();
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        assert_eq!(db.background_error().map(|e| e.kind()), None, "seed {seed}");
+        drop((db, keyspace));
+        let (db, _) = open(&disk, &setup, seed);
+        let keyspace = db.find("k").unwrap();
+        assert_eq!(keyspace.iter().map(Result::unwrap).count(), taken + 2, "seed {seed}");
     }
 }

@@ -1,0 +1,159 @@
+//! Indexes that lie: valid bytes, wrong answers. A table built on one answers right and counts it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::cursor::{Clipped, RunCursor, Walk};
+use super::index::{Index, IndexKind};
+use super::partition::Limits;
+use super::reader::{Table, TableContext};
+use super::writer::{TableOptions, TableWriter};
+use super::{ReadMetrics, table_path};
+use crate::cache::BlockCache;
+use crate::cursor::{Cursor, Seek};
+use crate::disk::Access;
+use crate::disk::sim::SimDisk;
+use crate::format::entry::Kind;
+use crate::slice::Lookup;
+
+const ENTRIES: u64 = 500;
+
+/// An index whose answers are distorted.
+#[derive(Debug)]
+struct Liar {
+    honest: Box<dyn Index>,
+    locate: fn((u64, u64), u64) -> (u64, u64),
+    extent: fn((u64, u64), u64) -> (u64, u64),
+}
+
+impl Index for Liar {
+    fn block_count(&self) -> u64 {
+        self.honest.block_count()
+    }
+
+    fn locate(&self, key: &[u8]) -> (u64, u64) {
+        (self.locate)(self.honest.locate(key), self.block_count())
+    }
+
+    fn extent(&self, block: u64) -> (u64, u64) {
+        if block >= self.block_count() {
+            return (u64::MAX, 0);
+        }
+        (self.extent)(self.honest.extent(block), block)
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.honest.size_bytes()
+    }
+}
+
+fn context(cache_bytes: u64) -> Arc<TableContext> {
+    Arc::new(TableContext {
+        disk: Arc::new(SimDisk::new(1)),
+        dir: PathBuf::from("/"),
+        access: Access::Random,
+        cache: BlockCache::new(cache_bytes),
+        metrics: ReadMetrics::default(),
+        graveyard: std::sync::Mutex::default(),
+    })
+}
+
+/// Only even keys are there.
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+fn table(context: &Arc<TableContext>, index: IndexKind) -> Table {
+    let options = TableOptions { limits: Limits { block_bytes: 256 }, index };
+    let mut writer = TableWriter::create(&*context.disk, Path::new("/"), 1, options).unwrap();
+    for number in 0..ENTRIES {
+        writer.add(&key(number * 2), Kind::Value, number, &[number as u8; 20]).unwrap();
+    }
+    Table::open(context, writer.finish().unwrap()).unwrap()
+}
+
+/// Reads everything in every way.
+fn check(table: Table, name: &str) {
+    for number in 0..ENTRIES * 2 {
+        let found = table.get(&key(number)).unwrap_or_else(|e| panic!("{name}, {number}: {e:?}"));
+        match found {
+            Lookup::Value(value) if number % 2 == 0 => {
+                assert_eq!(&*value, [(number / 2) as u8; 20], "{name}, {number}");
+            }
+            Lookup::Absent if number % 2 == 1 => {}
+            other => panic!("{name}, {number}: {other:?}"),
+        }
+    }
+    let table = Arc::new(table);
+    for walk in [Walk::Cached, Walk::Bulk] {
+        for (seek, expected) in [
+            (Seek::First, (0..ENTRIES).map(|n| key(n * 2)).collect::<Vec<_>>()),
+            (Seek::AtOrAfter(&key(301)), (151..ENTRIES).map(|n| key(n * 2)).collect()),
+            (Seek::Last, (0..ENTRIES).rev().map(|n| key(n * 2)).collect()),
+            (Seek::Before(&key(301)), (0..151).rev().map(|n| key(n * 2)).collect()),
+        ] {
+            let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
+            let mut cursor = RunCursor::new(vec![clipped], walk);
+            let mut found = Vec::new();
+            cursor.seek(seek).unwrap_or_else(|e| panic!("{name}, {seek:?}: {e:?}"));
+            while let Some(key) = cursor.key() {
+                found.push(key.to_vec());
+                cursor.advance().unwrap_or_else(|e| panic!("{name}, {seek:?}: {e:?}"));
+            }
+            assert_eq!(found, expected, "{name}, {seek:?}");
+        }
+    }
+}
+
+type Locate = fn((u64, u64), u64) -> (u64, u64);
+type Extent = fn((u64, u64), u64) -> (u64, u64);
+
+#[test]
+fn a_lying_index_costs_time_and_no_answer() {
+    let places: &[(&str, Locate)] = &[
+        ("the first block", |_, _| (0, 0)),
+        ("the last block", |_, count| (count - 1, count - 1)),
+        ("one too far", |(_, last), _| (last + 1, last + 1)),
+        ("one too early", |(first, _), _| (first.saturating_sub(1), first.saturating_sub(1))),
+        ("beyond the end", |_, count| (count, count + 5)),
+        ("the end of numbers", |_, _| (u64::MAX, u64::MAX)),
+        ("up to the end of numbers", |(first, _), _| (first, u64::MAX)),
+        ("the wrong way round", |(first, last), _| (last + 1, first)),
+    ];
+    let extents: &[(&str, Extent)] = &[
+        ("64 bytes late", |(start, end), _| (start + 64, end + 64)),
+        ("too long", |(start, end), _| (start, end + 64)),
+        ("too short", |(start, end), _| (start, end - 64)),
+        ("empty", |(start, _), _| (start, start)),
+        ("one block wrong", |(start, end), block| if block == 7 { (0, end) } else { (start, end) }),
+        ("beyond the file", |(start, end), _| (start + (1 << 40), end + (1 << 40))),
+    ];
+    let honest_place: Locate = |place, _| place;
+    let honest_extent: Extent = |extent, _| extent;
+    let lies = places.iter().map(|(name, lie)| (*name, *lie, honest_extent));
+    let lies = lies.chain(extents.iter().map(|(name, lie)| (*name, honest_place, *lie)));
+    for (name, locate, extent) in lies {
+        let both = |&kind| [(0, kind), (1 << 20, kind)];
+        for (cache_bytes, kind) in IndexKind::ALL.iter().flat_map(both) {
+            let context = context(cache_bytes);
+            let honest = table(&context, kind);
+            let lying = honest.with_index(|honest| Box::new(Liar { honest, locate, extent }));
+            check(lying, name);
+            // A neighbour of the named blocks is looked at first: that is no fallback.
+            let near = name.starts_with("one too");
+            let fallbacks = context.metrics.fallbacks.load(Relaxed);
+            assert!(near || fallbacks > 0, "{name}, {kind}: it was never noticed");
+        }
+    }
+}
+
+#[test]
+fn an_honest_index_never_falls_back() {
+    for &kind in IndexKind::ALL {
+        let context = context(1 << 20);
+        check(table(&context, kind), kind.name());
+        assert_eq!(context.metrics.fallbacks.load(Relaxed), 0, "{kind:?}");
+        assert!(context.disk.open(&table_path(Path::new("/"), 1), Access::Random).is_ok());
+    }
+}

@@ -1,0 +1,135 @@
+//! Real threads on the system's disk: snapshots are whole, keys never go back, iterators stay as
+//! they were. Bounded by counts, not by time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use learnedkv::{Database, Keyspace, KeyspaceOptions};
+
+const WRITERS: u64 = 3;
+const COMMITS: u64 = 1500;
+const KEYS: u64 = 40;
+
+fn open(dir: &std::path::Path) -> Database {
+    Database::builder(dir.join("db"))
+        .memtable_bytes(16 << 10)
+        .memory_budget_bytes(1 << 20)
+        .log_segment_bytes(4 << 10)
+        .open()
+        .unwrap()
+}
+
+fn options() -> KeyspaceOptions {
+    KeyspaceOptions::default()
+        .block_bytes(512)
+        .partition_bytes(8 << 10)
+        .min_conversion_bytes(16 << 10)
+}
+
+/// A key of one writer; each commit of it puts the next version of one key into both keyspaces.
+fn key(writer: u64, number: u64) -> String {
+    format!("w{writer}k{number:03}")
+}
+
+fn value(version: u64) -> Vec<u8> {
+    format!("{version:08}").repeat(8).into_bytes()
+}
+
+fn version(value: &[u8]) -> u64 {
+    std::str::from_utf8(&value[..8]).unwrap().parse().unwrap()
+}
+
+fn write(db: &Database, pair: &[Keyspace; 2], writer: u64) {
+    for commit in 0..COMMITS {
+        let key = key(writer, commit % KEYS);
+        let mut batch = db.batch();
+        for keyspace in pair {
+            batch.insert(keyspace, &key, value(commit));
+        }
+        batch.commit().unwrap();
+        if commit % 300 == 299 {
+            pair[(writer % 2) as usize].convert().unwrap();
+        }
+        // One's own write is there, or nothing newer.
+        assert_eq!(version(&pair[0].get(&key).unwrap().unwrap()), commit);
+    }
+}
+
+/// Versions of all keys in a snapshot, the same in both keyspaces.
+fn whole(db: &Database, pair: &[Keyspace; 2]) -> std::collections::BTreeMap<Vec<u8>, u64> {
+    let snapshot = db.snapshot();
+    let [a, b] = pair.each_ref().map(|keyspace| {
+        let entries = snapshot.iter(keyspace).map(Result::unwrap);
+        entries
+            .map(|(k, v)| (k.to_vec(), version(&v)))
+            .collect::<std::collections::BTreeMap<_, _>>()
+    });
+    assert_eq!(a, b, "a batch over two keyspaces was seen torn");
+    for (key, version_seen) in a.iter().step_by(7) {
+        let found = snapshot.get(&pair[1], key).unwrap().unwrap();
+        assert_eq!(version(&found), *version_seen, "get and iter of one snapshot");
+    }
+    // Of one writer, the versions are those of its last commits, without a gap.
+    for writer in 0..WRITERS {
+        let prefix = format!("w{writer}");
+        let own = a.iter().filter(|(k, _)| k.starts_with(prefix.as_bytes()));
+        let mut versions: Vec<_> = own.map(|(_, v)| *v).collect();
+        versions.sort_unstable();
+        assert!(versions.windows(2).all(|w| w[0] + 1 == w[1]), "writer {writer}: {versions:?}");
+    }
+    a
+}
+
+fn read(db: &Database, pair: &[Keyspace; 2], over: &AtomicBool) -> u64 {
+    let (mut rounds, mut before) = (0, std::collections::BTreeMap::new());
+    while !over.load(Ordering::Acquire) {
+        // An iterator begun here is finished after much was written, flushed and settled.
+        let mut slow = pair[0].iter();
+        let expected = slow.next().transpose().unwrap().map(|(k, _)| k);
+        let again: Vec<_> = db.snapshot().iter(&pair[0]).map(|e| e.unwrap().0).collect();
+        let now = whole(db, pair);
+        for (key, version) in &before {
+            assert!(now.get(key).is_some_and(|v| v >= version), "{key:?} went back");
+        }
+        let rest: Vec<_> = expected.into_iter().chain(slow.map(|e| e.unwrap().0)).collect();
+        assert!(rest.is_sorted(), "an iterator out of order");
+        assert!(rest.len() <= again.len(), "an iterator met keys made after it");
+        before = now;
+        rounds += 1;
+    }
+    rounds
+}
+
+#[test]
+fn threads_see_whole_batches_and_nothing_goes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let pair = ["a", "b"].map(|name| db.keyspace(name, options()).unwrap());
+    let over = AtomicBool::new(false);
+    let rounds = thread::scope(|scope| {
+        let readers: Vec<_> = (0..2).map(|_| scope.spawn(|| read(&db, &pair, &over))).collect();
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|w| {
+                scope.spawn({
+                    let (db, pair) = (&db, &pair);
+                    move || write(db, pair, w)
+                })
+            })
+            .collect();
+        let written: Vec<_> = writers.into_iter().map(|w| w.join()).collect();
+        over.store(true, Ordering::Release);
+        let read = readers.into_iter().map(|r| r.join().unwrap()).min();
+        written.into_iter().for_each(|w| w.unwrap());
+        read.unwrap()
+    });
+    assert!(rounds > 3, "the readers saw hardly anything: {rounds} rounds");
+    let stats = db.stats();
+    assert!(stats.flushes > 5 && stats.sweeps > 2, "too little happened: {stats}");
+    let last = whole(&db, &pair);
+    assert_eq!(last.len() as u64, WRITERS * KEYS);
+    drop((db, pair));
+    // Segments were used in the order of their numbers, or this misses some.
+    let db = open(dir.path());
+    let pair = ["a", "b"].map(|name| db.find(name).unwrap());
+    assert_eq!(whole(&db, &pair), last, "opened again");
+}

@@ -1,0 +1,149 @@
+//! What opening says when it cannot: a script of situations and the whole text of each error.
+//!
+//! The expected output is `open_errors.txt`; `LEARNEDKV_REWRITE=1` writes it anew.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::{Access, Disk, OperationKind};
+use learnedkv::executor::SeededExecutor;
+use learnedkv::{Builder, Database, KeyspaceOptions};
+
+const EXPECTED: &str = "tests/it/open_errors.txt";
+
+fn builder(disk: &(impl Disk + Clone + 'static)) -> Builder {
+    Database::builder("/db")
+        .disk(Arc::new(disk.clone()))
+        .executor(Arc::new(SeededExecutor::new(1)))
+        .memtable_bytes(4 << 10)
+        .memory_budget_bytes(1 << 20)
+        .log_segment_bytes(4 << 10)
+}
+
+/// A disk with a closed database: a settled table, a log.
+fn sample() -> SimDisk {
+    let disk = SimDisk::new(1);
+    let db = builder(&disk).open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    keyspace.insert("key", "value").unwrap();
+    keyspace.convert().unwrap();
+    keyspace.insert("key", "newer").unwrap();
+    disk
+}
+
+/// The last file of `disk` whose name begins so (an earlier one may be left over).
+fn file(disk: &SimDisk, prefix: &str) -> std::path::PathBuf {
+    let names = disk.list(Path::new("/db")).unwrap();
+    Path::new("/db").join(names.iter().rfind(|name| name.starts_with(prefix)).unwrap())
+}
+
+/// `sample`, with a byte of a file set.
+fn with_byte(prefix: &str, offset_bytes: i64, byte: u8) -> SimDisk {
+    let disk = sample();
+    let file = disk.open(&file(&disk, prefix), Access::Random).unwrap();
+    let length = file.length_bytes().unwrap() as i64;
+    let at = if offset_bytes < 0 { length + offset_bytes } else { offset_bytes };
+    file.write_all_at(&[byte], at as u64).unwrap();
+    disk
+}
+
+fn with_file(path: &str) -> SimDisk {
+    let disk = SimDisk::new(1);
+    disk.create_dir(Path::new(path).parent().unwrap()).unwrap();
+    disk.create(Path::new(path)).unwrap().write_all_at(b"hello", 0).unwrap();
+    disk
+}
+
+/// Opens; a section of the script's output.
+fn tell(out: &mut String, what: &str, builder: Builder) {
+    writeln!(out, "# {what}").unwrap();
+    match builder.open() {
+        Ok(db) => {
+            let read = db.find("k").map(|k| k.get("key").map(|v| v.map(|v| v.len())));
+            writeln!(out, "opened; {read:?}\n").unwrap();
+        }
+        Err(e) => writeln!(out, "{:?}: {e}\n", e.kind()).unwrap(),
+    }
+}
+
+fn script() -> String {
+    let mut out = String::new();
+    let empty = SimDisk::new(1);
+    tell(&mut out, "no directory, none to be made", builder(&empty).create_if_missing(false));
+    assert!(empty.list(Path::new("/db")).is_err(), "nothing was made");
+    empty.create_dir(Path::new("/db")).unwrap();
+    tell(&mut out, "an empty directory, none to be made", builder(&empty).create_if_missing(false));
+    assert_eq!(empty.list(Path::new("/db")).unwrap(), Vec::<String>::new());
+
+    let foreign = with_file("/db/photo.jpg");
+    tell(&mut out, "somebody else's directory", builder(&foreign));
+    assert_eq!(foreign.list(Path::new("/db")).unwrap(), ["photo.jpg"], "it was touched");
+    tell(&mut out, "a file where the directory should be", builder(&with_file("/db")));
+    tell(&mut out, "a table without the rest", builder(&with_file("/db/table-00000001")));
+    tell(&mut out, "a CURRENT that is none", builder(&with_file("/db/CURRENT")));
+
+    let disk = sample();
+    let first = builder(&disk).open().unwrap();
+    tell(&mut out, "open already", builder(&disk));
+    drop(first);
+    tell(&mut out, "closed since", builder(&disk));
+
+    tell(&mut out, "a manifest of version 2", builder(&with_byte("manifest", 7, 2)));
+    tell(&mut out, "a log of version 2", builder(&with_byte("log", 7, 2)));
+    tell(&mut out, "a table of version 2", builder(&with_byte("table", -1, 2)));
+    tell(&mut out, "a damaged table directory", builder(&with_byte("table", -40, 0xee)));
+    let gone = sample();
+    gone.remove(&file(&gone, "table")).unwrap();
+    tell(&mut out, "a missing table", builder(&gone));
+    let gone = sample();
+    gone.remove(&file(&gone, "manifest")).unwrap();
+    tell(&mut out, "a missing manifest", builder(&gone));
+
+    for part in ["CURRENT", "manifest", "table", "log"] {
+        let faulty = FaultyDisk::new(Arc::new(sample()));
+        faulty.fail(Fault::at(0).of(&[OperationKind::Open]).on_paths_with(part));
+        tell(&mut out, &format!("{part} cannot be read"), builder(&faulty));
+    }
+    let full = sample();
+    full.set_space_limit_bytes(Some(full.used_bytes()));
+    tell(&mut out, "a full disk", builder(&full));
+
+    tell(&mut out, "memtables too small", builder(&empty).memtable_bytes(1));
+    tell(&mut out, "log segments too small", builder(&empty).log_segment_bytes(1));
+    tell(&mut out, "a budget too small", builder(&empty).memory_budget_bytes(1));
+    tell(&mut out, "a budget below four memtables", builder(&empty).memtable_bytes(1 << 20));
+    let db = builder(&SimDisk::new(1)).open().unwrap();
+    let options = [
+        ("block", KeyspaceOptions::default().block_bytes(1)),
+        ("partition", KeyspaceOptions::default().partition_bytes(1)),
+        ("delta", KeyspaceOptions::default().delta_limit_percent(101)),
+        ("conversion", KeyspaceOptions::default().min_conversion_bytes(u64::MAX)),
+    ];
+    for (name, options) in options {
+        let error = db.keyspace(name, options).unwrap_err();
+        writeln!(out, "# keyspace options: {name}\n{:?}: {error}\n", error.kind()).unwrap();
+    }
+    for name in ["", &"n".repeat(256)] {
+        let error = db.keyspace(name, KeyspaceOptions::default()).unwrap_err();
+        writeln!(out, "# a name of {}\n{:?}: {error}\n", name.len(), error.kind()).unwrap();
+    }
+    let error = db.drop_keyspace("none").unwrap_err();
+    writeln!(out, "# a keyspace to drop\n{:?}: {error}", error.kind()).unwrap();
+    out
+}
+
+#[test]
+fn errors_of_opening_read_as_expected() {
+    let found = script();
+    if std::env::var_os("LEARNEDKV_REWRITE").is_some() {
+        std::fs::write(EXPECTED, &found).unwrap();
+    }
+    let expected = std::fs::read_to_string(EXPECTED).unwrap_or_default();
+    assert!(
+        found == expected,
+        "{EXPECTED} differs; found:\n{found}\nif it is right, set LEARNEDKV_REWRITE=1"
+    );
+}
