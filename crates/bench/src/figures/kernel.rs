@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use crate::run::resources::{Usage, field};
 use crate::{Error, Result};
@@ -31,6 +32,44 @@ impl Counted {
             read_calls: self.read_calls - earlier.read_calls,
             read_bytes: self.read_bytes - earlier.read_bytes,
         }
+    }
+}
+
+/// How busy the machine's cores are, and how much of it is this process.
+#[derive(Debug)]
+pub struct Busy {
+    since: Instant,
+    own_seconds: f64,
+    busy_ticks: u64,
+    all_ticks: u64,
+}
+
+impl Busy {
+    /// The counters now.
+    pub fn now() -> Busy {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let all = stat.lines().next().unwrap_or_default();
+        // user nice system idle iowait irq softirq steal; guests are counted in user already.
+        let ticks: Vec<u64> =
+            all.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
+        let idle_ticks: u64 = ticks.iter().skip(3).take(2).sum();
+        let all_ticks = ticks.iter().sum();
+        Busy {
+            since: Instant::now(),
+            own_seconds: Usage::now().cpu_seconds,
+            busy_ticks: all_ticks - idle_ticks,
+            all_ticks,
+        }
+    }
+
+    /// How many cores others kept busy since then, on average; other guests of the host included.
+    pub fn others_cores(&self) -> f64 {
+        let now = Busy::now();
+        let share = (now.busy_ticks - self.busy_ticks) as f64
+            / (now.all_ticks - self.all_ticks).max(1) as f64;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let own = (now.own_seconds - self.own_seconds) / self.since.elapsed().as_secs_f64();
+        (share * cores as f64 - own).max(0.0)
     }
 }
 

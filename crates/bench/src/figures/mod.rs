@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use f9::FillArgs;
+use kernel::Busy;
 use sheet::Sheet;
 
 use crate::suite::place::{Place, check_room};
@@ -132,7 +133,12 @@ impl FiguresArgs {
         run.sheet.preamble(scale, &self.dir);
         let mut shown = show(&run.sheet, 0)?;
         for figure in figures {
+            let busy = Busy::now();
             figure(&mut run)?;
+            run.sheet.line(&format!(
+                "Meanwhile other processes kept {:.1} cores busy.",
+                busy.others_cores()
+            ));
             shown = show(&run.sheet, shown)?;
             self.save(&run.sheet)?;
             remove(&run.dir)?;
