@@ -1,5 +1,8 @@
 //! F3 (burst) and F8: updates, timed until the last flush is committed, and what they write.
 
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
 use std::time::Instant;
 
 use super::sheet::{Rounds, Target};
@@ -21,6 +24,8 @@ const KEYS: u64 = 1_000_000;
 const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Uniform, Distribution::Zipfian];
 /// So many memtables are 256 MiB.
 const FLUSHES_OF: f64 = (256 << 20) as f64 / MEMTABLE_BYTES as f64;
+/// How much is written to see what the disk takes.
+const SEQUENTIAL_BYTES: u64 = 1 << 30;
 const LEAST_FLUSHES: f64 = 6.0;
 
 /// The rounds of one distribution.
@@ -33,6 +38,7 @@ struct Measured {
     own_written: Rounds,
     kernel_written: Rounds,
     swept: Rounds,
+    written_per_s: Rounds,
 }
 
 struct Updates<'a> {
@@ -57,6 +63,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         memtable_bytes: run.scale.of(MEMTABLE_BYTES) as f64,
     };
     let making_ns = updates.making_ns();
+    let disk = sequential_write(&run.dir, run.scale.of(SEQUENTIAL_BYTES))?;
     let mut measured = [Measured::default(), Measured::default()];
     for round in 0..run.rounds {
         for (distribution, measured) in DISTRIBUTIONS.into_iter().zip(&mut measured) {
@@ -68,7 +75,31 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     store.close()?;
     remove(&run.dir)?;
     tables(run, count, making_ns, &measured);
+    run.sheet.line(&format!(
+        "The disk alone, one file written in order and synced: {:.0} MB/s.",
+        disk / 1e6
+    ));
     Ok(())
+}
+
+/// What the disk of `dir` takes, bytes a second: a file of `bytes` written in order, then synced.
+fn sequential_write(dir: &Path, bytes: u64) -> Result<f64> {
+    let path = dir.join("sequential-write");
+    let piece: Vec<u8> = (0..1 << 17).flat_map(|i: u64| mix(i).to_le_bytes()).collect();
+    let write = || -> std::io::Result<f64> {
+        let clock = Instant::now();
+        let mut file = File::create(&path)?;
+        let mut written_bytes = 0;
+        while written_bytes < bytes {
+            file.write_all(&piece)?;
+            written_bytes += piece.len() as u64;
+        }
+        file.sync_data()?;
+        Ok(written_bytes as f64 / clock.elapsed().as_secs_f64())
+    };
+    let rate = write();
+    let removed = fs::remove_file(&path);
+    rate.and_then(|rate| removed.map(|()| rate)).map_err(|e| Error::io("write", &path, &e))
 }
 
 impl Updates<'_> {
@@ -110,6 +141,7 @@ impl Updates<'_> {
         let count = count as f64;
         measured.puts.push(count / seconds);
         measured.client.push(count / client_s);
+        measured.written_per_s.push(burst.written_bytes as f64 / seconds);
         measured.cpu_us.push(burst.cpu_seconds * 1e6 / count);
         let put_bytes = (after.put_bytes - before.put_bytes) as f64;
         let flushes = (after.flushes - before.flushes) as f64;
@@ -148,6 +180,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
             m.flushes.show(1.0, 1),
             m.swept.show(1.0, 2),
             m.cpu_us.show(1.0, 2),
+            m.written_per_s.show(1e6, 0),
             match enough {
                 true => BURST.judge(m.puts.median()),
                 false => format!("**too few flushes**, {}", BURST.judge(m.puts.median())),
@@ -161,6 +194,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
         "flushes per 256 MiB",
         "merged and swept meanwhile, bytes a byte",
         "CPU us a put",
+        "written MB/s",
         "stands",
     ];
     run.sheet.table(&names, &rows);
