@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::args::BenchArgs;
 use crate::engines::{Durability, ENGINES, OpenSettings};
+use crate::figures::{FiguresArgs, FillArgs};
 use crate::oracle::{Setup, WriterPlan, verify, write};
 use crate::sizes::{parse_bytes, parse_count, show_count};
 use crate::{Error, Result, suite};
@@ -33,6 +34,11 @@ enum Command {
     Writer(Box<WriterArgs>),
     /// Check a killed writer's store against its acknowledgements
     Verify(VerifyArgs),
+    /// Measure learnedkv's figures against their targets, as Markdown tables
+    Figures(FiguresArgs),
+    /// The child that figure f9 kills
+    #[command(hide = true)]
+    FiguresFill(FillArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -118,6 +124,8 @@ impl Command {
             }
             Command::Writer(args) => write(&args.plan()?),
             Command::Verify(args) => args.run(),
+            Command::Figures(args) => args.run(),
+            Command::FiguresFill(args) => args.run(),
         }
     }
 }

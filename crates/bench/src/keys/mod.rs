@@ -99,6 +99,19 @@ impl KeySet {
         }
     }
 
+    /// The set of the first `count` keys, or of all if there are no more.
+    #[must_use]
+    pub fn first(mut self, count: usize) -> KeySet {
+        match &mut self.storage {
+            Storage::Integers(integers) => integers.truncate(count),
+            Storage::Bytes { flat, ends } => {
+                ends.truncate(count);
+                flat.truncate(ends.last().map_or(0, |end| *end as usize));
+            }
+        }
+        self
+    }
+
     /// The rank of `key`, if it is in the set.
     #[must_use]
     pub fn rank(&self, key: &[u8]) -> Option<usize> {

@@ -24,7 +24,7 @@ th, td { text-align: right; padding: 0.32rem 0.6rem; border-bottom: 1px solid va
   white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 td.name, th.name { text-align: left; }
-pre { font: 13px/1.45 ui-monospace, monospace; margin: 0; white-space: pre-wrap; word-break: break-word; }
+pre { font: 12px/1.45 ui-monospace, monospace; margin: 0; white-space: pre-wrap; word-break: break-word; }
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
 svg .soft { fill: var(--soft); } svg .bar { fill: var(--bar); } svg .back { fill: var(--faint); }
 svg .line { fill: none; stroke: var(--bar); stroke-width: 1.5; }

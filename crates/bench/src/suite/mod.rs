@@ -1,6 +1,6 @@
 //! A whole run: keys, directory, engine, phases, report.
 
-mod place;
+pub(crate) mod place;
 
 use std::io::Write;
 use std::path::PathBuf;

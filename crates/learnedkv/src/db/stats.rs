@@ -30,8 +30,14 @@ pub struct KeyspaceStats {
     pub settled_bytes: u64,
     /// Bytes of memory that find the blocks of all its tables.
     pub metadata_bytes: u64,
+    /// Bytes of the index sections of all its tables, as they stand on the disk.
+    pub index_bytes: u64,
     /// Data blocks of all its tables.
     pub blocks: u64,
+    /// Bytes of these blocks, with their padding.
+    pub block_bytes: u64,
+    /// Bytes of the keys and values in them.
+    pub entry_bytes: u64,
 }
 
 impl KeyspaceStats {
@@ -58,7 +64,10 @@ impl KeyspaceStats {
         }
         for table in tables.all() {
             stats.metadata_bytes += table.metadata_bytes() as u64;
+            stats.index_bytes += table.index_bytes();
             stats.blocks += table.block_count();
+            stats.block_bytes += table.properties().data_bytes;
+            stats.entry_bytes += table.properties().raw_bytes;
         }
         stats
     }

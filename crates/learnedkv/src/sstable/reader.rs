@@ -52,6 +52,8 @@ pub struct Table {
     path: PathBuf,
     file: Arc<dyn File>,
     index: Box<dyn Index>,
+    /// The length of the index's section.
+    index_bytes: u64,
     /// The separators of the blocks themselves, once they were needed.
     walked: OnceLock<Result<Fence>>,
     context: Arc<TableContext>,
@@ -90,11 +92,12 @@ impl Table {
             _ => e,
         })?;
         let sections = read_directory(&*file, &record).map_err(|e| e.at_path(&path))?;
-        let mut index = None;
+        let (mut index, mut index_bytes) = (None, 0);
         for section in &sections {
             let bytes = read_section(&*file, &record, section);
             if section.name.starts_with(index::SECTION_PREFIX) {
                 index = Some(bytes.and_then(|bytes| index::decode(&section.name, bytes)));
+                index_bytes += section.length;
             } else if section.name == PROPERTIES {
                 check_properties(&bytes.map_err(|e| e.at_path(&path))?, &record)
                     .map_err(|e| e.at_path(&path))?;
@@ -120,6 +123,7 @@ impl Table {
             path,
             file,
             index,
+            index_bytes,
             walked: OnceLock::new(),
             context: context.clone(),
             obsolete: AtomicBool::new(false),
@@ -150,6 +154,11 @@ impl Table {
     /// Its file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What its index takes in the file, bytes.
+    pub fn index_bytes(&self) -> u64 {
+        self.index_bytes
     }
 
     /// What it keeps in memory to find blocks, bytes.

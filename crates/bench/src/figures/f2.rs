@@ -1,0 +1,114 @@
+//! F2: read requests per get where nothing is cached, the store's counter against the kernel's.
+
+use super::kernel::Counted;
+use super::sheet::Target;
+use super::store::{BLOCK_BYTES, Shape, Store, VALUE_BYTES, budget_bytes};
+use super::{Run, remove};
+use crate::keys::{Generator, KeySet};
+use crate::random::Rng;
+use crate::sizes::{show_bytes, show_count};
+use crate::values::{ValueSize, Values};
+use crate::{Error, Result};
+
+const REQUESTS: Target = Target::AtMost { must: 1.05, aim: 1.01 };
+/// The store is at least so many times the memory budget.
+const TIMES_BUDGET: u64 = 8;
+const GETS: u64 = 100_000;
+/// Direct reads are whole pages of this size.
+const PAGE_BYTES: f64 = 4096.0;
+/// Blocks start at multiples of this.
+const BLOCK_ALIGNMENT_BYTES: f64 = 64.0;
+/// How far the kernel's bytes may lie from those expected, as a share.
+const BYTES_TOLERANCE: f64 = 0.02;
+/// How many read calls the process may have made beyond those of the store: for `/proc` itself.
+const CALLS_TOLERANCE: u64 = 16;
+
+pub(super) fn measure(run: &mut Run) -> Result<()> {
+    let entry_bytes = u64::from(VALUE_BYTES) + 8;
+    let count = budget_bytes(run.scale) * TIMES_BUDGET / entry_bytes + 1;
+    let gets = run.scale.of(GETS);
+    let keys = Generator::Uniform.generate(count as usize, run.seed);
+    let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
+    run.sheet.head("F2: read requests per get, nothing cached");
+    run.sheet.line(&format!(
+        "{} uniform gets of {} settled keys ({}, {TIMES_BUDGET} times the budget), direct reads, \
+         no block cache, one client. Must 1.05, aim 1.01. The witness: the kernel counts as many \
+         read calls as the store counts requests (within {CALLS_TOLERANCE}), and within {:.0} % \
+         the bytes that so many reads at 64-byte-aligned places take in whole pages. Values above \
+         `inline_limit` are not separated yet: nothing to measure.",
+        show_count(gets),
+        show_count(count),
+        show_bytes(count * entry_bytes),
+        BYTES_TOLERANCE * 100.0,
+    ));
+    let names = [
+        "gets of",
+        "block",
+        "requests a get",
+        "kernel's calls a get",
+        "kernel's bytes / expected",
+        "us a get",
+        "stands",
+    ];
+    let mut rows = Vec::new();
+    for block_bytes in BLOCK_BYTES {
+        let shape =
+            Shape { block_bytes, direct_reads: true, block_cache: false, ..Shape::default() };
+        let store = Store::open(&run.dir, run.scale, shape)?;
+        store.ingest(&keys, &values)?;
+        for present in [true, false] {
+            rows.push(gets_of(present, &store, &keys, &values, (gets, block_bytes), run.seed)?);
+        }
+        store.close()?;
+        remove(&run.dir)?;
+    }
+    run.sheet.table(&names, &rows);
+    Ok(())
+}
+
+fn gets_of(
+    present: bool,
+    store: &Store,
+    keys: &KeySet,
+    values: &Values,
+    (gets, block_bytes): (u64, u64),
+    seed: u64,
+) -> Result<Vec<String>> {
+    let mut rng = Rng::seeded(seed);
+    let (mut scratch, mut absent) = (Vec::new(), Vec::new());
+    let (stats, kernel) = (store.stats(), Counted::now());
+    let clock = std::time::Instant::now();
+    for _ in 0..gets {
+        let rank = rng.below(keys.len() as u64) as usize;
+        if present {
+            store.check(keys.key(rank).as_ref(), values, 1, &mut scratch)?;
+        } else {
+            keys.absent_near(rank, &mut rng, &mut absent);
+            store.check_absent(&absent)?;
+        }
+    }
+    let us = clock.elapsed().as_secs_f64() * 1e6 / gets as f64;
+    let kernel = Counted::now().since(kernel);
+    let after = store.stats();
+    let requests = after.read_requests - stats.read_requests;
+    let asked_bytes = after.read_bytes - stats.read_bytes;
+    if after.index_fallbacks != stats.index_fallbacks {
+        return Err(Error::runtime("an index named blocks that do not hold their keys"));
+    }
+    let per_get = requests as f64 / gets as f64;
+    // A read of `n` bytes at a random multiple of 64 touches (n - 64) / 4096 + 1 pages on average.
+    let pages_bytes = asked_bytes as f64 + requests as f64 * (PAGE_BYTES - BLOCK_ALIGNMENT_BYTES);
+    let bytes = kernel.read_bytes as f64 / pages_bytes.max(1.0);
+    let agrees = (1.0 - BYTES_TOLERANCE..=1.0 + BYTES_TOLERANCE).contains(&bytes)
+        && kernel.read_calls.abs_diff(requests) <= CALLS_TOLERANCE;
+    let target = if present { REQUESTS.judge(per_get) } else { "none set".to_string() };
+    Ok(vec![
+        if present { "present keys" } else { "absent keys" }.to_string(),
+        block_bytes.to_string(),
+        format!("{per_get:.4}"),
+        format!("{:.4}", kernel.read_calls as f64 / gets as f64),
+        format!("{bytes:.4}"),
+        format!("{us:.1}"),
+        if agrees { target } else { "**wrong: the kernel disagrees**".to_string() },
+    ])
+}

@@ -1,0 +1,107 @@
+//! What the kernel says: the witness against the store's own counters.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::run::resources::{Usage, field};
+use crate::{Error, Result};
+
+/// What the kernel counted for this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    /// Calls that read.
+    pub read_calls: u64,
+    /// Bytes fetched from the block layer.
+    pub read_bytes: u64,
+}
+
+impl Counted {
+    /// The counters now. Reading them is itself a call or two.
+    pub fn now() -> Counted {
+        let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+        Counted {
+            read_calls: field(&io, "syscr:").unwrap_or(0),
+            read_bytes: Usage::now().read_bytes,
+        }
+    }
+
+    /// What was counted since `earlier`.
+    pub fn since(self, earlier: Counted) -> Counted {
+        Counted {
+            read_calls: self.read_calls - earlier.read_calls,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+        }
+    }
+}
+
+/// How busy the machine's cores are, and how much of it is this process.
+#[derive(Debug)]
+pub struct Busy {
+    since: Instant,
+    own_seconds: f64,
+    busy_ticks: u64,
+    all_ticks: u64,
+}
+
+impl Busy {
+    /// The counters now.
+    pub fn now() -> Busy {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let all = stat.lines().next().unwrap_or_default();
+        // user nice system idle iowait irq softirq steal; guests are counted in user already.
+        let ticks: Vec<u64> =
+            all.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
+        let idle_ticks: u64 = ticks.iter().skip(3).take(2).sum();
+        let all_ticks = ticks.iter().sum();
+        Busy {
+            since: Instant::now(),
+            own_seconds: Usage::now().cpu_seconds,
+            busy_ticks: all_ticks - idle_ticks,
+            all_ticks,
+        }
+    }
+
+    /// How many cores others kept busy since then, on average; other guests of the host included.
+    pub fn others_cores(&self) -> f64 {
+        let now = Busy::now();
+        let share = (now.busy_ticks - self.busy_ticks) as f64
+            / (now.all_ticks - self.all_ticks).max(1) as f64;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let own = (now.own_seconds - self.own_seconds) / self.since.elapsed().as_secs_f64();
+        (share * cores as f64 - own).max(0.0)
+    }
+}
+
+/// The device and file system that hold `path`, as far as the kernel tells.
+pub fn disk_of(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mut best: Option<[&str; 3]> = None;
+    for line in mounts.lines() {
+        let mut words = line.split_whitespace();
+        if let (Some(device), Some(target), Some(kind)) = (words.next(), words.next(), words.next())
+            && absolute.starts_with(target)
+            && best.is_none_or(|[_, old, _]| old.len() <= target.len())
+        {
+            best = Some([device, target, kind]);
+        }
+    }
+    best.map_or("disk unknown".to_string(), |[device, _, kind]| format!("{kind} on {device}"))
+}
+
+/// Has the kernel forget its cached pages of the files in `dir` (written back first).
+///
+/// # Errors
+/// If a file cannot be opened or synced.
+pub fn forget_pages(dir: &Path) -> Result<()> {
+    let entries = fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(file) = fs::File::open(&path) else { continue };
+        file.sync_all().map_err(|e| Error::io("sync", &path, &e))?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+            .map_err(|e| Error::io("drop the pages of", &path, &e.into()))?;
+    }
+    Ok(())
+}
