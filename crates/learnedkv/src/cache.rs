@@ -1,10 +1,15 @@
 //! Decoded data blocks in memory, the most useful of them, within a stated number of bytes.
 //!
 //! A cache never knows a file: blocks are named by table and ordinal.
+//!
+//! The bytes of evicted blocks serve the next blocks that are read: nothing is allocated, cleared
+//! and freed for a miss, and the allocator need not keep a heap of freed blocks for each thread
+//! that ever read one (1.3 GiB were resident for a budget of 0.5).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle};
 
 use crate::format::block::Block;
 use crate::format::entry::TableId;
@@ -22,9 +27,39 @@ impl quick_cache::Weighter<Name, Arc<Block>> for BlockBytes {
     }
 }
 
+/// Buffers kept for the next reads; more than this are given back.
+const KEPT_BUFFERS: usize = 64;
+/// Larger buffers are given back at once.
+const KEPT_BUFFER_BYTES: usize = 64 << 10;
+
+/// The bytes of evicted blocks that nobody else holds.
+#[derive(Clone, Default)]
+struct Recycled(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Recycled {
+    fn buffers(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lifecycle<Name, Arc<Block>> for Recycled {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _: Name, block: Arc<Block>) {
+        if let Ok(block) = Arc::try_unwrap(block) {
+            let bytes = block.into_bytes();
+            let mut buffers = self.buffers();
+            if buffers.len() < KEPT_BUFFERS && bytes.capacity() <= KEPT_BUFFER_BYTES {
+                buffers.push(bytes);
+            }
+        }
+    }
+}
+
 /// The block cache, shared by all keyspaces of a database.
 pub struct BlockCache {
-    blocks: Option<Cache<Name, Arc<Block>, BlockBytes>>,
+    blocks: Option<Cache<Name, Arc<Block>, BlockBytes, DefaultHashBuilder, Recycled>>,
+    recycled: Recycled,
 }
 
 impl std::fmt::Debug for BlockCache {
@@ -37,9 +72,22 @@ impl BlockCache {
     /// A cache of at most `capacity_bytes`; with 0 nothing is kept.
     pub fn new(capacity_bytes: u64) -> BlockCache {
         let items = (capacity_bytes / 4096).max(16) as usize;
-        let blocks =
-            (capacity_bytes > 0).then(|| Cache::with_weighter(items, capacity_bytes, BlockBytes));
-        BlockCache { blocks }
+        let recycled = Recycled::default();
+        let blocks = (capacity_bytes > 0).then(|| {
+            let hash = DefaultHashBuilder::default();
+            Cache::with(items, capacity_bytes, BlockBytes, hash, recycled.clone())
+        });
+        BlockCache { blocks, recycled }
+    }
+
+    /// A buffer of `length` bytes to read a block into, its content any.
+    pub fn buffer(&self, length: usize) -> Vec<u8> {
+        let mut buffer = self.recycled.buffers().pop().unwrap_or_default();
+        if buffer.capacity() < length {
+            return vec![0; length];
+        }
+        buffer.resize(length, 0);
+        buffer
     }
 
     /// The block, if it is here.

@@ -233,6 +233,11 @@ impl Block {
         start..start + entry.value.len()
     }
 
+    /// The block's bytes, to be used for another.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// All bytes of the block.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

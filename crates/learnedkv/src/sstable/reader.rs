@@ -324,7 +324,7 @@ impl Table {
     }
 
     fn read_extent(&self, ordinal: u64, (start, end): (u64, u64)) -> Result<Arc<Block>> {
-        let mut bytes = vec![0; (end - start) as usize];
+        let mut bytes = self.context.cache.buffer((end - start) as usize);
         self.context.metrics.request(bytes.len());
         self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
         let block = Arc::new(self.decode(bytes, ordinal, start)?);
@@ -383,7 +383,9 @@ impl Table {
             let piece = piece.ok_or_else(|| {
                 Error::corruption("the index's block ends are out of order").at_path(&self.path)
             })?;
-            blocks.push((ordinal, Arc::new(self.decode(piece.to_vec(), ordinal, from)?)));
+            let mut block = self.context.cache.buffer(piece.len());
+            block.copy_from_slice(piece);
+            blocks.push((ordinal, Arc::new(self.decode(block, ordinal, from)?)));
         }
         Ok(blocks)
     }
