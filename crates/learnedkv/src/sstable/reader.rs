@@ -52,6 +52,8 @@ pub struct Table {
     path: PathBuf,
     file: Arc<dyn File>,
     index: Box<dyn Index>,
+    /// What the index takes in memory; asked often, and costly to count.
+    index_memory_bytes: usize,
     /// The length of the index's section.
     index_bytes: u64,
     /// The separators of the blocks themselves, once they were needed.
@@ -122,6 +124,7 @@ impl Table {
             record,
             path,
             file,
+            index_memory_bytes: index.size_bytes(),
             index,
             index_bytes,
             walked: OnceLock::new(),
@@ -165,7 +168,7 @@ impl Table {
     pub fn metadata_bytes(&self) -> usize {
         let walked = self.walked.get().and_then(|w| w.as_ref().ok()).map_or(0, Fence::size_bytes);
         let record = &self.record.properties;
-        self.index.size_bytes()
+        self.index_memory_bytes
             + walked
             + record.smallest.len()
             + record.largest.len()
