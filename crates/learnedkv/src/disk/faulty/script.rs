@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 /// ```
 /// use learnedkv::disk::OperationKind;
 /// use learnedkv::disk::faulty::Fault;
-/// use learnedkv::error::ErrorKind;
+/// use learnedkv::ErrorKind;
 ///
 /// // The third write to a file with ".log" in its path fails half done, and so do all later ones.
 /// let fault = Fault::at(2)

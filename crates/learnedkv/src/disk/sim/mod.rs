@@ -20,7 +20,7 @@
 //! use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 //! use learnedkv::disk::{Access, Disk};
 //!
-//! # fn main() -> learnedkv::error::Result<()> {
+//! # fn main() -> learnedkv::Result<()> {
 //! let path = Path::new("/settings");
 //! let disk = SimDisk::new(1);
 //! disk.observe(move |operation, disk| {
