@@ -456,4 +456,30 @@ mod tests {
         assert_eq!(up.split(' ').count(), 1000);
         assert_eq!(up, down.join(" "));
     }
+
+    /// Several versions of each key, more keys than are fetched at once, at every number, both ways.
+    #[test]
+    fn walks_at_every_number_find_of_each_key_the_newest_version_below_it() {
+        let memtable = Arc::new(Memtable::default());
+        let mut written: Vec<(String, u64)> = Vec::new();
+        for sequence in 1..=90u64 {
+            // Each key three times, its versions far apart; every seventh operation removes.
+            let key = format!("{:02}", sequence * 7 % 30);
+            let value = (sequence % 7 > 0).then(|| format!("v{sequence}"));
+            put(&memtable, &key, value.as_deref(), sequence);
+            written.push((key, sequence));
+        }
+        for visible in 0..=90 {
+            let newest: std::collections::BTreeMap<_, _> =
+                written.iter().filter(|(_, sequence)| *sequence <= visible).cloned().collect();
+            let shown = |(key, sequence): (&String, &u64)| match sequence % 7 {
+                0 => format!("{key}-@{sequence}"),
+                _ => format!("{key}=v{sequence}@{sequence}"),
+            };
+            let up: Vec<_> = newest.iter().map(shown).collect();
+            let down: Vec<_> = newest.iter().rev().map(shown).collect();
+            assert_eq!(walk(&memtable, visible, Seek::First), up.join(" "), "up at {visible}");
+            assert_eq!(walk(&memtable, visible, Seek::Last), down.join(" "), "down at {visible}");
+        }
+    }
 }

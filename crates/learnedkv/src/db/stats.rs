@@ -24,6 +24,8 @@ pub struct KeyspaceStats {
     pub partitions: u64,
     /// Partitions that have a delta table.
     pub deltas: u64,
+    /// While a sweep is under way: it has settled all keys below this one.
+    pub watermark: Option<Vec<u8>>,
     /// Entries in its partitions' tables.
     pub settled_entries: u64,
     /// Bytes of their files.
@@ -51,6 +53,7 @@ impl KeyspaceStats {
             runs: (tables.runs.len() + tables.frozen.as_ref().map_or(0, |f| f.runs.len())) as u64,
             partitions: tables.partitions.len() as u64,
             deltas: tables.partitions.iter().filter(|p| p.delta.is_some()).count() as u64,
+            watermark: tables.frozen.as_ref().map(|frozen| frozen.watermark.clone()),
             ..KeyspaceStats::default()
         };
         let frozen = tables.frozen.iter().flat_map(|f| &f.runs);
@@ -193,6 +196,9 @@ impl fmt::Display for KeyspaceStats {
             self.settled_entries,
             self.settled_share() * 100.0
         )?;
+        if let Some(watermark) = &self.watermark {
+            writeln!(f, "  being swept    up to key \"{}\"", watermark.escape_ascii())?;
+        }
         writeln!(
             f,
             "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks",

@@ -18,6 +18,7 @@ mod open;
 mod payloads;
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,13 +109,8 @@ impl Engine {
 
     /// A View and a visible sequence number that belong together.
     pub fn snapshot(&self) -> (Arc<View>, SequenceNumber) {
-        loop {
-            let view = self.view.load_full();
-            let visible = self.log.visible();
-            if Arc::ptr_eq(&view, &self.view.load()) {
-                return (view, visible);
-            }
-        }
+        let (view, visible) = while_unchanged(|| self.view.load(), || self.log.visible());
+        (arc_swap::Guard::into_inner(view), visible)
     }
 
     /// The disk.
@@ -412,6 +408,20 @@ impl Engine {
     }
 }
 
+/// What `look` and `read` say, `look` saying the same before and after `read`. Else a commit that is
+/// visible by the number read could stand, in part, in a memtable that the View looked at lacks.
+fn while_unchanged<P: Deref<Target = Arc<V>>, V, T>(
+    look: impl Fn() -> P,
+    read: impl Fn() -> T,
+) -> (P, T) {
+    loop {
+        let (seen, value) = (look(), read());
+        if Arc::ptr_eq(&seen, &look()) {
+            return (seen, value);
+        }
+    }
+}
+
 /// A keyspace that was just made or opened, with nothing in memory.
 fn new_keyspace(
     id: KeyspaceId,
@@ -455,4 +465,26 @@ fn next_keyspace(state: &State, changes: &[Change]) -> KeyspaceId {
 /// Locks a mutex; a panic while it was held left nothing half-done that its users could see.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A rotation between the two looks: the number belongs to the View after it, not to the one before.
+    #[test]
+    fn a_view_that_changed_while_the_number_was_read_is_looked_at_again() {
+        let (before, after) = (Arc::new("before"), Arc::new("after"));
+        let (rotated, reads) = (Cell::new(false), Cell::new(0));
+        let look = || Box::new(if rotated.get() { after.clone() } else { before.clone() });
+        let read = || {
+            rotated.set(true);
+            reads.set(reads.get() + 1);
+            reads.get()
+        };
+        let (seen, value) = while_unchanged(look, read);
+        assert_eq!((**seen, value), ("after", 2));
+    }
 }

@@ -18,6 +18,8 @@
 //! The log never knows a memtable or a table. Reading it back is [`recovery`].
 
 pub mod recovery;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -72,6 +74,16 @@ struct Order {
     kept: Vec<Kept>,
 }
 
+/// What comes after the active segment. Numbers are given out under its lock, which is held until the
+/// segment is made: none is given to a segment that comes into use before one of a smaller number.
+#[derive(Debug)]
+struct Spare {
+    /// The next segment, made ready so that no commit waits for it.
+    ready: Option<Arc<Segment>>,
+    /// The number of the one after it.
+    next_number: u64,
+}
+
 /// How often a commit looks whether the one before it is done before it sleeps.
 const SPINS: usize = 128;
 
@@ -116,10 +128,8 @@ pub struct Log {
     dir: PathBuf,
     database: u64,
     segment_bytes: u64,
-    next_segment: AtomicU64,
     order: Mutex<Order>,
-    /// The next segment, made ready so that no commit waits for it.
-    spare: Mutex<Option<Arc<Segment>>>,
+    spare: Mutex<Spare>,
     visible: AtomicU64,
     synced: AtomicU64,
     syncing: Mutex<()>,
@@ -178,9 +188,8 @@ impl Log {
             dir: dir.to_owned(),
             database,
             segment_bytes,
-            next_segment: AtomicU64::new(id + 1),
             order: Mutex::new(Order { active, active_bytes: 0, next, kept }),
-            spare: Mutex::new(None),
+            spare: Mutex::new(Spare { ready: None, next_number: id + 1 }),
             visible: AtomicU64::new(recovered.last),
             synced: AtomicU64::new(recovered.last),
             syncing: Mutex::new(()),
@@ -264,13 +273,11 @@ impl Log {
         let wanted = length_bytes + SEGMENT_HEADER_BYTES as u64;
         // Segments follow one another in the order of their numbers, so a spare that is too small
         // is used all the same, empty, and the next is made large enough.
-        // Held until the segment is made: numbers are given out under this lock only, so that none
-        // is given to a spare meanwhile that is used after it.
         let mut spare = lock(&self.spare);
         loop {
-            let segment = match spare.take() {
+            let segment = match spare.ready.take() {
                 Some(segment) => segment,
-                None => self.create_segment(wanted)?,
+                None => self.create_segment(&mut spare, wanted)?,
             };
             let enough = segment.region.capacity_bytes() >= wanted;
             order.go_on_in(segment);
@@ -288,15 +295,16 @@ impl Log {
             return;
         }
         // Not waited for: a rotation is in the way of commits.
-        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.take());
+        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.ready.take());
         if let Some(segment) = spare {
             order.go_on_in(segment);
         }
     }
 
-    fn create_segment(&self, wanted_bytes: u64) -> Result<Arc<Segment>> {
+    fn create_segment(&self, spare: &mut Spare, wanted_bytes: u64) -> Result<Arc<Segment>> {
         // A number whose segment could not be made is left out: recovery goes by sequence numbers.
-        let id = self.next_segment.fetch_add(1, Ordering::Relaxed);
+        let id = spare.next_number;
+        spare.next_number += 1;
         let bytes = self.segment_bytes.max(wanted_bytes);
         create_segment(&*self.disk, &self.dir, self.database, id, bytes)
     }
@@ -307,11 +315,10 @@ impl Log {
     /// Any error of the disk. A commit that needs the segment will try again.
     pub fn prepare_spare(&self) -> Result<bool> {
         let mut spare = lock(&self.spare);
-        if spare.is_some() {
+        if spare.ready.is_some() {
             return Ok(false);
         }
-        // Held while the segment is made: numbers are given out under this lock only.
-        *spare = Some(self.create_segment(0)?);
+        spare.ready = Some(self.create_segment(&mut spare, 0)?);
         Ok(true)
     }
 
@@ -428,7 +435,8 @@ impl Log {
     }
 
     /// The segments, ended and not synced, that hold numbers up to `up_to`, the last number in
-    /// them, and the segment that is active now. The ended ones count as synced from now on: if their sync fails, the log is broken.
+    /// them, and the segment that is active now. The ended ones count as synced from now on: if their
+    /// sync fails, the log is broken.
     fn take_ended(
         &self,
         up_to: SequenceNumber,
@@ -511,37 +519,4 @@ fn broken() -> Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::sim::SimDisk;
-
-    /// A commit that makes its own segment and the job that makes a spare run at the same time:
-    /// recovery reads segments by number, so they must come into use in that order.
-    #[test]
-    fn segments_come_into_use_in_the_order_of_their_numbers() {
-        let disk = Arc::new(SimDisk::new(1));
-        let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
-        let log = Log::begin(disk, Path::new("/"), 7, 4096, &recovered).unwrap();
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Acquire) {
-                    log.prepare_spare().unwrap();
-                }
-            });
-            for _ in 0..1000 {
-                // One record fills a segment.
-                let ticket = log.reserve(3900, 1, None).unwrap();
-                let (first, last) = (ticket.first(), ticket.last());
-                log.publish(ticket, &[1; 3900]).unwrap();
-                log.complete(first, last).unwrap();
-            }
-            over.store(true, Ordering::Release);
-        });
-        assert!(log.segments().is_sorted(), "{:?}", log.segments());
-        assert!(log.segments().len() >= 1000);
-    }
 }

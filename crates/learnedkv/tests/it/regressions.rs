@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use learnedkv::disk::OperationKind;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
-use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, Durability, ErrorKind};
 
@@ -123,4 +123,56 @@ fn after_a_failed_sync_of_the_log_the_next_write_is_refused() {
     assert_eq!(failed.kind(), ErrorKind::Io);
     assert_eq!(keyspace.insert("x", "y").unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(keyspace.get("before").unwrap().as_deref(), Some(&b"there"[..]));
+}
+
+/// A crash amid a sweep, of the process or of a machine that loses all that was not synced: the
+/// sweep goes on where it was, and what was removed does not come back.
+#[test]
+fn a_sweep_goes_on_at_its_watermark_after_a_crash() {
+    // Nothing is flushed or swept unasked; what is flushed then outweighs what is settled.
+    let mut setup = Setup { memtable_bytes: 256 << 10, ..Setup::default() };
+    setup.keyspace = setup.keyspace.min_conversion_bytes(0);
+    let disk = SimDisk::new(1);
+    let (db, executor) = open(&disk, &setup, 1);
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    let name = |number: u32| format!("key{number:03}");
+    for number in 0..200 {
+        keyspace.insert(name(number), [b'o'; 100]).unwrap();
+    }
+    keyspace.convert().unwrap();
+    for number in 0..200 {
+        match number % 3 {
+            0 => keyspace.remove(name(number)).unwrap(),
+            _ => keyspace.insert(name(number), [b'n'; 600]).unwrap(),
+        }
+    }
+    keyspace.flush().unwrap();
+    let watermark = |db: &Database| db.stats().keyspaces[0].watermark.clone();
+    let inside = |key: &[u8]| key > name(50).as_bytes() && key < name(150).as_bytes();
+    let is_inside = |found: Option<Vec<u8>>| found.is_some_and(|key| inside(&key));
+    while !is_inside(watermark(&db)) {
+        assert!(executor.step_one(), "no sweep stops amid the keys");
+    }
+    let reached = watermark(&db);
+    let crashes = [CrashKind::Process, CrashKind::Machine];
+    let left = crashes.map(|kind| (kind, disk.crash_clone(kind, 0)));
+    // What was left to do is what the same sweep does that was not interrupted.
+    let done = db.stats().sweep_steps;
+    db.wait_idle().unwrap();
+    let left_to_do = db.stats().sweep_steps - done;
+
+    for (kind, disk) in left {
+        let (again, _) = open(&disk, &setup, 2);
+        assert_eq!(watermark(&again), reached, "{kind:?}");
+        again.wait_idle().unwrap();
+        let stats = again.stats();
+        let keyspace = &stats.keyspaces[0];
+        assert_eq!((keyspace.watermark.clone(), keyspace.runs), (None, 0), "{kind:?}: at rest");
+        assert_eq!(stats.sweep_steps, left_to_do, "{kind:?}: begun anew");
+        let keyspace = again.find("k").unwrap();
+        let entries: Vec<_> = keyspace.iter().map(Result::unwrap).collect();
+        let kept = (0..200).filter(|number| number % 3 != 0).map(name);
+        assert!(entries.iter().map(|(key, _)| &**key).eq(kept.map(String::into_bytes)), "{kind:?}");
+        assert!(entries.iter().all(|(_, value)| **value == [b'n'; 600]), "{kind:?}");
+    }
 }

@@ -1,0 +1,222 @@
+//! What the log promises, shown on the simulated disk: order, and what is found after a crash.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+
+use super::*;
+use crate::disk::OperationKind;
+use crate::disk::sim::{CrashKind, SimDisk, Stage};
+use crate::format::manifest::LogState;
+
+const DATABASE: u64 = 7;
+const SEGMENT_BYTES: u64 = 4096;
+/// A record of so many bytes leaves no room for another in its segment.
+const FILLS_A_SEGMENT: usize = 3990;
+/// The crash of a machine that loses all that was not synced.
+const ALL_LOST: u64 = 0;
+
+fn log_on(disk: &SimDisk) -> Log {
+    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
+    Log::begin(Arc::new(disk.clone()), Path::new("/"), DATABASE, SEGMENT_BYTES, &recovered).unwrap()
+}
+
+fn payload(first: SequenceNumber, bytes: usize) -> Vec<u8> {
+    vec![first as u8; bytes]
+}
+
+fn publish(log: &Log, ticket: Ticket, bytes: usize) {
+    let payload = payload(ticket.first(), bytes);
+    log.publish(ticket, &payload).unwrap();
+}
+
+/// Commits one operation and returns its number.
+fn commit(log: &Log, bytes: usize) -> SequenceNumber {
+    let ticket = log.reserve(bytes, 1, None).unwrap();
+    let sequence = ticket.last();
+    publish(log, ticket, bytes);
+    log.complete(sequence, sequence).unwrap();
+    sequence
+}
+
+/// The last operation that is found after the machine crashed and lost all that was not synced.
+/// `synced` is what is known to have been durable.
+fn last_after_crash(disk: &SimDisk, synced: SequenceNumber) -> Result<SequenceNumber> {
+    let left = disk.crash_clone(CrashKind::Machine, ALL_LOST);
+    let (dir, state) = (Path::new("/"), LogState::default());
+    let mut check = |header: &RecordHeader, found: &[u8]| {
+        assert_eq!(found, payload(header.first, found.len()), "record {}", header.first);
+        Ok(())
+    };
+    recovery::recover(&left, dir, DATABASE, &state, synced, &mut check).map(|found| found.last)
+}
+
+/// Runs `work` on another thread until it waits for earlier commits, then `meanwhile`, then ends it.
+/// Fails if `work` ends without having waited.
+fn while_waiting<'a>(log: &'a Log, work: impl FnOnce() + Send + 'a, meanwhile: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(work);
+        while log.waiting.load(Ordering::SeqCst) == 0 {
+            assert!(!thread.is_finished(), "it waited for nothing");
+            std::thread::yield_now();
+        }
+        let done = catch_unwind(AssertUnwindSafe(meanwhile));
+        // A failure is to be seen, not to be waited for.
+        done.inspect_err(|_| log.break_log()).unwrap_or_else(|panic| resume_unwind(panic));
+    });
+}
+
+#[test]
+fn a_commit_becomes_visible_after_all_before_it() {
+    let log = log_on(&SimDisk::new(1));
+    let a = log.reserve(10, 3, None).unwrap();
+    let b = log.reserve(10, 2, None).unwrap();
+    let ((a_first, a_last), (b_first, b_last)) = ((a.first(), a.last()), (b.first(), b.last()));
+    publish(&log, b, 10);
+    let complete_b = || {
+        log.complete(b_first, b_last).unwrap();
+        assert_eq!(log.visible(), b_last);
+    };
+    while_waiting(&log, complete_b, || {
+        assert_eq!(log.visible(), 0);
+        publish(&log, a, 10);
+        assert_eq!(log.visible(), 0);
+        log.complete(a_first, a_last).unwrap();
+    });
+    assert_eq!(log.visible(), 5);
+}
+
+/// Recovery reads segments by number, so they must come into use in that order: while one is made,
+/// nobody else gets a number.
+#[test]
+fn no_number_is_given_out_while_a_segment_is_made() {
+    let disk = SimDisk::new(1);
+    let log = Arc::new(log_on(&disk));
+    let (seen, made) = mpsc::channel();
+    let watched = log.clone();
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::CreateLogRegion {
+            seen.send(watched.spare.try_lock().is_err()).unwrap();
+        }
+    });
+    assert!(log.prepare_spare().unwrap());
+    assert!(!log.prepare_spare().unwrap(), "one spare is enough");
+    (0..3).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+    disk.stop_observing();
+    let held: Vec<bool> = made.try_iter().collect();
+    // Two segments, each before and after: the spare, and one that a commit made for itself.
+    assert_eq!(held, [true; 4]);
+    assert_eq!(log.segments(), [1, 2, 3]);
+}
+
+/// A commit that makes its own segment and the job that makes a spare run at the same time.
+#[test]
+fn segments_come_into_use_in_the_order_of_their_numbers() {
+    let log = log_on(&SimDisk::new(1));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                log.prepare_spare().unwrap();
+            }
+        });
+        (0..1000).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+        over.store(true, Ordering::Release);
+    });
+    assert!(log.segments().is_sorted(), "{:?}", log.segments());
+    assert!(log.segments().len() >= 1000);
+}
+
+#[test]
+fn what_was_synced_is_found_after_a_crash_and_the_rest_is_not() {
+    let disk = SimDisk::new(1);
+    let log = log_on(&disk);
+    commit(&log, 10);
+    assert_eq!(last_after_crash(&disk, 0).unwrap(), 0, "nothing was synced");
+    // In the active segment.
+    log.sync(1).unwrap();
+    assert_eq!((log.synced(), last_after_crash(&disk, 1).unwrap()), (1, 1));
+    // In two that ended, and the active one.
+    (0..2).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+    assert_eq!(log.segments(), [1, 2, 3]);
+    log.sync(3).unwrap();
+    assert_eq!((log.synced(), last_after_crash(&disk, 3).unwrap()), (3, 3));
+    // Only what was asked for, where it ended: the active segment is left alone.
+    (0..2).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+    log.sync(4).unwrap();
+    assert_eq!((log.synced(), last_after_crash(&disk, 4).unwrap()), (4, 4));
+}
+
+/// While a sync was under way, a commit went on in the next segment; it was taken to be durable,
+/// though only the segments before were synced.
+#[test]
+fn a_sync_does_not_vouch_for_a_segment_begun_meanwhile() {
+    let disk = SimDisk::new(1);
+    let log = Arc::new(log_on(&disk));
+    assert_eq!((commit(&log, FILLS_A_SEGMENT), commit(&log, FILLS_A_SEGMENT)), (1, 2));
+    let (during, mut left) = (log.clone(), Some(()));
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::Sync
+            && operation.stage == Stage::Before
+            && left.take().is_some()
+        {
+            assert_eq!(commit(&during, FILLS_A_SEGMENT), 3);
+        }
+    });
+    log.sync(2).unwrap();
+    disk.stop_observing();
+    assert_eq!((log.visible(), log.segments()), (3, vec![1, 2, 3]), "it met no commit");
+    assert_eq!((log.synced(), last_after_crash(&disk, 2).unwrap()), (2, 2));
+    log.sync(3).unwrap();
+    assert_eq!((log.synced(), last_after_crash(&disk, 3).unwrap()), (3, 3));
+}
+
+/// A segment is synced once it has ended, whatever was asked for: all in it must have been written.
+#[test]
+fn a_sync_of_a_segment_waits_for_its_last_record() {
+    let disk = SimDisk::new(1);
+    let log = log_on(&disk);
+    commit(&log, 10);
+    let late = log.reserve(10, 1, None).unwrap();
+    let next = log.reserve(FILLS_A_SEGMENT, 1, None).unwrap();
+    assert_eq!(log.segments(), [1, 2]);
+    let sync = || log.sync(1).unwrap();
+    while_waiting(&log, sync, || {
+        assert_eq!(log.synced(), 0);
+        publish(&log, late, 10);
+        log.complete(2, 2).unwrap();
+    });
+    assert_eq!((log.synced(), last_after_crash(&disk, 2).unwrap()), (2, 2));
+    publish(&log, next, FILLS_A_SEGMENT);
+    log.complete(3, 3).unwrap();
+}
+
+/// Whoever was told that a commit is durable finds it after a crash at that moment, whoever synced it.
+#[test]
+fn commits_of_several_threads_are_durable_when_their_sync_returns() {
+    const THREADS: u64 = 4;
+    const COMMITS: u64 = 60;
+    let disk = SimDisk::new(1);
+    let log = log_on(&disk);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (log, disk) = (&log, &disk);
+            scope.spawn(move || {
+                for n in 0..COMMITS {
+                    let sequence = commit(log, 300 + 100 * thread as usize);
+                    if (n + thread) % 7 == 0 {
+                        // As a rotation does, and the job that follows it.
+                        log.prepare_spare().unwrap();
+                        log.end_segment();
+                    }
+                    log.sync(sequence).unwrap();
+                    assert!(log.synced() >= sequence);
+                    let found = last_after_crash(disk, sequence);
+                    assert!(found.unwrap() >= sequence, "operation {sequence} was lost");
+                }
+            });
+        }
+    });
+    assert_eq!((log.visible(), log.synced()), (THREADS * COMMITS, THREADS * COMMITS));
+    assert!(log.segments().len() > 10, "{:?}", log.segments());
+}
