@@ -428,7 +428,9 @@ impl Manifest {
         }
         self.append(edit)?;
         self.state = next;
-        self.seal(edit)
+        // The edit is durable. A seal that cannot be written is one that would not be found.
+        let _ = self.seal(edit);
+        Ok(())
     }
 
     /// Says that the edit before was durable. Not synced: a crash may lose it.
@@ -442,9 +444,11 @@ impl Manifest {
     fn roll_over(&mut self) -> Result<()> {
         let old = self.path.clone();
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
-        let state = std::mem::take(&mut self.state);
+        let state = self.state.clone();
         *self = Manifest::begin(disk, &dir, self.database, self.number + 1, state)?;
-        self.disk.remove(&old)
+        // What cannot be removed now is an orphan that the next open removes.
+        let _ = self.disk.remove(&old);
+        Ok(())
     }
 
     fn append(&mut self, edit: &Edit) -> Result<()> {

@@ -213,6 +213,12 @@ impl Memtable {
         });
     }
 
+    /// Takes one operation, and a copy of its key and value.
+    pub fn insert_copy(&self, op: &Op<'_>, sequence: SequenceNumber) {
+        let payload = Bytes::copy_from_slice(op.key_and_value);
+        self.insert(&payload, &Op { start: 0, ..*op }, sequence);
+    }
+
     /// What it takes in memory, about.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes.load(Relaxed)

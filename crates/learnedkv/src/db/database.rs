@@ -247,7 +247,7 @@ impl Database {
     pub fn sync(&self) -> Result<()> {
         let engine = self.engine();
         engine.health.check_writable()?;
-        engine.log.sync(engine.log.visible()).inspect_err(|e| engine.health.poison(e))
+        engine.log.sync(engine.log.visible()).inspect_err(|e| engine.poison(e))
     }
 
     /// Waits until there is no background work: flushes, merges and sweeps under way are done.

@@ -141,27 +141,37 @@ impl Engine {
             let _order = lock(&self.commit);
             self.health.check_writable()?;
             let memtables = self.memtables_for(commit.keyspaces)?;
-            let ticket = self.log.reserve(commit.payload.len(), commit.count, None)?;
-            memtables.iter().for_each(|(_, m)| m.expect(ticket.first()));
-            (ticket, memtables)
+            // Said before the numbers are given out: whoever sees them given out, and asks what the
+            // log must keep, sees this too.
+            let first = self.log.reserved() + 1;
+            memtables.iter().for_each(|(_, m)| m.expect(first));
+            (self.log.reserve(commit.payload.len(), commit.count, None)?, memtables)
         };
         let (first, last) = (ticket.first(), ticket.last());
-        self.log.publish(ticket, commit.payload).inspect_err(|e| self.health.poison(e))?;
+        self.log.publish(ticket, commit.payload).inspect_err(|e| self.poison(e))?;
         for (sequence, op) in (first..).zip(Ops::new(commit.payload)) {
             let op = op.expect("a payload that this process encoded");
             let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
-            memtable.expect("the commit names its keyspaces").1.insert(
-                commit.payload,
-                &op,
-                sequence,
-            );
+            let (_, memtable) = memtable.expect("the commit names its keyspaces");
+            if memtables.len() == 1 {
+                memtable.insert(commit.payload, &op, sequence);
+            } else {
+                // One keyspace's memtable must not keep alive what belongs to another's.
+                memtable.insert_copy(&op, sequence);
+            }
         }
         self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
         self.log.complete(first, last)?;
         if durability == Durability::Synced {
-            self.log.sync(last).inspect_err(|e| self.health.poison(e))?;
+            self.log.sync(last).inspect_err(|e| self.poison(e))?;
         }
         Ok(())
+    }
+
+    /// Refuses writes from now on because of `error`, and wakes whoever waits for them.
+    pub fn poison(&self, error: &Error) {
+        self.health.poison(error);
+        self.executor.notify();
     }
 
     /// Waits while too many memtables of a keyspace wait to be flushed.
@@ -277,7 +287,7 @@ impl Engine {
         plan: impl FnOnce(&State) -> Option<Vec<Change>>,
         memtables: impl FnOnce(&mut View),
     ) -> Result<bool> {
-        self.log.sync(depends_on).inspect_err(|e| self.health.poison(e))?;
+        self.log.sync(depends_on).inspect_err(|e| self.poison(e))?;
         let mut manifest = lock(&self.manifest);
         self.health.check_writable()?;
         let Some(changes) = plan(manifest.state()) else { return Ok(false) };
@@ -288,7 +298,12 @@ impl Engine {
             next_keyspace: next_keyspace(manifest.state(), &changes),
             changes,
         };
-        manifest.commit(&edit).inspect_err(|e| self.health.poison(e))?;
+        manifest.commit(&edit).inspect_err(|e| {
+            // An edit that does not fit was not written: nothing is in doubt.
+            if !e.is_corruption() {
+                self.poison(e);
+            }
+        })?;
         self.show(manifest.state(), &touched, opened, memtables)?;
         drop(manifest);
         self.executor.notify();

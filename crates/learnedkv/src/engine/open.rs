@@ -13,7 +13,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 
 use super::health::Health;
 use super::payloads::Payloads;
@@ -34,6 +33,9 @@ use crate::sstable::{ReadMetrics, table_id};
 use crate::view::{Sealed, Tables, View};
 use crate::wal::recovery::{self, Recovered};
 use crate::wal::{Log, segment_id};
+
+/// More segments of earlier lives than this are flushed at open.
+const MAX_ENDED_SEGMENTS: usize = 8;
 
 /// The lock file.
 const LOCK: &str = "LOCK";
@@ -95,7 +97,7 @@ pub fn open(
     });
     let mut view = view_of(&context, &loaded.state)?;
     let (recovered, memtables) = recover(&*disk, dir, &loaded, options.memtable_bytes)?;
-    memtables.show(&mut view);
+    memtables.show(&mut view, &recovered);
     let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
     let removed_files = remove_orphans(&*disk, dir, manifest.state(), manifest.number(), &log)?;
     let report = OpenReport {
@@ -198,7 +200,7 @@ struct Recovering {
 }
 
 impl Recovering {
-    fn show(self, view: &mut View) {
+    fn show(self, view: &mut View, recovered: &Recovered) {
         for (id, sealed) in self.sealed {
             if let Some(keyspace) = view.keyspaces.get_mut(&id) {
                 Arc::make_mut(keyspace).sealed = sealed;
@@ -206,7 +208,13 @@ impl Recovering {
         }
         for (id, memtable) in self.active {
             if let Some(keyspace) = view.keyspaces.get_mut(&id) {
-                Arc::make_mut(keyspace).active = memtable;
+                let keyspace = Arc::make_mut(keyspace);
+                if recovered.ended.len() > MAX_ENDED_SEGMENTS {
+                    // Many short lives: flushed now, so that their segments can go.
+                    keyspace.sealed.insert(0, Sealed { memtable, up_to: recovered.last });
+                } else {
+                    keyspace.active = memtable;
+                }
             }
         }
     }
@@ -218,14 +226,13 @@ impl Recovering {
         header: &RecordHeader,
         payload: &[u8],
     ) -> Result<()> {
-        let payload = Bytes::copy_from_slice(payload);
-        for (sequence, op) in (header.first..).zip(Ops::new(&payload)) {
+        for (sequence, op) in (header.first..).zip(Ops::new(payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {
                 Some(keyspace) if sequence > keyspace.flushed => {
                     let memtable = self.active.entry(op.keyspace).or_default();
                     memtable.expect(sequence);
-                    memtable.insert(&payload, &op, sequence);
+                    memtable.insert_copy(&op, sequence);
                 }
                 Some(_) => {}
                 None if op.keyspace < state.next_keyspace => {} // dropped since

@@ -29,6 +29,14 @@ pub struct Clipped {
 }
 
 impl Clipped {
+    /// Whether any key of the table may count. One that a sweep or an ingest cut off wholly must not
+    /// stand in a run: the run is searched by its tables' smallest and largest keys.
+    pub fn is_inhabited(&self) -> bool {
+        let properties = self.table.properties();
+        let below = self.upper.as_ref().is_none_or(|upper| properties.smallest < *upper);
+        below && properties.largest >= self.lower
+    }
+
     fn holds(&self, key: &[u8]) -> bool {
         key >= self.lower.as_slice()
             && self.upper.as_ref().is_none_or(|upper| key < upper.as_slice())
@@ -61,7 +69,8 @@ pub struct RunCursor {
 
 impl RunCursor {
     /// Walks `tables`, which are in key order and do not overlap once clipped.
-    pub fn new(tables: Vec<Clipped>, walk: Walk) -> RunCursor {
+    pub fn new(mut tables: Vec<Clipped>, walk: Walk) -> RunCursor {
+        tables.retain(Clipped::is_inhabited);
         RunCursor {
             tables,
             walk,

@@ -244,16 +244,18 @@ impl Table {
 
     /// Among the blocks `first..=last`, the one that holds `key`'s place.
     fn search(&self, first: u64, last: u64, key: &[u8]) -> Result<Option<(u64, Arc<Block>)>> {
-        if last > first {
-            self.fetch(first, last)?;
-        }
+        let read = if last > first { self.fetch(first, last)? } else { Vec::new() };
         // An absent key's place may be in the block just before or after those named.
         let count = self.block_count();
         let (mut low, mut high) = (first.saturating_sub(1), last.saturating_add(2).min(count));
         // The named blocks come first: present keys lie in them.
         let mut middle = first + last.saturating_sub(first) / 2;
         while low < high {
-            let block = self.block(middle)?;
+            let at_hand = read.iter().find(|(ordinal, _)| *ordinal == middle);
+            let block = match at_hand {
+                Some((_, block)) => block.clone(),
+                None => self.block(middle)?,
+            };
             match block.place(key) {
                 Ordering::Equal => return Ok(Some((middle, block))),
                 // Keys below the first block, and above the last, have no better place.
@@ -349,13 +351,18 @@ impl Table {
         Ok(block)
     }
 
-    /// Brings the blocks `first..=last` into the cache by one request, unless they are there.
-    fn fetch(&self, first: u64, last: u64) -> Result<()> {
-        if (first..=last).all(|i| self.context.cache.get(self.record.id, i).is_some()) {
-            return Ok(());
+    /// The blocks `first..=last`: from the cache if all are there, else by one request.
+    fn fetch(&self, first: u64, last: u64) -> Result<Vec<(u64, Arc<Block>)>> {
+        let cached = (first..=last.min(self.block_count()))
+            .map(|ordinal| Some((ordinal, self.context.cache.get(self.record.id, ordinal)?)));
+        if let Some(blocks) = cached.collect::<Option<Vec<_>>>() {
+            self.context.metrics.cache_hits.fetch_add(1, Relaxed);
+            return Ok(blocks);
         }
-        self.keep(&self.read_range(first, last)?);
-        Ok(())
+        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
+        let blocks = self.read_range(first, last)?;
+        self.keep(&blocks);
+        Ok(blocks)
     }
 
     /// Puts blocks into the cache.

@@ -192,7 +192,9 @@ fn settle(
         return None;
     }
     let old_tables = || old.base.iter().chain(&old.delta);
-    let before = old_tables().any(|t| t.properties.smallest.as_slice() < smallest);
+    // Tables may have keys that the partition cut off.
+    let before = old.lower.as_slice() < smallest
+        && old_tables().any(|t| t.properties.smallest.as_slice() < smallest);
     let after = old_tables().any(|t| t.properties.largest.as_slice() > largest);
     let mut partitions = Vec::new();
     if before {

@@ -56,8 +56,7 @@ impl Job for LogJob {
         if let Some(up_to) = sealed.filter(|up_to| *up_to <= visible).max()
             && let Err(e) = engine.log.sync(up_to)
         {
-            engine.health.poison(&e);
-            engine.executor.notify();
+            engine.poison(&e);
             return Step::Wait;
         }
         // If there is no room now, the commit that needs the segment tries again and says so.

@@ -21,6 +21,7 @@ pub mod recovery;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -60,6 +61,8 @@ struct Kept {
     last: Option<SequenceNumber>,
     /// Where it ended, if in an earlier life of the database.
     ended: Option<u64>,
+    /// What its file takes.
+    size_bytes: u64,
     /// Its bytes, while some may not be durable.
     unsynced: Option<Arc<Segment>>,
 }
@@ -93,8 +96,15 @@ impl Order {
         if let Some(kept) = self.kept.last_mut() {
             kept.last = Some(last);
         }
-        let unsynced = Some(segment.clone());
-        self.kept.push(Kept { id: segment.id, first, last: None, ended: None, unsynced });
+        let (size_bytes, unsynced) = (segment.region.capacity_bytes(), Some(segment.clone()));
+        self.kept.push(Kept {
+            id: segment.id,
+            first,
+            last: None,
+            ended: None,
+            size_bytes,
+            unsynced,
+        });
         self.active = segment;
         self.active_bytes = 0;
     }
@@ -135,6 +145,8 @@ pub struct Log {
     syncing: Mutex<()>,
     /// A record could not be written or synced: nothing later can ever become visible.
     broken: AtomicBool,
+    /// Commits that are complete but for earlier ones: first and last number.
+    complete: Mutex<BTreeMap<SequenceNumber, SequenceNumber>>,
     /// Commits that wait for earlier ones longer than a short spin.
     waiting: AtomicUsize,
     gate: Mutex<()>,
@@ -172,6 +184,7 @@ impl Log {
                 first: e.first,
                 last: Some(e.last),
                 ended: Some(e.end),
+                size_bytes: e.end,
                 unsynced: None,
             })
             .collect();
@@ -181,6 +194,7 @@ impl Log {
             first: next,
             last: None,
             ended: None,
+            size_bytes: active.region.capacity_bytes(),
             unsynced: Some(active.clone()),
         });
         Ok(Log {
@@ -194,6 +208,7 @@ impl Log {
             synced: AtomicU64::new(recovered.last),
             syncing: Mutex::new(()),
             broken: AtomicBool::new(false),
+            complete: Mutex::default(),
             waiting: AtomicUsize::new(0),
             gate: Mutex::new(()),
             moved: Condvar::new(),
@@ -217,7 +232,7 @@ impl Log {
 
     /// What the segments take on disk.
     pub fn size_bytes(&self) -> u64 {
-        lock(&self.order).kept.len() as u64 * self.segment_bytes
+        lock(&self.order).kept.iter().map(|k| k.size_bytes).sum()
     }
 
     /// The numbers of the segments it keeps.
@@ -335,14 +350,26 @@ impl Log {
         written.inspect_err(|_| self.break_log())
     }
 
-    /// Makes a published commit visible, after all before it.
+    /// Makes a published commit visible, after all before it; with it those after it that are
+    /// complete and waited for it.
     ///
     /// # Errors
     /// `Poisoned` if an earlier commit's record could not be written.
     pub fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
-        self.await_visible(first - 1)?;
-        // In one order with `waiting`: either a waiter sees this, or we see the waiter.
-        self.visible.store(last, Ordering::SeqCst);
+        {
+            let mut complete = lock(&self.complete);
+            if self.visible() + 1 != first {
+                complete.insert(first, last);
+                drop(complete);
+                return self.await_visible(last);
+            }
+            let mut visible = last;
+            while let Some(last) = complete.remove(&(visible + 1)) {
+                visible = last;
+            }
+            // In one order with `waiting`: either a waiter sees this, or we see the waiter.
+            self.visible.store(visible, Ordering::SeqCst);
+        }
         self.wake();
         Ok(())
     }
@@ -410,9 +437,13 @@ impl Log {
         let synced = ended.into_iter().try_for_each(|segment| {
             // Every record is written. Unmapped before it is synced: the system need not take each
             // page from the other threads' address space first (30 % of a flush's time, measured).
-            let path = segment_path(&self.dir, segment.id);
-            drop(segment);
-            self.disk.open(&path, Access::Random)?.sync()
+            match self.disk.open(&segment_path(&self.dir, segment.id), Access::Random) {
+                Ok(file) => {
+                    drop(segment);
+                    file.sync()
+                }
+                Err(_) => segment.region.sync(segment.region.capacity_bytes()),
+            }
         });
         let synced = synced.and_then(|()| {
             if target < up_to {
@@ -441,6 +472,7 @@ impl Log {
         &self,
         up_to: SequenceNumber,
     ) -> (Vec<Arc<Segment>>, SequenceNumber, Arc<Segment>) {
+        let synced = self.synced();
         let mut order = lock(&self.order);
         let mut last_ended = 0;
         let mut ended = Vec::new();
@@ -448,6 +480,8 @@ impl Log {
             if let Some(last) = kept.last
                 && kept.first <= up_to
                 && let Some(segment) = kept.unsynced.take()
+                // Synced while it was the active one: it may be removed at any time.
+                && last > synced
             {
                 last_ended = last;
                 ended.push(segment);

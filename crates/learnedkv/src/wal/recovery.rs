@@ -102,6 +102,8 @@ pub fn recover(
     reading.check_synced(&open, stopped)?;
     for ended in &reading.recovered.ended {
         let file = disk.open(&segment_path(dir, ended.segment), Access::Sequential)?;
+        // What stands behind the end is dropped, and the space not used given back.
+        file.truncate(ended.end)?;
         file.sync()?;
     }
     reading.recovered.last = reading.next - 1;
