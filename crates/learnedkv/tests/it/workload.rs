@@ -257,6 +257,13 @@ pub fn content(keyspace: &Keyspace) -> Result<Content> {
         let key = key(number);
         let found = keyspace.get(&key)?;
         assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
+        // Entered in the middle, both ways.
+        let after = keyspace.range(key.clone()..).next().transpose()?;
+        let expected = content.range(key.clone()..).next();
+        assert_eq!(after.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "from {key:?}");
+        let before = keyspace.range(..key.clone()).next_back().transpose()?;
+        let expected = content.range(..key.clone()).next_back();
+        assert_eq!(before.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "below {key:?}");
     }
     Ok(content)
 }
@@ -306,4 +313,8 @@ pub fn difference(found: &Model, expected: &Model) -> String {
         Some(name) => format!("keyspace {name} should not be there"),
         None => "no difference".to_owned(),
     }
+}
+
+fn borrowed<'a>(entry: Option<(&'a Vec<u8>, &'a Vec<u8>)>) -> Option<(&'a [u8], &'a [u8])> {
+    entry.map(|(key, value)| (key.as_slice(), value.as_slice()))
 }
