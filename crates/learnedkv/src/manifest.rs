@@ -511,6 +511,12 @@ mod tests {
                 assert!(error.is_corruption(), "byte {at} of {start}..{end}: {error}");
                 assert_eq!(error.offset_bytes(), Some(start));
             }
+            // All of its sector that was written last is lost.
+            let left = died();
+            let file = left.open(&manifest.path, Access::Random).unwrap();
+            let sector_end = end.next_multiple_of(SECTOR_BYTES);
+            file.write_all_at(&vec![0; (sector_end - start) as usize], start).unwrap();
+            assert!(synced(&left).unwrap_err().is_corruption(), "the seal went with its edit");
         }
     }
 
