@@ -325,7 +325,11 @@ fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
+/// The database's identity and the state that the bytes of manifest `number` tell of.
+///
+/// # Errors
+/// As [`load`], without the path.
+pub fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
     let database = decode_header(bytes, number)?;
     let mut state = State::default();
     let mut offset = MANIFEST_HEADER_BYTES;
