@@ -22,20 +22,24 @@ impl Random {
     }
 }
 
-/// One to four changes: a bit, a byte at an edge, a byte more or less, a piece copied elsewhere, a cut.
+/// One to four changes: a bit, a byte at an edge, a byte more or less, a huge number, a piece copied
+/// elsewhere, a cut.
 fn mutate(sample: &[u8], random: &mut Random) -> Vec<u8> {
     const EDGES: [u8; 8] = [0, 1, 2, 0x40, 0x7f, 0x80, 0xfe, 0xff];
+    /// `u64::MAX` as a varint.
+    const LARGEST: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let mut bytes = sample.to_vec();
     for _ in 0..=random.below(4) {
         if bytes.is_empty() {
             break;
         }
         let at = random.below(bytes.len());
-        match random.below(7) {
+        match random.below(8) {
             0 | 1 => bytes[at] ^= 1 << random.below(8),
             2 | 3 => bytes[at] = EDGES[random.below(EDGES.len())],
             4 => bytes.insert(at, EDGES[random.below(EDGES.len())]),
             5 => _ = bytes.remove(at),
+            6 => _ = bytes.splice(at..=at, LARGEST),
             _ if random.below(4) == 0 => bytes.truncate(at),
             _ => {
                 let from = random.below(bytes.len());
