@@ -36,6 +36,11 @@ mod engine;
 mod error;
 pub mod executor;
 mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(all(test, not(feature = "fuzzing")))]
+mod fuzzing;
 mod manifest;
 mod memtable;
 mod options;

@@ -325,7 +325,11 @@ fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
+/// The database's identity and the state that the bytes of manifest `number` tell of.
+///
+/// # Errors
+/// As [`load`], without the path.
+pub fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
     let database = decode_header(bytes, number)?;
     let mut state = State::default();
     let mut offset = MANIFEST_HEADER_BYTES;
@@ -515,6 +519,12 @@ mod tests {
                 assert!(error.is_corruption(), "byte {at} of {start}..{end}: {error}");
                 assert_eq!(error.offset_bytes(), Some(start));
             }
+            // All of its sector that was written last is lost.
+            let left = died();
+            let file = left.open(&manifest.path, Access::Random).unwrap();
+            let sector_end = end.next_multiple_of(SECTOR_BYTES);
+            file.write_all_at(&vec![0; (sector_end - start) as usize], start).unwrap();
+            assert!(synced(&left).unwrap_err().is_corruption(), "the seal went with its edit");
         }
     }
 

@@ -8,6 +8,21 @@ pub fn checksum(tag: u64, offset_bytes: u64, payload: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(payload) ^ mix(tag ^ mix(offset_bytes))
 }
 
+/// Puts the checksum of what follows the first eight bytes into them.
+pub fn seal(tag: u64, offset_bytes: u64, bytes: &mut [u8]) {
+    if let Some((sum, payload)) = bytes.split_first_chunk_mut::<8>() {
+        *sum = checksum(tag, offset_bytes, payload).to_le_bytes();
+    }
+}
+
+/// Puts the checksum of what stands before the last eight bytes, at offset 0, into them.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn seal_end(tag: u64, bytes: &mut [u8]) {
+    if let Some((payload, sum)) = bytes.split_last_chunk_mut::<8>() {
+        *sum = checksum(tag, 0, payload).to_le_bytes();
+    }
+}
+
 /// A bijection of `u64` that spreads every bit (the finalizer of SplitMix64, Steele et al. 2014).
 pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -15,7 +15,7 @@
 //! * Flag 1: a 16-byte external log position stands before the payload.
 
 use super::bytes::{Reader, put_u64};
-use super::checksum::{checksum, mix};
+use super::checksum::{checksum, mix, seal};
 use super::entry::SequenceNumber;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -84,9 +84,7 @@ pub fn write_record(
         start += EXTERNAL_POSITION_BYTES;
     }
     out[start..start + payload.len()].copy_from_slice(payload);
-    let sum =
-        checksum(place(database, header.segment), offset_bytes, &out[8..start + payload.len()]);
-    out[..8].copy_from_slice(&sum.to_le_bytes());
+    seal(place(database, header.segment), offset_bytes, &mut out[..start + payload.len()]);
 }
 
 fn place(database: u64, segment: u64) -> u64 {
@@ -157,6 +155,24 @@ pub fn read_record(
         payload,
         length_bytes: record_bytes(payload_length, external_position.is_some()),
     })
+}
+
+/// Makes the checksum of the record at `offset_bytes` right, whatever it holds: for fuzzing. Returns
+/// where the next one stands.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn mend_record(
+    bytes: &mut [u8],
+    database: u64,
+    segment: u64,
+    offset_bytes: usize,
+) -> Option<usize> {
+    let payload_bytes = Reader::at(bytes, offset_bytes + 32).u32().ok()? as usize;
+    let flags = Reader::at(bytes, offset_bytes + 39).u8().ok()?;
+    let external = if flags & EXTERNAL_POSITION != 0 { EXTERNAL_POSITION_BYTES } else { 0 };
+    let end = offset_bytes + RECORD_HEADER_BYTES + external + payload_bytes;
+    let record = bytes.get_mut(offset_bytes..end)?;
+    seal(place(database, segment), offset_bytes as u64, record);
+    Some(offset_bytes + record_bytes(payload_bytes, external > 0))
 }
 
 /// The first offset at or after `from_bytes` where a record may stand: a multiple of 8 whose

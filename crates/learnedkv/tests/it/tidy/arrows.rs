@@ -30,6 +30,8 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     // What the stores share, and the stores.
     ("engine", ENGINE_USES),
     ("tiered", STORE),
+    // For `fuzz/` and the tests alone: every decoder, whichever room it is in.
+    ("fuzzing", FUZZING),
     // The top: the database, its keyspaces, batches, snapshots and iterators.
     ("db", TOP),
     ("lib", CRATE),
@@ -43,6 +45,8 @@ const STORE: &[&str] = &[
     "error", "format", "executor", "slice", "cursor", "memtable", "manifest", "sstable", "view",
     "engine",
 ];
+const FUZZING: &[&str] =
+    &["error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "sstable"];
 /// `manifest` only for the state that a plan of an edit sees.
 const TOP: &[&str] = &[
     "error", "format", "disk", "executor", "slice", "cursor", "manifest", "options", "view",

@@ -1,0 +1,229 @@
+//! One function per decoder of untrusted bytes, for `fuzz/` and for the test below.
+//!
+//! Each takes any bytes, decodes them, and does with what was decoded what its users do. It never
+//! panics and never takes memory out of proportion; its result says whether something was decoded.
+//! Where a checksum stands before a decoder, the bytes are tried as they are and with the checksum
+//! made right: else nothing behind it were ever reached.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cursor::{Cursor, Seek};
+use crate::disk::Disk;
+use crate::disk::sim::SimDisk;
+use crate::error::Result;
+use crate::format::batch::Ops;
+use crate::format::block::{self, Block};
+use crate::format::bytes::Reader;
+use crate::format::entry::SequenceNumber;
+use crate::format::log::{SEGMENT_HEADER_BYTES, check_segment_header, mend_record};
+use crate::format::manifest::{
+    Edit, LogState, MANIFEST_HEADER_BYTES, decode_edit, decode_header, encode_edit, mend_edit,
+};
+use crate::format::table::{FOOTER_BYTES, Footer, Properties, mend_footer};
+use crate::manifest::{self, CURRENT, State};
+use crate::memtable::Memtable;
+use crate::sstable::index::{self, IndexKind, SECTION_PREFIX};
+use crate::wal::{recovery, segment_path};
+
+/// The tag, database and number that everything is read with.
+const TAG: u64 = 7;
+/// Where blocks and footers are read from.
+const OFFSET: u64 = 64;
+const DIR: &str = "/";
+
+/// A data block: every entry, its separators, and searches.
+pub fn block(bytes: &[u8]) -> bool {
+    let mut mended = bytes.to_vec();
+    block::mend(&mut mended, TAG, OFFSET);
+    let decoded = [bytes.to_vec(), mended].map(|bytes| Block::decode(bytes, TAG, OFFSET));
+    for block in decoded.iter().flatten() {
+        let bounds = [block.lower_suffix(), block.upper_suffix()];
+        let mut keys: Vec<Vec<u8>> = bounds.map(|s| [block.prefix(), s].concat()).into();
+        keys.extend([Vec::new(), vec![0xff; 20], bytes.to_vec()]);
+        // The offsets of a block may all name one place: so much is enough.
+        for number in (0..block.count()).take(100) {
+            if let Ok(entry) = block.entry(number) {
+                assert_eq!(block.bytes()[block.value_range(&entry)], *entry.value);
+                keys.push([block.prefix(), entry.key_suffix].concat());
+            }
+        }
+        assert!(block.entry(block.count()).is_err());
+        for key in keys {
+            if let Ok((number, found)) = block.lower_bound(&key) {
+                assert!(number + usize::from(found) <= block.count());
+            }
+        }
+    }
+    decoded.iter().any(Result::is_ok)
+}
+
+/// A footer and the section directory behind it.
+pub fn footer(bytes: &[u8]) -> bool {
+    let Some((footer, directory)) = bytes.split_first_chunk::<FOOTER_BYTES>() else {
+        return Footer::decode(bytes).is_ok();
+    };
+    let mut mended = *footer;
+    mend_footer(&mut mended);
+    let footers = [footer, &mended].map(|bytes| Footer::decode(bytes));
+    // And one whose directory checksum is right, of a table as long as may be.
+    let right = Footer::new(TAG, u64::MAX / 2, directory);
+    for footer in footers.iter().flatten().chain([&right]) {
+        for section in footer.decode_directory(directory).unwrap_or_default() {
+            assert!(section.offset + section.length <= footer.directory_offset);
+            let _ = section.check(footer.tag, bytes);
+        }
+    }
+    footers.iter().all(Result::is_ok) || right.decode_directory(directory).is_ok()
+}
+
+/// A table's properties.
+pub fn properties(bytes: &[u8]) -> bool {
+    let Ok(properties) = Properties::decode(&mut Reader::new(bytes)) else { return false };
+    let mut again = Vec::new();
+    properties.encode(&mut again);
+    assert_eq!(Properties::decode(&mut Reader::new(&again)).ok(), Some(properties));
+    true
+}
+
+/// A manifest: its header, then edits, applied one after another.
+pub fn manifest(bytes: &[u8]) -> bool {
+    let mut mended = bytes.to_vec();
+    if let Some(header) = mended.get_mut(..MANIFEST_HEADER_BYTES) {
+        let database = Reader::at(header, 16).u64().unwrap_or_default();
+        crate::format::checksum::seal_end(database, header);
+    }
+    let _ = decode_header(bytes, TAG);
+    let header = decode_header(&mended, TAG);
+    let (mut state, mut offset, mut edits) = (State::default(), MANIFEST_HEADER_BYTES, 0);
+    loop {
+        mend_edit(&mut mended, TAG, TAG, offset);
+        let Ok((edit, length)) = decode_edit(&mended, TAG, TAG, offset, edits) else { break };
+        same_again(&edit);
+        if state.apply(&edit).is_err() {
+            break;
+        }
+        (offset, edits) = (offset + length, edits + 1);
+    }
+    // What was read is a state like any other: the first edit of the next manifest makes it again.
+    let first = state.to_edit();
+    same_again(&first);
+    let mut rebuilt = State::default();
+    if rebuilt.apply(&first).is_ok() {
+        assert_eq!(rebuilt, state);
+    }
+    let _ = manifest::replay(bytes, TAG);
+    // There a torn edit is the end, and one that does not fit is an error.
+    if let Ok((_, replayed)) = manifest::replay(&mended, TAG) {
+        assert_eq!(replayed, state);
+    }
+    header.is_ok() && edits > 0
+}
+
+fn same_again(edit: &Edit) {
+    let bytes = encode_edit(edit, TAG, TAG, 0, 0);
+    assert_eq!(decode_edit(&bytes, TAG, TAG, 0, 0).ok(), Some((edit.clone(), bytes.len())));
+}
+
+/// `CURRENT`, beside a manifest that says little.
+pub fn current(bytes: &[u8]) -> bool {
+    let mut manifest = crate::format::manifest::encode_header(TAG, TAG);
+    let edit = encode_edit(&Edit::default(), TAG, TAG, manifest.len() as u64, 0);
+    manifest.extend(edit);
+    let disk = SimDisk::new(1);
+    // As long as a manifest is.
+    let contents = [(CURRENT, bytes, 0), ("manifest-00000007", &*manifest, 1 << 20)];
+    for (name, bytes, length) in contents {
+        let file = disk.create(&Path::new(DIR).join(name)).expect("a disk with room");
+        file.write_all_at(bytes, 0).expect("a disk with room");
+        file.preallocate(length).expect("a disk with room");
+    }
+    manifest::load(&disk, Path::new(DIR)).is_ok_and(|found| found.is_some())
+}
+
+/// A log segment: its header, then records, recovered as they are and with their checksums right.
+pub fn log(bytes: &[u8]) -> bool {
+    let mut mended = bytes.to_vec();
+    let _ = check_segment_header(bytes, TAG, TAG);
+    if let Some(header) = mended.get_mut(..32) {
+        crate::format::checksum::seal_end(TAG, header);
+    }
+    let header = check_segment_header(&mended, TAG, TAG);
+    let mut offset = SEGMENT_HEADER_BYTES;
+    while let Some(next) = mend_record(&mut mended, TAG, TAG, offset) {
+        offset = next;
+    }
+    let as_it_is = recovered(bytes);
+    header.is_ok() && as_it_is.max(recovered(&mended)) > 0
+}
+
+/// How many operations are recovered from a segment of these bytes.
+fn recovered(bytes: &[u8]) -> u64 {
+    let disk = SimDisk::new(1);
+    let path = segment_path(Path::new(DIR), TAG);
+    let file = disk.create(&path).expect("a disk with room");
+    file.write_all_at(bytes, 0).expect("a disk with room");
+    let state = LogState { open_from: TAG, ..LogState::default() };
+    let mut apply = |header: &crate::format::log::RecordHeader, payload: &[u8]| {
+        apply_batch(payload, header.first)?;
+        Ok(())
+    };
+    let found = recovery::recover(&disk, Path::new(DIR), TAG, &state, 0, &mut apply);
+    found.map_or(0, |found| found.operations)
+}
+
+/// The payload of a log record, into a memtable and out of it.
+pub fn batch(bytes: &[u8]) -> bool {
+    apply_batch(bytes, 1).is_ok_and(|operations| operations > 0)
+}
+
+fn apply_batch(payload: &[u8], first: SequenceNumber) -> Result<usize> {
+    let memtable = Arc::new(Memtable::default());
+    let payload = Arc::new(payload.to_vec());
+    let mut operations = 0;
+    for (sequence, op) in (first..).zip(Ops::new(&payload)) {
+        let op = op?;
+        memtable.expect(sequence);
+        memtable.insert(&payload, &op, sequence);
+        operations += 1;
+    }
+    let mut cursor = memtable.cursor(SequenceNumber::MAX);
+    cursor.seek(Seek::First)?;
+    let mut entries = 0;
+    while let Some(key) = cursor.key() {
+        let (kind, _) = cursor.kind();
+        assert!(memtable.get(key, SequenceNumber::MAX) != crate::slice::Lookup::Absent, "{kind:?}");
+        entries += 1;
+        cursor.advance()?;
+    }
+    assert!(entries <= operations);
+    Ok(operations)
+}
+
+/// An index section. The first byte chooses the kind, the second how many bytes are a key to look for.
+pub fn index(bytes: &[u8]) -> bool {
+    let [kind, key_length, rest @ ..] = bytes else { return false };
+    let kind = IndexKind::ALL[usize::from(*kind) % IndexKind::ALL.len()];
+    let (key, section) = rest.split_at(usize::from(*key_length).min(rest.len()));
+    let name = format!("{SECTION_PREFIX}{}", kind.name());
+    let Ok(index) = index::decode(&name, section.to_vec()) else { return false };
+    for key in [key, &[], &[0xff; 12]] {
+        let (first, last) = index.locate(key);
+        assert!(first <= last, "{kind}: {first}..={last}");
+        // What lies beyond the table is refused by the reader, before it asks where it ends.
+        for block in [first, last].into_iter().filter(|block| *block < index.block_count()) {
+            index.extent(block);
+        }
+    }
+    for block in [0, index.block_count() / 2, index.block_count().saturating_sub(1)] {
+        if block < index.block_count() {
+            index.extent(block);
+        }
+    }
+    // Models of one segment may stand for many blocks; what a section takes is in proportion to it.
+    assert!(index.size_bytes() <= 64 * section.len() + 4096, "{kind}: {}", index.size_bytes());
+    true
+}
