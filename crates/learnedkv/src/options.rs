@@ -71,6 +71,12 @@ impl DatabaseOptions {
         self.memory_budget_bytes.saturating_sub(taken).max(1 << 20)
     }
 
+    /// How large the log may get before a keyspace is flushed for its sake.
+    pub fn max_log_bytes(&self) -> u64 {
+        let memtables = (MAX_SEALED as u64 + 1) * self.memtable_bytes as u64;
+        4 * memtables.max(self.log_segment_bytes)
+    }
+
     /// Checks that the options can work together.
     ///
     /// # Errors

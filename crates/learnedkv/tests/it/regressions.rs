@@ -239,3 +239,19 @@ fn many_short_lives_leave_a_small_log() {
         assert!(disk.used_bytes() < 4 << 20, "life {life}: {} bytes", disk.used_bytes());
     }
 }
+
+/// One entry in a keyspace that is written no more kept every later log segment.
+#[test]
+fn an_idle_keyspace_does_not_pin_the_log() {
+    let setup = Setup { memtable_bytes: 8 << 10, log_segment_bytes: 8 << 10, ..Setup::default() };
+    let (db, executor) = open(&SimDisk::new(1), &setup, 1);
+    let idle = db.keyspace("idle", setup.keyspace.clone()).unwrap();
+    let busy = db.keyspace("busy", setup.keyspace.clone()).unwrap();
+    idle.insert("once", "v").unwrap();
+    for number in 0..4000u32 {
+        busy.insert(number.to_be_bytes(), [7; 100]).unwrap();
+    }
+    executor.run_until_idle();
+    assert!(db.stats().log_bytes <= 200 << 10, "{} bytes of log", db.stats().log_bytes);
+    assert_eq!(idle.get("once").unwrap().as_deref(), Some(&b"v"[..]));
+}
