@@ -182,7 +182,7 @@ pub fn batch(bytes: &[u8]) -> bool {
 
 fn apply_batch(payload: &[u8], first: SequenceNumber) -> Result<usize> {
     let memtable = Arc::new(Memtable::default());
-    let payload = Arc::new(payload.to_vec());
+    let payload = bytes::Bytes::copy_from_slice(payload);
     let mut operations = 0;
     for (sequence, op) in (first..).zip(Ops::new(&payload)) {
         let op = op?;
