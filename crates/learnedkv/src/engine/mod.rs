@@ -483,23 +483,4 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    /// A rotation between the two looks: the number belongs to the View after it, not to the one before.
-    #[test]
-    fn a_view_that_changed_while_the_number_was_read_is_looked_at_again() {
-        let (before, after) = (Arc::new("before"), Arc::new("after"));
-        let (rotated, reads) = (Cell::new(false), Cell::new(0));
-        let look = || Box::new(if rotated.get() { after.clone() } else { before.clone() });
-        let read = || {
-            rotated.set(true);
-            reads.set(reads.get() + 1);
-            reads.get()
-        };
-        let (seen, value) = while_unchanged(look, read);
-        assert_eq!((**seen, value), ("after", 2));
-    }
-}
+mod tests;

@@ -1,0 +1,80 @@
+//! What the engine promises between its parts, each shown without chance.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::*;
+use crate::disk::OperationKind;
+use crate::disk::sim::{SimDisk, Stage};
+use crate::executor::{SeededExecutor, ThreadExecutor};
+use crate::format::batch::put_op;
+use crate::format::entry::Kind;
+
+fn engine(disk: &SimDisk, executor: Arc<dyn Executor>) -> Arc<Engine> {
+    let options = DatabaseOptions::default();
+    open(Arc::new(disk.clone()), executor, Path::new("/db"), options).unwrap().0
+}
+
+/// A rotation between the two looks: the number belongs to the View after it, not to the one before.
+#[test]
+fn a_view_that_changed_while_the_number_was_read_is_looked_at_again() {
+    let (before, after) = (Arc::new("before"), Arc::new("after"));
+    let (rotated, reads) = (Cell::new(false), Cell::new(0));
+    let look = || Box::new(if rotated.get() { after.clone() } else { before.clone() });
+    let read = || {
+        rotated.set(true);
+        reads.set(reads.get() + 1);
+        reads.get()
+    };
+    let (seen, value) = while_unchanged(look, read);
+    assert_eq!((**seen, value), ("after", 2));
+}
+
+/// Between the two, a flush asked what the log must keep, and a record that only a memtable was
+/// about to hold was forgotten.
+#[test]
+fn a_memtable_expects_numbers_before_they_are_given_out() {
+    let disk = SimDisk::new(1);
+    let engine = engine(&disk, Arc::new(SeededExecutor::new(1)));
+    let (name, options) = ("k".to_owned(), KeyspaceOptions::default().encode());
+    let create = |_: &State| Some(vec![Change::CreateKeyspace { keyspace: 1, name, options }]);
+    assert!(engine.edit(0, &[], create, |_| {}).unwrap());
+    let reserved = Arc::new(AtomicUsize::new(0));
+    let (seen, watched) = (reserved.clone(), engine.clone());
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::Reserve && operation.stage == Stage::Before {
+            let first = watched.view().keyspaces[&1].active.first_sequence();
+            assert_eq!(first, 1, "a place in the log is given out that nobody keeps");
+            seen.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let payload = engine.payloads.encode(64, |out| put_op(out, 1, Kind::Value, b"key", b"value"));
+    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1] };
+    engine.commit(commit, Durability::Buffered).unwrap();
+    disk.stop_observing();
+    assert_eq!(reserved.load(Ordering::Relaxed), 1, "no place was given out");
+}
+
+/// Whoever waited for a flush or a sweep slept for ever when another thread's sync failed.
+#[test]
+fn poisoning_wakes_whoever_waits() {
+    let engine = engine(&SimDisk::new(1), Arc::new(ThreadExecutor::new(2).unwrap()));
+    let (looked, has_looked) = mpsc::channel();
+    let (woke, has_woken) = mpsc::channel();
+    let waiting = engine.clone();
+    std::thread::spawn(move || {
+        waiting.executor.wait_until(&mut || {
+            looked.send(()).unwrap();
+            !waiting.health.is_well()
+        });
+        woke.send(()).unwrap();
+    });
+    has_looked.recv().unwrap();
+    engine.poison(&Error::new(ErrorKind::Io, "a sync failed"));
+    has_woken.recv_timeout(Duration::from_secs(60)).expect("the waiter sleeps on");
+    assert_eq!(engine.health.check_writable().unwrap_err().kind(), ErrorKind::Poisoned);
+    engine.executor.shutdown();
+}
