@@ -50,10 +50,12 @@ mod tiered;
 mod view;
 mod wal;
 
-pub use db::{Batch, Builder, Database, Iter, Keyspace, KeyspaceStats, Snapshot, Stats};
+pub use db::{
+    Batch, Builder, Database, Iter, Keys, Keyspace, KeyspaceStats, Sizes, Snapshot, Stats,
+};
 pub use engine::OpenReport;
 pub use error::{Error, ErrorKind, Result};
-pub use options::{Durability, KeyspaceOptions};
+pub use options::{Durability, KeyspaceOptions, ReadOptions, WriteOptions};
 pub use slice::Slice;
 pub use sstable::index::IndexKind;
 pub use tiered::ingest::Ingested;

@@ -170,6 +170,7 @@ impl<'a> Borrow<dyn Place + 'a> for Version {
 pub struct Memtable {
     versions: SkipSet<Version>,
     size_bytes: AtomicUsize,
+    tombstones: AtomicUsize,
     /// The smallest sequence number that goes here; 0 while empty.
     first: AtomicU64,
 }
@@ -185,6 +186,7 @@ impl Default for Memtable {
         Memtable {
             versions: SkipSet::new(),
             size_bytes: AtomicUsize::new(0),
+            tombstones: AtomicUsize::new(0),
             first: AtomicU64::new(0),
         }
     }
@@ -202,6 +204,9 @@ impl Memtable {
     /// Takes one operation of `payload`, which it keeps alive.
     pub fn insert(&self, payload: &Bytes, op: &Op<'_>, sequence: SequenceNumber) {
         self.size_bytes.fetch_add(op.key_and_value.len() + ENTRY_OVERHEAD_BYTES, Relaxed);
+        if op.kind == Kind::Tombstone {
+            self.tombstones.fetch_add(1, Relaxed);
+        }
         let (key, value) = op.key_and_value.split_at(op.key_length);
         self.versions.insert(Version {
             payload: payload.clone(),
@@ -223,6 +228,11 @@ impl Memtable {
     /// What it takes in memory, about.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes.load(Relaxed)
+    }
+
+    /// How many versions it holds, and how many of them are tombstones.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.versions.len() as u64, self.tombstones.load(Relaxed) as u64)
     }
 
     /// The smallest sequence number that went here; 0 if none did.

@@ -122,6 +122,11 @@ pub struct KeyspaceView {
 }
 
 impl KeyspaceView {
+    /// Its memtables, newest first.
+    pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(self.sealed.iter().map(|s| &s.memtable))
+    }
+
     /// The smallest sequence number that only the log and memtables hold.
     pub fn oldest_unflushed(&self) -> Option<SequenceNumber> {
         let memtables = self.sealed.iter().map(|s| &s.memtable).chain([&self.active]);

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::batch::put_op;
 use crate::format::entry::{KeyspaceId, Kind};
 use crate::format::log::MAX_BATCH_COUNT;
-use crate::options::Durability;
+use crate::options::WriteOptions;
 
 /// Operations on any keyspaces of one database, committed together or not at all. Of several on the
 /// same key the last counts.
@@ -82,15 +82,15 @@ impl Batch {
     /// # Errors
     /// As [`Keyspace::insert`]; nothing of it was written then.
     pub fn commit(self) -> Result<()> {
-        let durability = self.handle.engine.options.durability;
-        self.commit_with(durability)
+        self.commit_with(WriteOptions::default())
     }
 
-    /// Commits it with a durability of its own.
+    /// As [`Batch::commit`], done as `options` say: `commit_with(Durability::Synced)`.
     ///
     /// # Errors
-    /// As [`Keyspace::insert`]; nothing of it was written then.
-    pub fn commit_with(self, durability: Durability) -> Result<()> {
+    /// As [`Keyspace::insert_with`]; nothing of it was written unless a sync failed.
+    pub fn commit_with(self, options: impl Into<WriteOptions>) -> Result<()> {
+        let durability = options.into().durability_or(self.handle.engine.options.durability);
         if let Some(error) = self.error {
             return Err(error);
         }

@@ -1,18 +1,15 @@
-//! Keyspaces: an ordered map of byte strings each.
+//! Keyspaces: an ordered map of byte strings each. Reading them is [`super::reads`].
 
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use super::KeyspaceStats;
 use super::database::Handle;
-use super::{Iter, KeyspaceStats};
 use crate::engine::{Commit, lock};
 use crate::error::{Error, Result};
 use crate::format::batch::{OP_OVERHEAD_BYTES, put_op};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES};
-use crate::options::KeyspaceOptions;
-use crate::slice::Slice;
+use crate::options::{KeyspaceOptions, WriteOptions};
 use crate::tiered::ingest::{self, Ingest, Ingested};
-use crate::tiered::read;
 use crate::view::KeyspaceView;
 
 /// The longest value, bytes.
@@ -70,14 +67,18 @@ impl Keyspace {
         &self.options
     }
 
-    fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
         check_lengths(key, value)?;
         let engine = &self.handle.engine;
         let most_bytes = OP_OVERHEAD_BYTES + key.len() + value.len();
         let payload =
             engine.payloads.encode(most_bytes, |out| put_op(out, self.id, kind, key, value));
         let commit = Commit { payload: &payload, count: 1, keyspaces: &[self.id] };
-        engine.commit(commit, engine.options.durability)
+        engine.commit(commit, options.durability_or(engine.options.durability))
     }
 
     /// Sets the value of a key.
@@ -86,7 +87,21 @@ impl Keyspace {
     /// `InvalidArgument` for a key above 64 KiB or a value above 256 MiB; `DiskFull`, `Poisoned`,
     /// `Closed`: then nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Value, key.as_ref(), value.as_ref())
+        self.insert_with(key, value, WriteOptions::default())
+    }
+
+    /// As [`Keyspace::insert`], done as `options` say: `insert_with(key, value, Durability::Synced)`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert`]. If the sync itself fails, the value is visible, may or may not be
+    /// durable, and the writer is poisoned.
+    pub fn insert_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<()> {
+        self.write(Kind::Value, key.as_ref(), value.as_ref(), options.into())
     }
 
     /// Removes a key; no error if it is not there.
@@ -94,67 +109,19 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::insert`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.write(Kind::Tombstone, key.as_ref(), &[])
+        self.remove_with(key, WriteOptions::default())
     }
 
-    /// The value of a key.
+    /// As [`Keyspace::remove`], done as `options` say.
     ///
     /// # Errors
-    /// `Corruption` if the data that must hold it is damaged; any error of the disk.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let engine = &self.handle.engine;
-        let view = engine.view();
-        let Some(keyspace) = view.keyspaces.get(&self.id) else {
-            return engine.keyspace(self.id).map(|_| None);
-        };
-        read::get(keyspace, key.as_ref(), engine.log.visible())
-    }
-
-    /// Whether a key is there.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
-    }
-
-    /// The entries with keys in `range`, in order from both ends, as they are now.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
-        let (view, visible) = self.handle.engine.snapshot();
-        let view = view.keyspaces.get(&self.id).cloned();
-        Iter::new(self.handle.clone(), view, visible, &range)
-    }
-
-    /// All entries, in order from both ends, as they are now.
-    pub fn iter(&self) -> Iter {
-        self.range::<&[u8]>(..)
-    }
-
-    /// The entries whose keys begin with `prefix`, in order from both ends, as they are now.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        let prefix = prefix.as_ref();
-        match prefix_end(prefix) {
-            Some(end) => {
-                self.range::<&[u8]>((Bound::Included(prefix), Bound::Excluded(end.as_slice())))
-            }
-            None => self.range::<&[u8]>((Bound::Included(prefix), Bound::Unbounded)),
-        }
-    }
-
-    /// The first entry.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn first_key_value(&self) -> Result<Option<(Slice, Slice)>> {
-        self.iter().next().transpose()
-    }
-
-    /// The last entry.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn last_key_value(&self) -> Result<Option<(Slice, Slice)>> {
-        self.iter().next_back().transpose()
+    /// As [`Keyspace::insert_with`].
+    pub fn remove_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<()> {
+        self.write(Kind::Tombstone, key.as_ref(), &[], options.into())
     }
 
     /// Takes entries in ascending key order in bulk, without log and memtable: all become durable
@@ -210,26 +177,5 @@ impl Keyspace {
     /// `NotFound` if it was dropped.
     pub fn stats(&self) -> Result<KeyspaceStats> {
         Ok(KeyspaceStats::of(&*self.handle.engine.keyspace(self.id)?))
-    }
-}
-
-/// The first key after all that begin with `prefix`; `None` if there is no such key.
-fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::prefix_end;
-
-    #[test]
-    fn a_prefix_ends_after_its_last_key() {
-        assert_eq!(prefix_end(b"ab").as_deref(), Some(&b"ac"[..]));
-        assert_eq!(prefix_end(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
-        assert_eq!(prefix_end(b"\xff"), None);
-        assert_eq!(prefix_end(b""), None);
     }
 }

@@ -4,12 +4,13 @@ mod batch;
 mod database;
 mod iter;
 mod keyspace;
+mod reads;
 mod snapshot;
 mod stats;
 
 pub use batch::Batch;
 pub use database::{Builder, Database};
-pub use iter::Iter;
+pub use iter::{Iter, Keys, Sizes};
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, Stats};

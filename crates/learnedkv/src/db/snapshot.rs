@@ -1,18 +1,18 @@
-//! Snapshots: the database at one time.
+//! Snapshots: the database at one time. Reading them is [`super::reads`].
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use super::Keyspace;
 use super::database::Handle;
-use super::{Iter, Keyspace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::SequenceNumber;
-use crate::slice::Slice;
-use crate::tiered::read;
 use crate::view::{KeyspaceView, View};
 
 /// The database as it was when the snapshot was taken, in all keyspaces at once. It keeps the
 /// memtables and files it needs until it is dropped.
+///
+/// Of a keyspace that was made later every read says `NotFound`; one that was dropped since is
+/// still there.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     handle: Arc<Handle>,
@@ -26,29 +26,24 @@ impl Snapshot {
         Snapshot { handle, view, visible }
     }
 
-    fn keyspace(&self, keyspace: &Keyspace) -> Result<&Arc<KeyspaceView>> {
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    pub(crate) fn visible(&self) -> SequenceNumber {
+        self.visible
+    }
+
+    pub(crate) fn keyspace(&self, keyspace: &Keyspace) -> Result<&Arc<KeyspaceView>> {
+        if !keyspace.is_of(&self.handle) {
+            return Err(Error::invalid(format!(
+                "keyspace {:?} belongs to another database than the snapshot",
+                keyspace.name()
+            )));
+        }
         self.view.keyspaces.get(&keyspace.id()).ok_or_else(|| {
             let message = format!("keyspace {:?} is not in the snapshot", keyspace.name());
             Error::new(ErrorKind::NotFound, message)
         })
-    }
-
-    /// The value a key had.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`]; `NotFound` if the keyspace was made later.
-    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        read::get(self.keyspace(keyspace)?, key.as_ref(), self.visible)
-    }
-
-    /// The entries in `range` as they were. A keyspace made later has none.
-    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
-        let view = self.keyspace(keyspace).ok().cloned();
-        Iter::new(self.handle.clone(), view, self.visible, &range)
-    }
-
-    /// All entries as they were.
-    pub fn iter(&self, keyspace: &Keyspace) -> Iter {
-        self.range::<&[u8]>(keyspace, ..)
     }
 }

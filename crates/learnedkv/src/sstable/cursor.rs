@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::reader::Table;
+use super::reader::{Caching, Table};
 use crate::cursor::{Cursor, Seek};
 use crate::error::Result;
 use crate::format::block::{Block, Entry};
@@ -48,8 +48,18 @@ impl Clipped {
 pub enum Walk {
     /// For a user: through the cache, reading ahead little by little.
     Cached,
+    /// For a user who asked for it: as `Cached`, but what is read does not go into the cache.
+    Uncached,
     /// For a merge: in large pieces, past the cache.
     Bulk,
+}
+
+impl Walk {
+    /// What its searches do with blocks they had to fetch.
+    fn caching(self) -> Caching {
+        // A merge enters each table by one search: its block is worth keeping.
+        if self == Walk::Uncached { Caching::Leave } else { Caching::Fill }
+    }
 }
 
 /// Walks a run of clipped tables.
@@ -155,7 +165,7 @@ impl RunCursor {
         if key > clip.table.properties().largest.as_slice() {
             return Ok(false);
         }
-        let (ordinal, block) = clip.table.find_block(key)?;
+        let (ordinal, block) = clip.table.find_block(key, self.walk.caching())?;
         self.index = block.lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.block = Some((ordinal, block));
         self.settle()
@@ -167,13 +177,13 @@ impl RunCursor {
             Some(key) if key <= clip.table.properties().largest.as_slice() => key,
             _ => {
                 let ordinal = clip.table.block_count() - 1;
-                let block = clip.table.block(ordinal)?;
+                let block = clip.table.block(ordinal, self.walk.caching())?;
                 self.index = block.count().wrapping_sub(1);
                 self.block = Some((ordinal, block));
                 return self.settle();
             }
         };
-        let (ordinal, block) = clip.table.find_block(key)?;
+        let (ordinal, block) = clip.table.find_block(key, self.walk.caching())?;
         let index = block.lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.index = index.wrapping_sub(1);
         self.block = Some((ordinal, block));
@@ -219,7 +229,7 @@ impl RunCursor {
         if next >= table.block_count() {
             return Ok(None);
         }
-        if self.walk == Walk::Cached
+        if self.walk != Walk::Bulk
             && let Some(block) = table.cached(next)
         {
             return Ok(Some((next, block)));
@@ -229,7 +239,7 @@ impl RunCursor {
             .unwrap_or(0);
         self.readahead_bytes = (self.readahead_bytes * 2).clamp(16 << 10, READAHEAD_BYTES);
         if blocks <= 1 {
-            return Ok(Some((next, table.block(next)?)));
+            return Ok(Some((next, table.block(next, self.walk.caching())?)));
         }
         let (first, last) = if self.forward {
             (next, (next + blocks - 1).min(table.block_count() - 1))

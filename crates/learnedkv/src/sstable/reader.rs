@@ -46,6 +46,15 @@ pub struct TableContext {
     pub graveyard: std::sync::Mutex<Vec<PathBuf>>,
 }
 
+/// What a read does with blocks it had to fetch. Blocks that are in the cache serve it either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caching {
+    /// They go into the cache.
+    Fill,
+    /// They do not: a read that touches much once must not push out what others need.
+    Leave,
+}
+
 /// An open table.
 pub struct Table {
     record: TableRecord,
@@ -198,12 +207,12 @@ impl Table {
     ///
     /// # Errors
     /// `Corruption` if the block that must hold it is damaged; any error of the disk.
-    pub fn get(&self, key: &[u8]) -> Result<Lookup> {
+    pub fn get(&self, key: &[u8], caching: Caching) -> Result<Lookup> {
         let properties = &self.record.properties;
         if key < properties.smallest.as_slice() || key > properties.largest.as_slice() {
             return Ok(Lookup::Absent);
         }
-        let (_, block) = self.find_block(key)?;
+        let (_, block) = self.find_block(key, caching)?;
         let (index, found) = block.lower_bound(key).map_err(|e| e.at_path(&self.path))?;
         if !found {
             return Ok(Lookup::Absent);
@@ -222,9 +231,9 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::get`].
-    pub fn find_block(&self, key: &[u8]) -> Result<(u64, Arc<Block>)> {
+    pub fn find_block(&self, key: &[u8], caching: Caching) -> Result<(u64, Arc<Block>)> {
         let (first, last) = self.index.locate(key);
-        let found = self.search(first, last, key);
+        let found = self.search(first, last, key, caching);
         match found {
             Ok(Some(found)) => return Ok(found),
             // A read that failed says nothing about the index.
@@ -235,7 +244,7 @@ impl Table {
         match (self.walked(), found) {
             (Ok(fence), _) => {
                 let (ordinal, _) = fence.locate(key);
-                Ok((ordinal, self.read_extent(ordinal, fence.extent(ordinal))?))
+                Ok((ordinal, self.read_extent(ordinal, fence.extent(ordinal), caching)?))
             }
             (Err(_), Err(e)) => Err(e),
             (Err(e), Ok(_)) => Err(e.clone()),
@@ -243,8 +252,14 @@ impl Table {
     }
 
     /// Among the blocks `first..=last`, the one that holds `key`'s place.
-    fn search(&self, first: u64, last: u64, key: &[u8]) -> Result<Option<(u64, Arc<Block>)>> {
-        let read = if last > first { self.fetch(first, last)? } else { Vec::new() };
+    fn search(
+        &self,
+        first: u64,
+        last: u64,
+        key: &[u8],
+        caching: Caching,
+    ) -> Result<Option<(u64, Arc<Block>)>> {
+        let read = if last > first { self.fetch(first, last, caching)? } else { Vec::new() };
         // An absent key's place may be in the block just before or after those named.
         let count = self.block_count();
         let (mut low, mut high) = (first.saturating_sub(1), last.saturating_add(2).min(count));
@@ -254,7 +269,7 @@ impl Table {
             let at_hand = read.iter().find(|(ordinal, _)| *ordinal == middle);
             let block = match at_hand {
                 Some((_, block)) => block.clone(),
-                None => self.block(middle)?,
+                None => self.block(middle, caching)?,
             };
             match block.place(key) {
                 Ordering::Equal => return Ok(Some((middle, block))),
@@ -302,12 +317,12 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::get`].
-    pub fn block(&self, ordinal: u64) -> Result<Arc<Block>> {
+    pub fn block(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
         if let Some(block) = self.cached(ordinal) {
             return Ok(block);
         }
         self.context.metrics.cache_misses.fetch_add(1, Relaxed);
-        self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?))
+        self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching))
     }
 
     /// The block of that number, if it is in the cache.
@@ -328,12 +343,19 @@ impl Table {
         }
     }
 
-    fn read_extent(&self, ordinal: u64, (start, end): (u64, u64)) -> Result<Arc<Block>> {
+    fn read_extent(
+        &self,
+        ordinal: u64,
+        (start, end): (u64, u64),
+        caching: Caching,
+    ) -> Result<Arc<Block>> {
         let mut bytes = self.context.cache.buffer((end - start) as usize);
         self.context.metrics.request(bytes.len());
         self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
         let block = Arc::new(self.decode(bytes, ordinal, start)?);
-        self.context.cache.insert(self.record.id, ordinal, &block);
+        if caching == Caching::Fill {
+            self.context.cache.insert(self.record.id, ordinal, &block);
+        }
         Ok(block)
     }
 
@@ -352,7 +374,7 @@ impl Table {
     }
 
     /// The blocks `first..=last`: from the cache if all are there, else by one request.
-    fn fetch(&self, first: u64, last: u64) -> Result<Vec<(u64, Arc<Block>)>> {
+    fn fetch(&self, first: u64, last: u64, caching: Caching) -> Result<Vec<(u64, Arc<Block>)>> {
         let cached = (first..=last.min(self.block_count()))
             .map(|ordinal| Some((ordinal, self.context.cache.get(self.record.id, ordinal)?)));
         if let Some(blocks) = cached.collect::<Option<Vec<_>>>() {
@@ -361,7 +383,9 @@ impl Table {
         }
         self.context.metrics.cache_misses.fetch_add(1, Relaxed);
         let blocks = self.read_range(first, last)?;
-        self.keep(&blocks);
+        if caching == Caching::Fill {
+            self.keep(&blocks);
+        }
         Ok(blocks)
     }
 

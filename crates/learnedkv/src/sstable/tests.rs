@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::cursor::{Clipped, RunCursor, Walk};
 use super::index::{Index, IndexKind};
 use super::partition::Limits;
-use super::reader::{Table, TableContext};
+use super::reader::{Caching, Table, TableContext};
 use super::writer::{TableOptions, TableWriter};
 use super::{ReadMetrics, table_path};
 use crate::cache::BlockCache;
@@ -76,7 +76,8 @@ fn table(context: &Arc<TableContext>, index: IndexKind) -> Table {
 /// Reads everything in every way.
 fn check(table: Table, name: &str) {
     for number in 0..ENTRIES * 2 {
-        let found = table.get(&key(number)).unwrap_or_else(|e| panic!("{name}, {number}: {e:?}"));
+        let found = table.get(&key(number), Caching::Fill);
+        let found = found.unwrap_or_else(|e| panic!("{name}, {number}: {e:?}"));
         match found {
             Lookup::Value(value) if number % 2 == 0 => {
                 assert_eq!(&*value, [(number / 2) as u8; 20], "{name}, {number}");
@@ -86,7 +87,7 @@ fn check(table: Table, name: &str) {
         }
     }
     let table = Arc::new(table);
-    for walk in [Walk::Cached, Walk::Bulk] {
+    for walk in [Walk::Cached, Walk::Uncached, Walk::Bulk] {
         for (seek, expected) in [
             (Seek::First, (0..ENTRIES).map(|n| key(n * 2)).collect::<Vec<_>>()),
             (Seek::AtOrAfter(&key(301)), (151..ENTRIES).map(|n| key(n * 2)).collect()),

@@ -4,9 +4,10 @@
 //! holds its newest version, and no job ever places older data above newer.
 //!
 //! [`read`] looks up and walks, [`flush`] writes memtables to runs, [`merge`] keeps runs few,
-//! [`sweep`] settles, [`ingest`] takes sorted data in bulk. This room knows the engine and its parts;
+//! [`sweep`] settles, [`ingest`] takes sorted data in bulk, [`estimate`] reckons without reading. This room knows the engine and its parts;
 //! it never knows the API above it.
 
+pub mod estimate;
 pub mod flush;
 pub mod ingest;
 mod jobs;

@@ -5,39 +5,76 @@ use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{Clipped, RunCursor, Walk};
-use crate::sstable::reader::Table;
+use crate::sstable::reader::{Caching, Table};
 use crate::view::{KeyspaceView, Partition, Run, Tables};
 
 /// The value of `key`, from the newest data that holds it.
 ///
 /// # Errors
 /// `Corruption` if a block that must hold it is damaged; any error of the disk.
-pub fn get(view: &KeyspaceView, key: &[u8], visible: SequenceNumber) -> Result<Option<Slice>> {
-    let memtables = std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
-    for memtable in memtables {
+pub fn get(
+    view: &KeyspaceView,
+    key: &[u8],
+    visible: SequenceNumber,
+    caching: Caching,
+) -> Result<Option<Slice>> {
+    match find(view, key, visible, caching)? {
+        Lookup::Value(value) => Ok(Some(value)),
+        Lookup::Removed | Lookup::Absent => Ok(None),
+    }
+}
+
+/// How long the value of `key` is, bytes. The value itself is not read.
+///
+/// # Errors
+/// As [`get`].
+pub fn size_of(
+    view: &KeyspaceView,
+    key: &[u8],
+    visible: SequenceNumber,
+    caching: Caching,
+) -> Result<Option<u64>> {
+    match find(view, key, visible, caching)? {
+        Lookup::Value(value) => Ok(Some(value.len() as u64)),
+        Lookup::Removed | Lookup::Absent => Ok(None),
+    }
+}
+
+/// Whether `key` has a value. The value itself is not read.
+///
+/// # Errors
+/// As [`get`].
+pub fn contains(
+    view: &KeyspaceView,
+    key: &[u8],
+    visible: SequenceNumber,
+    caching: Caching,
+) -> Result<bool> {
+    let found = find(view, key, visible, caching)?;
+    Ok(!matches!(found, Lookup::Removed | Lookup::Absent))
+}
+
+/// The newest version of `key`.
+fn find(
+    view: &KeyspaceView,
+    key: &[u8],
+    visible: SequenceNumber,
+    caching: Caching,
+) -> Result<Lookup> {
+    for memtable in view.memtables() {
         match memtable.get(key, visible) {
             Lookup::Absent => {}
-            found => return Ok(value(found)),
+            found => return Ok(found),
         }
     }
-    match get_from_tables(&view.tables, key)? {
-        Lookup::Absent => Ok(None),
-        found => Ok(value(found)),
-    }
+    find_in_tables(&view.tables, key, caching)
 }
 
-fn value(lookup: Lookup) -> Option<Slice> {
-    match lookup {
-        Lookup::Value(value) => Some(value),
-        Lookup::Removed | Lookup::Absent => None,
-    }
-}
-
-fn get_from_tables(tables: &Tables, key: &[u8]) -> Result<Lookup> {
+fn find_in_tables(tables: &Tables, key: &[u8], caching: Caching) -> Result<Lookup> {
     let frozen =
         tables.frozen.iter().filter(|f| key >= f.watermark.as_slice()).flat_map(|f| &f.runs);
     for run in tables.runs.iter().chain(frozen) {
-        match get_from_run(run, key)? {
+        match find_in_run(run, key, caching)? {
             Lookup::Absent => {}
             found => return Ok(found),
         }
@@ -46,7 +83,7 @@ fn get_from_tables(tables: &Tables, key: &[u8]) -> Result<Lookup> {
         return Ok(Lookup::Absent);
     };
     for table in partition.delta.iter().chain(&partition.base) {
-        match table.get(key)? {
+        match table.get(key, caching)? {
             Lookup::Absent => {}
             found => return Ok(found),
         }
@@ -54,30 +91,35 @@ fn get_from_tables(tables: &Tables, key: &[u8]) -> Result<Lookup> {
     Ok(Lookup::Absent)
 }
 
-fn get_from_run(run: &Run, key: &[u8]) -> Result<Lookup> {
+fn find_in_run(run: &Run, key: &[u8], caching: Caching) -> Result<Lookup> {
     let index = run.partition_point(|table| table.properties().largest.as_slice() < key);
-    run.get(index).map_or(Ok(Lookup::Absent), |table| table.get(key))
+    run.get(index).map_or(Ok(Lookup::Absent), |table| table.get(key, caching))
+}
+
+/// How long the value is that a cursor stands on, bytes. The value itself is not read.
+pub fn size_at(cursor: &dyn Cursor) -> u64 {
+    cursor.value().len() as u64
 }
 
 /// Walks all of a keyspace: for each key the newest entry, tombstones included.
-pub fn cursor(view: &KeyspaceView, visible: SequenceNumber) -> MergeCursor {
-    let mut sources: Vec<Box<dyn Cursor>> = vec![Box::new(view.active.cursor(visible))];
-    for sealed in &view.sealed {
-        sources.push(Box::new(sealed.memtable.cursor(visible)));
+pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, walk: Walk) -> MergeCursor {
+    let mut sources: Vec<Box<dyn Cursor>> = Vec::new();
+    for memtable in view.memtables() {
+        sources.push(Box::new(memtable.cursor(visible)));
     }
     let tables = &view.tables;
     for run in &tables.runs {
-        sources.push(run_cursor(run, &[], None, Walk::Cached));
+        sources.push(run_cursor(run, &[], None, walk));
     }
     if let Some(frozen) = &tables.frozen {
         for run in &frozen.runs {
-            sources.push(run_cursor(run, &frozen.watermark, None, Walk::Cached));
+            sources.push(run_cursor(run, &frozen.watermark, None, walk));
         }
     }
     for choose in [delta, base] {
         let clipped = settled(tables, choose);
         if !clipped.is_empty() {
-            sources.push(Box::new(RunCursor::new(clipped, Walk::Cached)));
+            sources.push(Box::new(RunCursor::new(clipped, walk)));
         }
     }
     MergeCursor::new(sources)
@@ -110,6 +152,16 @@ fn settled(
     partitions.filter_map(|(i, p)| Some(clip(choose(p)?, &p.lower, tables.upper(i)))).collect()
 }
 
+/// All tables, each with the keys of it that count.
+pub fn tables(view: &KeyspaceView) -> impl Iterator<Item = Clipped> {
+    let tables = &view.tables;
+    let runs = tables.runs.iter().flatten().map(|table| clip(table, &[], None));
+    let frozen = tables.frozen.iter().flat_map(|frozen| {
+        frozen.runs.iter().flatten().map(|table| clip(table, &frozen.watermark, None))
+    });
+    runs.chain(frozen).chain(settled(tables, delta)).chain(settled(tables, base))
+}
+
 /// Moves a cursor past tombstones.
 ///
 /// # Errors
@@ -131,7 +183,7 @@ pub fn has_entries(
     first: &[u8],
     last: &[u8],
 ) -> Result<bool> {
-    let mut cursor = cursor(view, visible);
+    let mut cursor = cursor(view, visible, Walk::Cached);
     cursor.seek(Seek::AtOrAfter(first))?;
     Ok(cursor.key().is_some_and(|key| key <= last))
 }

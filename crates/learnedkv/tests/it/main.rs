@@ -7,6 +7,7 @@ mod faults;
 mod metamorphic;
 mod model;
 mod open_errors;
+mod reads;
 mod regressions;
 mod tidy;
 mod workload;

@@ -1,5 +1,6 @@
 //! A keyspace against a `BTreeMap`: random operations, the seeded executor, the simulated disk.
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use learnedkv::disk::sim::SimDisk;
@@ -73,6 +74,47 @@ fn check(keyspace: &learnedkv::Keyspace, model: &Model, random: &mut Random, see
             "seed {seed}"
         );
     }
+    check_other_reads(keyspace, model, random, seed);
+}
+
+/// Any two bounds, inverted ones too; reads without values; estimates within what they promise.
+fn check_other_reads(
+    keyspace: &learnedkv::Keyspace,
+    model: &Model,
+    random: &mut Random,
+    seed: u64,
+) {
+    for _ in 0..10 {
+        let mut bound = || match random.below(5) {
+            0 => Bound::Unbounded,
+            1 | 2 => Bound::Included(key(random)),
+            _ => Bound::Excluded(key(random)),
+        };
+        let range = (bound(), bound());
+        let inside = |k: &&Vec<u8>| range.contains(*k);
+        let expected: Vec<_> = model.keys().filter(inside).cloned().collect();
+        let keys = keyspace.range(range.clone()).keys();
+        let found: Vec<Vec<u8>> = keys.map(|k| k.unwrap().to_vec()).collect();
+        assert_eq!(found, expected, "seed {seed}: {range:?}");
+        let sizes = keyspace.range(range.clone()).sizes().rev().map(Result::unwrap);
+        let sizes: Vec<_> = sizes.map(|(k, size)| (k.to_vec(), size)).collect();
+        let expected = expected.into_iter().rev().map(|k| (k.clone(), model[&k].len() as u64));
+        assert!(sizes.iter().cloned().eq(expected), "seed {seed}: {range:?}, sizes downwards");
+        let whole = keyspace.approximate_size::<&[u8]>(..).unwrap();
+        let part = keyspace.approximate_size(range.clone()).unwrap();
+        // All its bytes are in blocks that were named, or in memtables.
+        let least: u64 = sizes.iter().map(|(k, size)| k.len() as u64 + size).sum();
+        assert!(part <= whole && part * 2 >= least, "seed {seed}: {range:?}: {part} of {least}");
+        let k = key(random);
+        let size = model.get(&k).map(|value| value.len() as u64);
+        assert_eq!(keyspace.size_of(&k).unwrap(), size, "seed {seed}: {k:?}");
+        assert_eq!(keyspace.contains_key(&k).unwrap(), size.is_some(), "seed {seed}: {k:?}");
+    }
+    let first = keyspace.first_key_value().unwrap().map(|(k, v)| (k.to_vec(), v.to_vec()));
+    assert_eq!(first, model.clone().pop_first(), "seed {seed}");
+    let last = keyspace.last_key_value().unwrap().map(|(k, v)| (k.to_vec(), v.to_vec()));
+    assert_eq!(last, model.clone().pop_last(), "seed {seed}");
+    assert_eq!(keyspace.is_empty().unwrap(), model.is_empty(), "seed {seed}");
 }
 
 fn key(random: &mut Random) -> Vec<u8> {
@@ -133,5 +175,8 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
         assert_eq!((stats.lsm_entries, stats.runs), (0, 0), "seed {seed}: {stats}");
         assert_eq!(db.stats().index_fallbacks, 0, "seed {seed}");
         check(&keyspace, &model, &mut random, seed);
+        // Off by the deltas (a quarter of their bases at most), and where ingests cut tables.
+        let (about, exactly) = (keyspace.approximate_len().unwrap(), model.len() as u64);
+        assert!(about.abs_diff(exactly) * 4 <= exactly, "seed {seed}: {about} for {exactly}");
     }
 }

@@ -253,10 +253,14 @@ pub fn content(keyspace: &Keyspace) -> Result<Content> {
     down.reverse();
     assert_eq!(up, down, "downwards and upwards");
     let content: Content = up.into_iter().collect();
+    check_without_values(keyspace, &content)?;
     for number in 0..KEYS {
         let key = key(number);
         let found = keyspace.get(&key)?;
         assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
+        assert_eq!(keyspace.contains_key(&key)?, content.contains_key(&key), "contains: {key:?}");
+        let size = content.get(&key).map(|value| value.len() as u64);
+        assert_eq!(keyspace.size_of(&key)?, size, "size of {key:?}");
         // Entered in the middle, both ways.
         let after = keyspace.range(key.clone()..).next().transpose()?;
         let expected = content.range(key.clone()..).next();
@@ -266,6 +270,36 @@ pub fn content(keyspace: &Keyspace) -> Result<Content> {
         assert_eq!(before.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "below {key:?}");
     }
     Ok(content)
+}
+
+/// Reads that touch no value, and those of the ends, against what the walks found.
+fn check_without_values(keyspace: &Keyspace, content: &Content) -> Result<()> {
+    let owned = |keys: Result<Vec<learnedkv::Slice>>| -> Result<Vec<Vec<u8>>> {
+        Ok(keys?.into_iter().map(Vec::from).collect())
+    };
+    assert!(owned(keyspace.keys().collect())?.iter().eq(content.keys()), "keys");
+    assert!(owned(keyspace.keys().rev().collect())?.iter().eq(content.keys().rev()), "keys down");
+    let sizes: Vec<_> = keyspace.iter().sizes().collect::<Result<_>>()?;
+    let expected = content.iter().map(|(key, value)| (key.as_slice(), value.len() as u64));
+    assert!(sizes.iter().map(|(key, size)| (&**key, *size)).eq(expected), "sizes");
+    let first = keyspace.first_key_value()?;
+    let first = first.as_ref().map(|(k, v)| (&**k, &**v));
+    assert_eq!(first, borrowed(content.first_key_value()), "first");
+    let last = keyspace.last_key_value()?;
+    assert_eq!(
+        last.as_ref().map(|(k, v)| (&**k, &**v)),
+        borrowed(content.last_key_value()),
+        "last"
+    );
+    assert_eq!(keyspace.is_empty()?, content.is_empty(), "is empty");
+    for tens in 0..KEYS / 10 {
+        let prefix = format!("key{tens:02}");
+        let found = pairs(keyspace.prefix(&prefix))?;
+        let expected = content.iter().filter(|(key, _)| key.starts_with(prefix.as_bytes()));
+        let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(found, expected, "prefix {prefix}");
+    }
+    Ok(())
 }
 
 /// What a database holds.

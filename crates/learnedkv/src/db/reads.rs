@@ -1,0 +1,293 @@
+//! Reading a keyspace, now ([`Keyspace`]) or as it was ([`Snapshot`]): the same methods on both.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use super::iter::{self, Bounds};
+use super::{Iter, Keys, Keyspace, Snapshot};
+use crate::error::Result;
+use crate::format::entry::SequenceNumber;
+use crate::options::ReadOptions;
+use crate::slice::Slice;
+use crate::tiered::{estimate, read};
+use crate::view::KeyspaceView;
+
+/// What an end of an iterator gives, alone.
+type Entry = Option<(Slice, Slice)>;
+
+impl Keyspace {
+    /// Reads what the View of now shows, without keeping it.
+    fn look<T>(&self, read: impl FnOnce(&KeyspaceView, SequenceNumber) -> Result<T>) -> Result<T> {
+        let engine = &self.handle().engine;
+        let view = engine.view();
+        match view.keyspaces.get(&self.id()) {
+            Some(keyspace) => read(keyspace, engine.log.visible()),
+            None => read(&*engine.keyspace(self.id())?, engine.log.visible()),
+        }
+    }
+
+    fn walk(&self, bounds: Bounds, options: ReadOptions) -> Iter {
+        let engine = &self.handle().engine;
+        let (view, visible) = engine.snapshot();
+        let keyspace = match view.keyspaces.get(&self.id()) {
+            Some(keyspace) => Ok(keyspace.clone()),
+            None => engine.keyspace(self.id()),
+        };
+        Iter::new(self.handle().clone(), keyspace, visible, bounds, options)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// `Corruption` if the data that must hold it is damaged; `NotFound` if the keyspace was
+    /// dropped; any error of the disk.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.get_with(key, &ReadOptions::default())
+    }
+
+    /// As [`Keyspace::get`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Slice>> {
+        self.look(|view, visible| read::get(view, key.as_ref(), visible, options.caching()))
+    }
+
+    /// Whether a key is there. Its value is not read, wherever it is kept.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let caching = ReadOptions::default().caching();
+        self.look(|view, visible| read::contains(view, key.as_ref(), visible, caching))
+    }
+
+    /// How long the value of a key is, bytes. The value is not read, wherever it is kept.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn size_of(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
+        let caching = ReadOptions::default().caching();
+        self.look(|view, visible| read::size_of(view, key.as_ref(), visible, caching))
+    }
+
+    /// The entries with keys in `range`, in order from both ends, as they are now. A range that ends
+    /// before it begins is empty (where a `BTreeMap` panics).
+    ///
+    /// ```
+    /// # use learnedkv::{Database, KeyspaceOptions};
+    /// # fn main() -> learnedkv::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("learnedkv-range-{}", std::process::id()));
+    /// # let db = Database::open(&dir)?;
+    /// let fruit = db.keyspace("fruit", KeyspaceOptions::default())?;
+    /// for name in ["apple", "banana", "cherry", "date"] {
+    ///     fruit.insert(name, "")?;
+    /// }
+    /// let between: Vec<_> = fruit.range("b".."d").keys().collect::<Result<_, _>>()?;
+    /// assert_eq!(between, ["banana", "cherry"]);
+    /// let last = fruit.range(.."date").next_back().transpose()?;
+    /// assert_eq!(last.map(|(key, _)| key).as_deref(), Some(&b"cherry"[..]));
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
+        self.range_with(range, &ReadOptions::default())
+    }
+
+    /// As [`Keyspace::range`], done as `options` say.
+    pub fn range_with<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<K>,
+        options: &ReadOptions,
+    ) -> Iter {
+        self.walk(iter::bounds(&range), *options)
+    }
+
+    /// All entries, in order from both ends, as they are now.
+    pub fn iter(&self) -> Iter {
+        self.range::<&[u8]>(..)
+    }
+
+    /// All keys, in order from both ends, as they are now. Values are not read; for a part of the
+    /// keys: `range(..).keys()`, `prefix(..).keys()`.
+    pub fn keys(&self) -> Keys {
+        self.iter().keys()
+    }
+
+    /// The entries whose keys begin with `prefix`, in order from both ends, as they are now.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        self.walk(iter::prefix_bounds(prefix.as_ref()), ReadOptions::default())
+    }
+
+    /// The first entry.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn first_key_value(&self) -> Result<Entry> {
+        self.iter().next().transpose()
+    }
+
+    /// The last entry.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn last_key_value(&self) -> Result<Entry> {
+        self.iter().next_back().transpose()
+    }
+
+    /// Whether there is no entry. Looks for the first, past all that was removed before it.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.keys().next().transpose()?.is_none())
+    }
+
+    /// How many entries there are, about, at once: from the tables' properties, no data is read.
+    ///
+    /// It is off by at most the number of entries that are in memtables, runs and deltas (see
+    /// [`crate::KeyspaceStats`]), for of these it is not known which hit the same key: where
+    /// everything is settled and no partition has a delta, it is exact. Of a table that a sweep or an
+    /// ingest cut in two, the parts are reckoned by their bytes.
+    /// For the exact number walk the keys: `keys().count()`.
+    ///
+    /// # Errors
+    /// `NotFound` if the keyspace was dropped.
+    pub fn approximate_len(&self) -> Result<u64> {
+        self.look(|view, _| Ok(estimate::len(view)))
+    }
+
+    /// How many bytes the entries with keys in `range` take, about: of tables the blocks that may
+    /// hold them, by the indexes; of memtables the keys and values. No data block is read, the
+    /// memtables' part of the range is walked.
+    ///
+    /// At either end of the range each table is off by at most the blocks its index names for a key
+    /// (one with `exact`). Versions that were overwritten and not yet merged away count too.
+    ///
+    /// # Errors
+    /// `NotFound` if the keyspace was dropped.
+    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        let bounds = iter::bounds(&range);
+        self.look(|view, visible| size_within(view, visible, bounds))
+    }
+}
+
+fn size_within(view: &KeyspaceView, visible: SequenceNumber, bounds: Bounds) -> Result<u64> {
+    if iter::is_empty(&bounds) {
+        return Ok(0);
+    }
+    let from = match bounds.0 {
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) => key,
+        Bound::Excluded(key) => iter::successor(&key),
+    };
+    let to = match bounds.1 {
+        Bound::Unbounded => None,
+        Bound::Included(key) => Some(iter::successor(&key)),
+        Bound::Excluded(key) => Some(key),
+    };
+    estimate::bytes_between(view, visible, &from, to.as_deref())
+}
+
+impl Snapshot {
+    fn walk(&self, keyspace: &Keyspace, bounds: Bounds, options: ReadOptions) -> Iter {
+        let view = self.keyspace(keyspace).map(Arc::clone);
+        Iter::new(self.handle().clone(), view, self.visible(), bounds, options)
+    }
+
+    /// The value a key had.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`]; `NotFound` if the keyspace was made later.
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.get_with(keyspace, key, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::get`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_with(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        options: &ReadOptions,
+    ) -> Result<Option<Slice>> {
+        let view = self.keyspace(keyspace)?;
+        read::get(view, key.as_ref(), self.visible(), options.caching())
+    }
+
+    /// Whether a key was there. Its value is not read, wherever it is kept.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        let caching = ReadOptions::default().caching();
+        read::contains(self.keyspace(keyspace)?, key.as_ref(), self.visible(), caching)
+    }
+
+    /// How long the value of a key was, bytes. The value is not read, wherever it is kept.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn size_of(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
+        let caching = ReadOptions::default().caching();
+        read::size_of(self.keyspace(keyspace)?, key.as_ref(), self.visible(), caching)
+    }
+
+    /// The entries in `range` as they were; see [`Keyspace::range`].
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
+        self.range_with(keyspace, range, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::range`], done as `options` say.
+    pub fn range_with<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+        options: &ReadOptions,
+    ) -> Iter {
+        self.walk(keyspace, iter::bounds(&range), *options)
+    }
+
+    /// All entries as they were.
+    pub fn iter(&self, keyspace: &Keyspace) -> Iter {
+        self.range::<&[u8]>(keyspace, ..)
+    }
+
+    /// All keys as they were. Values are not read.
+    pub fn keys(&self, keyspace: &Keyspace) -> Keys {
+        self.iter(keyspace).keys()
+    }
+
+    /// The entries whose keys begin with `prefix`, as they were.
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
+        self.walk(keyspace, iter::prefix_bounds(prefix.as_ref()), ReadOptions::default())
+    }
+
+    /// The first entry as it was.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn first_key_value(&self, keyspace: &Keyspace) -> Result<Entry> {
+        self.iter(keyspace).next().transpose()
+    }
+
+    /// The last entry as it was.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn last_key_value(&self, keyspace: &Keyspace) -> Result<Entry> {
+        self.iter(keyspace).next_back().transpose()
+    }
+
+    /// Whether there was no entry.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn is_empty(&self, keyspace: &Keyspace) -> Result<bool> {
+        Ok(self.keys(keyspace).next().transpose()?.is_none())
+    }
+}

@@ -1,0 +1,246 @@
+//! Reads beside those the model compares: edges of prefixes, errors in iterators, options per call,
+//! estimates, keyspaces that are gone.
+
+use std::sync::Arc;
+
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::{Database, Durability, ErrorKind, Keyspace, ReadOptions, WriteOptions};
+
+use crate::workload::Setup;
+
+fn open(setup: &Setup) -> (Database, Keyspace) {
+    let db = setup.open(&SimDisk::new(1), 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    (db, keyspace)
+}
+
+fn name(number: u32) -> String {
+    format!("key{number:05}")
+}
+
+/// A prefix of 0xff bytes has no end of the same length; the empty one has none at all.
+#[test]
+fn prefixes_end_where_their_keys_do() {
+    let (db, keyspace) = open(&Setup::default());
+    let keys: [&[u8]; 9] = [
+        b"",
+        b"a",
+        b"a\xff",
+        b"a\xff\xff",
+        b"a\xff\xff\0",
+        b"b",
+        b"\xfe\xff",
+        b"\xff",
+        b"\xff\xff\xff",
+    ];
+    for settled in [false, true] {
+        for key in keys {
+            keyspace.insert(key, "v").unwrap();
+        }
+        if settled {
+            keyspace.convert().unwrap();
+        }
+        let snapshot = db.snapshot();
+        let prefixes: [&[u8]; 8] =
+            [b"", b"a", b"a\xff", b"a\xff\xff", b"\xfe", b"\xff", b"\xff\xff", b"c"];
+        for prefix in prefixes {
+            let expected: Vec<_> = keys.iter().filter(|k| k.starts_with(prefix)).collect();
+            let up: Vec<_> = keyspace.prefix(prefix).keys().map(Result::unwrap).collect();
+            assert_eq!(up, expected, "{prefix:?}");
+            let mut down: Vec<_> =
+                snapshot.prefix(&keyspace, prefix).rev().map(|e| e.unwrap().0).collect();
+            down.reverse();
+            assert_eq!(down, expected, "{prefix:?}, downwards");
+        }
+    }
+}
+
+/// A `BTreeMap` panics at the first two; here they are empty.
+#[test]
+fn ranges_that_end_before_they_begin_are_empty() {
+    use std::ops::Bound::{Excluded, Included};
+    let (db, keyspace) = open(&Setup::default());
+    for key in ["a", "b", "c"] {
+        keyspace.insert(key, "v").unwrap();
+    }
+    let ranges = [
+        (Included("c"), Included("a")),
+        (Excluded("b"), Excluded("b")),
+        (Included("b"), Excluded("b")),
+        (Excluded("b"), Included("b")),
+        (Excluded("b"), Excluded("b\0")),
+        (Included("d"), Excluded("a")),
+    ];
+    for range in ranges {
+        let mut iter = keyspace.range::<&str>(range);
+        assert!(iter.next().is_none() && iter.next_back().is_none(), "{range:?}");
+        assert!(iter.next().is_none(), "{range:?}: once more");
+        assert_eq!(db.snapshot().range::<&str>(&keyspace, range).count(), 0, "{range:?}");
+        assert_eq!(keyspace.approximate_size::<&str>(range).unwrap(), 0, "{range:?}");
+    }
+}
+
+/// Whoever counts on the end after an error would take the rest for missing.
+#[test]
+fn after_an_error_iterators_go_on_with_it_at_both_ends() {
+    let setup = Setup { block_cache: false, ..Setup::default() };
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let db = setup.open(&faulty, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    for number in 0..200 {
+        keyspace.insert(name(number), [7; 50]).unwrap();
+    }
+    keyspace.convert().unwrap();
+    for front in [true, false] {
+        let counts = faulty.fail(Fault::at(1).of(&[OperationKind::Read]));
+        let mut iter = keyspace.iter();
+        let mut step = || if front { iter.next() } else { iter.next_back() };
+        let mut given = 0;
+        let error = loop {
+            match step().expect("an error, not the end") {
+                Ok(_) => given += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(given < 200 && counts.fired() == 1, "front {front}: {given} given");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        let mut keys = iter.keys();
+        for _ in 0..3 {
+            assert_eq!(keys.next().unwrap().unwrap_err().to_string(), error.to_string());
+            assert_eq!(keys.next_back().unwrap().unwrap_err().to_string(), error.to_string());
+        }
+        faulty.clear_faults();
+        assert_eq!(keyspace.keys().count(), 200, "a new one reads on");
+    }
+}
+
+/// A dropped keyspace must not look like an empty one.
+#[test]
+fn reads_of_a_keyspace_that_is_gone_say_so() {
+    let setup = Setup::default();
+    let (db, keyspace) = open(&setup);
+    keyspace.insert("a", "v").unwrap();
+    let before = db.snapshot();
+    db.drop_keyspace("k").unwrap();
+    let is_gone =
+        |error: learnedkv::Error| assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    is_gone(keyspace.get("a").unwrap_err());
+    is_gone(keyspace.contains_key("a").unwrap_err());
+    is_gone(keyspace.size_of("a").unwrap_err());
+    is_gone(keyspace.is_empty().unwrap_err());
+    is_gone(keyspace.first_key_value().unwrap_err());
+    is_gone(keyspace.iter().next().unwrap().unwrap_err());
+    is_gone(keyspace.approximate_len().unwrap_err());
+    is_gone(keyspace.approximate_size::<&str>(..).unwrap_err());
+    assert_eq!(before.get(&keyspace, "a").unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(before.size_of(&keyspace, "a").unwrap(), Some(1));
+    assert!(before.contains_key(&keyspace, "a").unwrap() && !before.is_empty(&keyspace).unwrap());
+    assert_eq!(before.last_key_value(&keyspace).unwrap().unwrap().0, "a");
+    // One made later is not in the snapshot, nor one of another database.
+    let again = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    is_gone(before.get(&again, "a").unwrap_err());
+    is_gone(before.iter(&again).next().unwrap().unwrap_err());
+    let (_other, elsewhere) = open(&setup);
+    assert_eq!(before.get(&elsewhere, "a").unwrap_err().kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn reads_that_leave_the_cache_alone_do() {
+    let setup = Setup { automatic_conversion: false, ..Setup::default() };
+    let disk = SimDisk::new(1);
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    for number in 0..300 {
+        keyspace.insert(name(number), [7; 50]).unwrap();
+    }
+    keyspace.convert().unwrap();
+    drop((db, keyspace));
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.find("k").unwrap();
+    let leave = ReadOptions::default().fill_cache(false);
+    assert_eq!(keyspace.range_with::<&str>(.., &leave).count(), 300);
+    assert_eq!(keyspace.range_with::<&str>(.., &leave).rev().count(), 300);
+    assert_eq!(db.snapshot().range_with::<&str>(&keyspace, .., &leave).count(), 300);
+    let middle = keyspace.get_with(name(150), &leave).unwrap();
+    assert_eq!(middle.as_deref(), Some(&[7; 50][..]));
+    assert_eq!(db.snapshot().get_with(&keyspace, name(150), &leave).unwrap(), middle);
+    let stats = db.stats();
+    assert!(stats.cache_bytes == 0 && stats.read_requests > 0, "{stats}");
+    // What is there serves them.
+    assert_eq!(keyspace.iter().count(), 300);
+    let stats = db.stats();
+    assert!(stats.cache_bytes > 0, "{stats}");
+    assert_eq!(keyspace.get_with(name(150), &leave).unwrap(), middle);
+    assert_eq!(db.stats().read_requests, stats.read_requests, "read though it was cached");
+}
+
+/// Of one write, a batch, and by the plain durability: what was synced survives the machine.
+#[test]
+fn a_write_can_ask_for_a_durability_of_its_own() {
+    let disk = SimDisk::new(1);
+    let setup = Setup::default();
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    let after_crash = |key: &str| {
+        let left = disk.crash_clone(learnedkv::disk::sim::CrashKind::Machine, 0);
+        let db = setup.open(&left, 1).unwrap();
+        db.find("k").unwrap().contains_key(key).unwrap()
+    };
+    keyspace.insert_with("a", "v", WriteOptions::default()).unwrap();
+    assert!(!after_crash("a"), "nobody asked");
+    keyspace.insert_with("b", "v", Durability::Synced).unwrap();
+    assert!(after_crash("a") && after_crash("b"));
+    keyspace.remove_with("a", Durability::Buffered).unwrap();
+    assert!(after_crash("a"));
+    keyspace.remove_with("b", WriteOptions::default().durability(Durability::Synced)).unwrap();
+    assert!(!after_crash("a") && !after_crash("b"));
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "c", "v");
+    batch.commit_with(WriteOptions::default().durability(Durability::Synced)).unwrap();
+    assert!(after_crash("c"));
+}
+
+/// The error stated: at most the operations that are not settled. And no block is read for it.
+#[test]
+fn estimates_keep_what_they_promise() {
+    let setup = Setup { automatic_conversion: false, ..Setup::default() };
+    let (db, keyspace) = open(&setup);
+    let (mut settled, mut random) = (0u64, crate::workload::Random::new(1));
+    for round in 0..6u32 {
+        for step in 0..400 {
+            let key = name(random.below(500) as u32);
+            if random.below(4) == 0 {
+                keyspace.remove(key).unwrap();
+            } else {
+                keyspace.insert(key, vec![round as u8; 20 + step % 50]).unwrap();
+            }
+        }
+        let requests = db.stats().read_requests;
+        let (len, whole) = (keyspace.approximate_len().unwrap(), total(&keyspace));
+        let half = keyspace.approximate_size(..name(250)).unwrap();
+        assert_eq!(db.stats().read_requests, requests, "estimates read blocks");
+        let truth = keyspace.keys().count() as u64;
+        let unsettled = 400 + keyspace.stats().unwrap().lsm_entries;
+        assert!(len.abs_diff(truth) <= unsettled, "{len} for {truth}, {unsettled} unsettled");
+        assert!((whole * 3 / 10..whole * 7 / 10).contains(&half), "{half} of {whole}");
+        keyspace.convert().unwrap();
+        let truth = keyspace.keys().count() as u64;
+        settled = keyspace.approximate_len().unwrap();
+        assert_eq!(settled, truth, "all settled");
+        let bytes: u64 =
+            keyspace.iter().map(|e| e.unwrap()).map(|(k, v)| k.len() + v.len()).sum::<usize>()
+                as u64;
+        let whole = total(&keyspace);
+        assert!((bytes..bytes * 3).contains(&whole), "{whole} for {bytes} of entries");
+        // A range within a block is reckoned as the blocks it may touch.
+        let one = keyspace.approximate_size(name(100)..=name(100)).unwrap();
+        assert!(one <= 2 * 320, "{one} for one key");
+    }
+    assert!(settled > 200);
+}
+
+fn total(keyspace: &Keyspace) -> u64 {
+    keyspace.approximate_size::<&str>(..).unwrap()
+}
