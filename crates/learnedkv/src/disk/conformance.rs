@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::faulty::FaultyDisk;
-use super::real::{LogRegionKind, RealDisk};
+use super::real::{LogRegionKind, ManyReads, RealDisk};
 use super::sim::SimDisk;
 use super::{Access, Disk, File, LogRegion, ReadRequest};
 use crate::error::{Error, ErrorKind};
@@ -17,10 +17,10 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn real(kind: LogRegionKind) -> Fixture {
+    fn real(kind: LogRegionKind, many_reads: ManyReads) -> Fixture {
         let temporary = tempfile::tempdir().unwrap();
         Fixture {
-            disk: Arc::new(RealDisk::with_log_regions(kind)),
+            disk: Arc::new(RealDisk::with_log_regions(kind).with_many_reads(many_reads)),
             dir: temporary.path().to_path_buf(),
             _temporary: Some(temporary),
         }
@@ -156,18 +156,90 @@ fn every_access_reads_every_alignment(f: &Fixture) {
     }
 }
 
-fn many_reads_fail_one_by_one(f: &Fixture) {
-    let bytes = pattern(9000);
-    let file = f.file("a", &bytes);
-    let (mut x, mut y, mut z) = ([0; 100], [0; 10], [0; 4096]);
-    let mut requests = [
-        ReadRequest { file: &*file, offset_bytes: 50, buffer: &mut x },
-        ReadRequest { file: &*file, offset_bytes: 8995, buffer: &mut y },
-        ReadRequest { file: &*file, offset_bytes: 4000, buffer: &mut z },
-    ];
-    let results = f.disk.read_many(&mut requests);
-    assert_eq!(results.iter().map(|r| r.is_ok()).collect::<Vec<_>>(), [true, false, true]);
-    assert_eq!((&x[..], &z[..]), (&bytes[50..150], &bytes[4000..8096]));
+/// Rule 5: many reads are the same reads, one by one.
+fn many_reads_are_the_reads_one_by_one(f: &Fixture) {
+    let bytes = pattern(150_000);
+    f.file("a", &bytes);
+    f.file("b", &bytes[7..]);
+    let accesses = [Access::Random, Access::Sequential, Access::Direct];
+    let open = |name: &str| accesses.map(|access| f.disk.open(&f.path(name), access).unwrap());
+    let files = [open("a"), open("b")].concat();
+    let offsets = [0, 1, 511, 4095, 4096, 4097, 100_000, 149_990, 149_999, 150_000, 1 << 40];
+    let lengths = [0, 1, 10, 4095, 4096, 4097, 8192, 60_000];
+    let mut wanted = Vec::new();
+    for file in &files {
+        for offset_bytes in offsets {
+            wanted.extend(lengths.map(|length| (file.clone(), offset_bytes, length)));
+        }
+    }
+    // None, one, few, and more than go together.
+    for count in [0, 1, 2, 3, 64, 65, wanted.len()] {
+        for chosen in [&wanted[..count], &wanted[wanted.len() - count..]] {
+            let request = |(file, offset_bytes, length): &(Arc<dyn File>, u64, usize)| {
+                let (file, offset_bytes) = (file.clone(), *offset_bytes);
+                ReadRequest { file, offset_bytes, buffer: vec![0xee; *length] }
+            };
+            let answers = f.disk.read_many(chosen.iter().map(request).collect());
+            assert_eq!(answers.len(), chosen.len());
+            for ((file, offset_bytes, length), answer) in chosen.iter().zip(answers) {
+                let mut alone = vec![0; *length];
+                let read = file.read_exact_at(&mut alone, *offset_bytes);
+                match (read, answer) {
+                    (Ok(()), Ok(found)) => assert!(found == alone, "{offset_bytes} {length}"),
+                    (Err(expected), Err(found)) => {
+                        assert_eq!(found.to_string(), expected.to_string());
+                        assert_eq!(found.kind(), ErrorKind::Corruption);
+                        assert_eq!(found.offset_bytes(), Some(*offset_bytes));
+                    }
+                    (read, answer) => panic!("{offset_bytes} {length}: {read:?}, {answer:?}"),
+                }
+            }
+        }
+    }
+}
+
+fn many_reads_see_unsynced_writes(f: &Fixture) {
+    let writer = f.file("a", &pattern(20_000));
+    for access in [Access::Random, Access::Sequential, Access::Direct] {
+        let file = f.disk.open(&f.path("a"), access).unwrap();
+        for round in 0..20 {
+            writer.write_all_at(&[round; 5000], 3000).unwrap();
+            let request = |offset_bytes| ReadRequest {
+                file: file.clone(),
+                offset_bytes,
+                buffer: vec![0xee; 4000],
+            };
+            for answer in f.disk.read_many(vec![request(3000), request(3500), request(4000)]) {
+                assert_eq!(answer.unwrap(), [round; 4000]);
+            }
+        }
+    }
+}
+
+fn many_threads_read_many(f: &Fixture) {
+    let bytes = pattern(200_000);
+    f.file("a", &bytes);
+    let file = f.disk.open(&f.path("a"), Access::Direct).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..20_usize {
+            let (file, bytes) = (&file, &bytes);
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let places = (0..40).map(|i| (i * 4801 + thread * 97 + round * 13) % 199_000);
+                    let places: Vec<_> = places.collect();
+                    let request = |&at: &usize| ReadRequest {
+                        file: file.clone(),
+                        offset_bytes: at as u64,
+                        buffer: vec![0; 1000],
+                    };
+                    let answers = f.disk.read_many(places.iter().map(request).collect());
+                    for (at, answer) in places.into_iter().zip(answers) {
+                        assert!(answer.unwrap() == bytes[at..at + 1000], "thread {thread}, {at}");
+                    }
+                }
+            });
+        }
+    });
 }
 
 fn disjoint_writes_run_concurrently(f: &Fixture) {
@@ -388,8 +460,8 @@ macro_rules! battery {
 }
 
 battery! {
-    real_mapped: Fixture::real(LogRegionKind::Mapped);
-    real_buffered: Fixture::real(LogRegionKind::Buffered);
+    real_mapped: Fixture::real(LogRegionKind::Mapped, ManyReads::IoUring);
+    real_buffered: Fixture::real(LogRegionKind::Buffered, ManyReads::OneByOne);
     sim: Fixture::sim();
     observed_sim: Fixture::observed_sim();
     faulty: Fixture::faulty();
@@ -398,7 +470,9 @@ battery! {
         gaps_and_growth_read_as_zeros,
         reads_past_the_end_are_errors,
         every_access_reads_every_alignment,
-        many_reads_fail_one_by_one,
+        many_reads_are_the_reads_one_by_one,
+        many_reads_see_unsynced_writes,
+        many_threads_read_many,
         disjoint_writes_run_concurrently,
         discard_reads_as_zeros_or_as_before,
         names_are_found_listed_and_sorted,

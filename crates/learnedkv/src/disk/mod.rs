@@ -10,6 +10,8 @@
 //!    [`Disk::sync_dir`] of its directory.
 //! 3. Writes to disjoint ranges may run concurrently. All methods take `&self`.
 //! 4. A read past the end is an error (`Corruption`: expected and found lengths), never short.
+//! 5. Many reads at once ([`Disk::read_many`]) give what the same reads give one by one; none is
+//!    under way any more when the call ends, however it ends.
 
 #[cfg(test)]
 mod conformance;
@@ -19,6 +21,7 @@ pub mod real;
 mod region;
 pub mod sim;
 
+use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -97,28 +100,40 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `DiskFull` if the space is not there; `Io` otherwise.
     fn create_log_region(&self, path: &Path, length_bytes: u64) -> Result<Arc<dyn LogRegion>>;
 
-    /// Does all `requests`, as concurrently as this disk can; each gets its own result.
-    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Vec<Result<()>> {
-        requests.iter_mut().map(|r| r.file.read_exact_at(r.buffer, r.offset_bytes)).collect()
+    /// Does all `requests`, of any files of this disk, as concurrently as it can, and waits for all:
+    /// of each, in their order, its buffer, filled; or its own error, as
+    /// [`File::read_exact_at`] would give it.
+    fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
+        requests.into_iter().map(ReadRequest::read_alone).collect()
     }
 
     /// A random number (the simulated disk: from its seed).
     fn random_u64(&self) -> u64;
 }
 
-/// One read of [`Disk::read_many`]: fill `buffer` from `offset_bytes` of `file`.
+/// One read of [`Disk::read_many`]: fill `buffer` from `offset_bytes` of `file`. It owns its buffer:
+/// nobody else may touch it while a kernel writes to it.
 #[derive(Debug)]
-pub struct ReadRequest<'a> {
+pub struct ReadRequest {
     /// The file to read.
-    pub file: &'a dyn File,
+    pub file: Arc<dyn File>,
     /// Where in it.
     pub offset_bytes: u64,
-    /// What to fill, wholly.
-    pub buffer: &'a mut [u8],
+    /// What to fill, wholly: its length says how much.
+    pub buffer: Vec<u8>,
 }
 
-/// An open file.
-pub trait File: Send + Sync + fmt::Debug {
+impl ReadRequest {
+    /// Does it by itself.
+    fn read_alone(mut self) -> Result<Vec<u8>> {
+        self.file.read_exact_at(&mut self.buffer, self.offset_bytes)?;
+        Ok(self.buffer)
+    }
+}
+
+/// An open file. A disk knows its own kind again ([`Any`]) when files come back in
+/// [`Disk::read_many`].
+pub trait File: Any + Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset_bytes`.
     ///
     /// # Errors

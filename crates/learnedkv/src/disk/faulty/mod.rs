@@ -14,12 +14,13 @@ mod script;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::script::{Failure, Script};
 pub use self::script::{Fault, FaultCounts};
-use crate::disk::{Access, Disk, File, Lock, LogRegion, OperationKind, Reservation};
+use crate::disk::{Access, Disk, File, Lock, LogRegion, OperationKind, ReadRequest, Reservation};
 use crate::error::Result;
 
 /// A disk that fails on script. Clones share the disk and the script.
@@ -110,6 +111,29 @@ impl Disk for FaultyDisk {
         self.script.tells_truth(path);
         let (script, path) = (Arc::clone(&self.script), path.to_path_buf());
         Ok(Arc::new(FaultyRegion { inner, script, path }))
+    }
+
+    /// Each request is an operation of its own, in their order, and fails by itself.
+    fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
+        let mut passed = Vec::new();
+        let met: Vec<Result<()>> = requests
+            .into_iter()
+            .map(|request| {
+                let inner = match (&*request.file as &dyn Any).downcast_ref::<FaultyFile>() {
+                    Some(file) => {
+                        let offset_bytes = request.offset_bytes;
+                        file.meet(OperationKind::Read).map_err(|e| e.at_offset(offset_bytes))?;
+                        file.inner.clone()
+                    }
+                    None => request.file,
+                };
+                passed.push(ReadRequest { file: inner, ..request });
+                Ok(())
+            })
+            .collect();
+        let mut read = self.inner.read_many(passed).into_iter();
+        let mut next = |()| read.next().expect("an answer to each request");
+        met.into_iter().map(|met| met.and_then(&mut next)).collect()
     }
 
     fn random_u64(&self) -> u64 {

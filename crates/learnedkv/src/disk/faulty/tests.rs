@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Fault, FaultyDisk};
 use crate::disk::sim::{CrashKind, SimDisk};
-use crate::disk::{Access, Disk, OperationKind};
+use crate::disk::{Access, Disk, OperationKind, ReadRequest};
 use crate::error::{ErrorKind, Result};
 
 /// A small workload of every kind of operation that can fail.
@@ -136,4 +136,45 @@ fn a_sync_after_a_failed_one_lies() {
     renamed.sync().unwrap();
     let lost = sim.crash_clone(CrashKind::Machine, 0);
     assert_eq!(lost.open(Path::new("/b"), Access::Random).unwrap().length_bytes().unwrap(), 3);
+}
+
+#[test]
+fn of_many_reads_each_fails_by_itself() {
+    let sim = SimDisk::new(1);
+    let disk = FaultyDisk::new(Arc::new(sim.clone()));
+    let names = ["/a", "/b"].map(Path::new);
+    for (content, name) in names.iter().enumerate() {
+        disk.create(name).unwrap().write_all_at(&[content as u8 + 1; 100], 0).unwrap();
+    }
+    let read = |disk: &FaultyDisk| {
+        let files = names.map(|name| disk.open(name, Access::Random).unwrap());
+        // The last file is of the disk below, which a script does not know.
+        let stranger = sim.open(names[0], Access::Random).unwrap();
+        let files = [&files[0], &files[1], &files[0], &files[1], &stranger];
+        let requests = files.iter().enumerate().map(|(i, file)| ReadRequest {
+            file: Arc::clone(file),
+            offset_bytes: 10 * i as u64,
+            buffer: vec![0; 50 + i],
+        });
+        disk.read_many(requests.collect())
+    };
+    let contents = [1, 2, 1, 2, 1];
+    for failing in 0..4 {
+        let counts = disk.fail(Fault::at(failing).of(&[OperationKind::Read]));
+        for (i, answer) in read(&disk).into_iter().enumerate() {
+            match answer {
+                Ok(found) => assert_eq!(found, vec![contents[i]; 50 + i]),
+                Err(e) => {
+                    assert_eq!((i as u64, e.kind()), (failing, ErrorKind::Io));
+                    assert_eq!(e.path(), Some(names[i % 2]));
+                    assert_eq!(e.offset_bytes(), Some(10 * failing));
+                }
+            }
+        }
+        assert_eq!((counts.matched(), counts.fired()), (4, 1), "each request is an operation");
+        disk.clear_faults();
+    }
+    disk.fail(Fault::at(0).on_paths_with("b").from_then_on().of(&[OperationKind::Read]));
+    let failed: Vec<_> = read(&disk).iter().map(Result::is_err).collect();
+    assert_eq!(failed, [false, true, false, true, false]);
 }

@@ -7,10 +7,10 @@ use std::io::Result;
 use super::platform;
 
 /// Alignment that every common device and file system accepts.
-const ALIGNMENT_BYTES: usize = 4096;
+pub(super) const ALIGNMENT_BYTES: usize = 4096;
 
 /// Most bytes of one request, so that the scratch of a thread stays small.
-const MAX_REQUEST_BYTES: usize = 1 << 20;
+pub(super) const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 thread_local! {
     /// Aligned reads land here, unless the caller's buffer is aligned itself.

@@ -22,6 +22,18 @@ impl RealFile {
         RealFile { path: path.to_path_buf(), file, direct }
     }
 
+    /// The handle that reads go through, and whether it is one with `O_DIRECT`.
+    pub(super) fn for_reads(&self) -> (&fs::File, bool) {
+        match &self.direct {
+            Some(direct) => (direct, true),
+            None => (&self.file, false),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn failed<'a>(&'a self, action: &'a str) -> impl Fn(std::io::Error) -> Error + 'a {
         move |e| Error::io(action, &self.path, &e)
     }

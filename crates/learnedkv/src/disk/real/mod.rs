@@ -3,10 +3,11 @@
 //! Rules 1-4 of [`disk`](super) come down to: positional reads and writes on shared handles
 //! (they neither lock nor move a cursor), `fdatasync` for [`File::sync`], `fsync` of the directory
 //! for [`Disk::sync_dir`], and an advisory lock of the open file for [`Disk::lock`] (it excludes
-//! other handles of this process too, and ends with the process).
+//! other handles of this process too, and ends with the process). [`Disk::read_many`] is `many`.
 
 mod direct;
 mod file;
+mod many;
 mod platform;
 mod region_buffered;
 mod region_mapped;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use self::file::RealFile;
 use self::region_buffered::BufferedRegion;
 use self::region_mapped::MappedRegion;
-use crate::disk::{Access, Disk, File, Lock, LogRegion, region};
+use crate::disk::{Access, Disk, File, Lock, LogRegion, ReadRequest, region};
 use crate::error::{Error, Result};
 
 /// How [`RealDisk`] makes its log regions.
@@ -38,10 +39,24 @@ pub enum LogRegionKind {
     Buffered,
 }
 
-/// The operating system's disk.
-#[derive(Debug, Clone, Copy, Default)]
+/// How [`RealDisk`] does many reads at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ManyReads {
+    /// Through an io_uring, all under way together, where the kernel has it and allows it (many
+    /// containers do not); one by one elsewhere. The default.
+    #[default]
+    IoUring,
+    /// One by one; what goes through the page cache is asked for beforehand. For systems that look
+    /// askance at io_uring.
+    OneByOne,
+}
+
+/// The operating system's disk. Clones share what they borrow from the kernel.
+#[derive(Debug, Clone, Default)]
 pub struct RealDisk {
     log_region_kind: LogRegionKind,
+    many_reads: ManyReads,
+    rings: Arc<platform::Rings>,
 }
 
 impl RealDisk {
@@ -52,7 +67,19 @@ impl RealDisk {
 
     /// The operating system's disk, with log regions of `kind`.
     pub fn with_log_regions(kind: LogRegionKind) -> RealDisk {
-        RealDisk { log_region_kind: kind }
+        RealDisk { log_region_kind: kind, ..RealDisk::default() }
+    }
+
+    /// The same disk, but that it does many reads at once as `kind` says.
+    #[must_use]
+    pub fn with_many_reads(self, kind: ManyReads) -> RealDisk {
+        RealDisk { many_reads: kind, ..self }
+    }
+
+    /// Whether many reads at once go through an io_uring here: it was asked for, and the kernel
+    /// allows it.
+    pub fn uses_io_uring(&self) -> bool {
+        self.many_reads == ManyReads::IoUring && self.rings.are_allowed()
     }
 }
 
@@ -140,6 +167,10 @@ impl Disk for RealDisk {
             let _ = std::fs::remove_file(path);
         }
         made
+    }
+
+    fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
+        many::read(requests, (self.many_reads == ManyReads::IoUring).then_some(&*self.rings))
     }
 
     fn random_u64(&self) -> u64 {

@@ -1,5 +1,8 @@
 //! Where operating systems differ: the only file of this room with `cfg` for them.
 
+#[cfg(target_os = "linux")]
+mod uring;
+
 use std::fs::File;
 use std::io::{ErrorKind, Result};
 use std::path::Path;
@@ -85,6 +88,58 @@ pub(super) fn advise(file: &File, access: Access) {
 /// No advice outside Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn advise(_file: &File, _access: Access) {}
+
+/// Has the system begin to read a range into its cache, without waiting for it. A hint.
+#[cfg(target_os = "linux")]
+pub(super) fn will_need(file: &File, offset_bytes: u64, length_bytes: usize) {
+    let length = std::num::NonZeroU64::new(length_bytes as u64);
+    let _ = rustix::fs::fadvise(file, offset_bytes, length, rustix::fs::Advice::WillNeed);
+}
+
+/// No advice outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn will_need(_file: &File, _offset_bytes: u64, _length_bytes: usize) {}
+
+/// A read that is to be done beside others.
+#[derive(Debug)]
+pub(super) struct RawRead<'a> {
+    pub(super) file: &'a File,
+    pub(super) offset_bytes: u64,
+    /// What is filled from its byte `start` to its end, and nothing before that.
+    pub(super) buffer: Vec<u8>,
+    pub(super) start: usize,
+    /// How many bytes came; `None` while nothing was tried.
+    pub(super) found: Option<Result<usize>>,
+}
+
+/// Whether the kernel gave a read up before it was done.
+#[cfg(target_os = "linux")]
+pub(super) fn is_cancelled(error: &std::io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::CANCELED)
+}
+
+/// Nothing is given up outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_cancelled(_error: &std::io::Error) -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+pub(super) use uring::Rings;
+
+/// Outside Linux there are no rings: every read is left undone.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug, Default)]
+pub(super) struct Rings;
+
+#[cfg(not(target_os = "linux"))]
+impl Rings {
+    pub(super) fn are_allowed(&self) -> bool {
+        false
+    }
+
+    pub(super) fn read(&self, _reads: &mut [RawRead<'_>]) {}
+}
 
 /// A handle for reads around the page cache, or `None` where the file system refuses.
 #[cfg(target_os = "linux")]

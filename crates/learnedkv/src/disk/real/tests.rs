@@ -1,6 +1,6 @@
 //! What only the operating system's disk does; the battery checks the rest.
 
-use super::{LogRegionKind, RealDisk, platform};
+use super::{LogRegionKind, ManyReads, RealDisk, platform};
 use crate::disk::Disk;
 use crate::error::ErrorKind;
 
@@ -15,6 +15,19 @@ fn log_regions_are_of_the_kind_asked_for() {
     assert!(make(LogRegionKind::Buffered, "b").starts_with("BufferedRegion"));
     // Else the battery would test one kind twice.
     assert!(make(LogRegionKind::Mapped, "m").starts_with("MappedRegion"));
+}
+
+#[test]
+fn many_reads_go_the_way_asked_for() {
+    assert!(!RealDisk::new().with_many_reads(ManyReads::OneByOne).uses_io_uring());
+    // The kernel's own word, not ours.
+    let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    let disk = RealDisk::new();
+    if setting.is_ok_and(|s| s.trim() == "0") && !disk.uses_io_uring() {
+        println!("skipped: a sandbox forbids io_uring, so one way is tested twice");
+    }
+    // Clones share the rings, and so the one asking.
+    assert_eq!(disk.clone().uses_io_uring(), disk.uses_io_uring());
 }
 
 #[test]

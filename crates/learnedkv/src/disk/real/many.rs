@@ -1,0 +1,138 @@
+//! Many reads at once: through a ring of the kernel's where there is one, else one by one.
+//!
+//! 1. What a ring can take goes through it together: reads of our own files that are neither empty
+//!    nor very large. Around the page cache each gets an aligned buffer of its own, and is copied
+//!    from there.
+//! 2. What came back short, was refused, or did not go at all is read by itself, as if there were no
+//!    ring: that way knows the ends of files, interruptions, and file systems that refuse direct
+//!    reads. So a ring may cost time, never an answer. An error of the device is not tried again.
+
+use std::any::Any;
+use std::io::{self, ErrorKind};
+
+use super::direct::{ALIGNMENT_BYTES, MAX_REQUEST_BYTES};
+use super::file::RealFile;
+use super::platform::{self, RawRead, Rings};
+use crate::disk::ReadRequest;
+use crate::error::{Error, Result};
+
+/// A request without its file.
+struct Wanted {
+    offset_bytes: u64,
+    length_bytes: usize,
+    /// Empty while a ring has it.
+    buffer: Vec<u8>,
+}
+
+/// Does `requests`, through `rings` if there are any.
+pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>) -> Vec<Result<Vec<u8>>> {
+    if requests.len() < 2 {
+        return requests.into_iter().map(ReadRequest::read_alone).collect();
+    }
+    let (files, mut wanted): (Vec<_>, Vec<_>) = requests
+        .into_iter()
+        .map(|ReadRequest { file, offset_bytes, buffer }| {
+            (file, Wanted { offset_bytes, length_bytes: buffer.len(), buffer })
+        })
+        .unzip();
+    let own: Vec<_> =
+        files.iter().map(|file| (&**file as &dyn Any).downcast_ref::<RealFile>()).collect();
+    let mut done = match rings {
+        Some(rings) => read_together(&own, &mut wanted, rings),
+        None => wanted.iter().map(|_| None).collect(),
+    };
+    let left: Vec<_> = (0..done.len()).filter(|&i| done[i].is_none()).collect();
+    for &i in left.iter().filter(|_| left.len() > 1) {
+        if let Some((file, false)) = own[i].map(RealFile::for_reads) {
+            platform::will_need(file, wanted[i].offset_bytes, wanted[i].length_bytes);
+        }
+    }
+    let alone = |((file, wanted), done): ((_, Wanted), Option<_>)| {
+        done.unwrap_or_else(|| {
+            let Wanted { offset_bytes, length_bytes, mut buffer } = wanted;
+            // A ring that failed has kept it.
+            buffer.resize(length_bytes, 0);
+            ReadRequest { file, offset_bytes, buffer }.read_alone()
+        })
+    };
+    files.into_iter().zip(wanted).zip(done.drain(..)).map(alone).collect()
+}
+
+/// What a ring made of the reads, for each that it did.
+fn read_together(
+    own: &[Option<&RealFile>],
+    wanted: &mut [Wanted],
+    rings: &Rings,
+) -> Vec<Option<Result<Vec<u8>>>> {
+    let mut done: Vec<_> = wanted.iter().map(|_| None).collect();
+    let fits = |length| (1..=MAX_REQUEST_BYTES - 2 * ALIGNMENT_BYTES).contains(&length);
+    let taken = own.iter().enumerate().filter_map(|(i, file)| Some((i, (*file)?)));
+    let taken: Vec<_> = taken.filter(|(i, _)| fits(wanted[*i].length_bytes)).collect();
+    if taken.len() < 2 || !rings.are_allowed() {
+        return done;
+    }
+    let mut reads: Vec<_> = taken.iter().map(|&(i, file)| raw(file, &mut wanted[i])).collect();
+    rings.read(&mut reads);
+    for ((i, file), read) in taken.into_iter().zip(reads) {
+        done[i] = came_back(file, read, &mut wanted[i]);
+    }
+    done
+}
+
+/// A read for a ring. Through the page cache the buffer itself goes with it.
+fn raw<'a>(file: &'a RealFile, wanted: &mut Wanted) -> RawRead<'a> {
+    let (file, is_direct) = file.for_reads();
+    let offset_bytes = wanted.offset_bytes;
+    if !is_direct {
+        let buffer = std::mem::take(&mut wanted.buffer);
+        return RawRead { file, offset_bytes, buffer, start: 0, found: None };
+    }
+    let lead = offset_bytes % ALIGNMENT_BYTES as u64;
+    let length = (lead as usize + wanted.length_bytes).next_multiple_of(ALIGNMENT_BYTES);
+    let mut buffer = vec![0; length + ALIGNMENT_BYTES];
+    let start = buffer.as_ptr().align_offset(ALIGNMENT_BYTES);
+    buffer.truncate(start + length);
+    RawRead { file, offset_bytes: offset_bytes - lead, buffer, start, found: None }
+}
+
+/// What became of a read that was to go through a ring; `None` if it is to be done by itself.
+fn came_back(file: &RealFile, read: RawRead<'_>, wanted: &mut Wanted) -> Option<Result<Vec<u8>>> {
+    let (_, is_direct) = file.for_reads();
+    // Only a direct read begins before what is wanted.
+    let lead = (wanted.offset_bytes - read.offset_bytes) as usize;
+    let from = read.start + lead;
+    let whole = match &read.found {
+        Some(Ok(found)) if *found >= lead + wanted.length_bytes => {
+            read.buffer.get(from..from + wanted.length_bytes)
+        }
+        _ => None,
+    };
+    match (whole, read.found) {
+        (Some(whole), _) if is_direct => {
+            wanted.buffer.copy_from_slice(whole);
+            Some(Ok(std::mem::take(&mut wanted.buffer)))
+        }
+        (Some(_), _) => Some(Ok(read.buffer)),
+        (None, Some(Err(e))) if is_final(&e) => {
+            Some(Err(Error::io("read", file.path(), &e).at_offset(wanted.offset_bytes)))
+        }
+        (None, _) => {
+            if !is_direct {
+                wanted.buffer = read.buffer;
+            }
+            None
+        }
+    }
+}
+
+/// Whether the same read by itself would fail too: it is the device's word, not the ring's.
+fn is_final(error: &io::Error) -> bool {
+    const PASSING: [ErrorKind; 5] = [
+        ErrorKind::Interrupted,
+        ErrorKind::WouldBlock,
+        ErrorKind::InvalidInput,
+        ErrorKind::Unsupported,
+        ErrorKind::OutOfMemory,
+    ];
+    !PASSING.contains(&error.kind()) && !platform::is_cancelled(error)
+}

@@ -1,0 +1,375 @@
+//! Reads through io_uring: many under way at once, one or two system calls for all of them.
+//!
+//! **Who owns a buffer.** From the moment a read is queued until its completion is taken, its buffer
+//! is the ring's ([`Ring::under_way`]): neither an error nor a panic of the caller gives it back early.
+//! A ring that is dropped with reads under way waits for them; if the kernel will not even let it
+//! wait, the buffers are never freed. A leak is better than a write into somebody else's memory.
+//!
+//! **Rings** are made when they are needed, used by one call at a time, and kept for the next: at most
+//! [`MOST_RINGS`]; who finds none goes without. A kernel that refuses the first is not asked again.
+//! Nothing here starts a thread: no `SQPOLL`.
+
+use std::io::Result;
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use io_uring::{IoUring, Probe, opcode, types};
+use rustix::io::Errno;
+
+use super::RawRead;
+
+/// How many reads a ring has under way at once. Devices gain little beyond.
+const DEPTH: usize = 64;
+/// The most rings at once: each takes some pages that the kernel locks in memory.
+const MOST_RINGS: usize = 16;
+/// How often a kernel short of memory is asked again before the reads are done in another way.
+const MOST_REFUSALS: u32 = 100;
+
+/// The rings of a disk.
+#[derive(Debug, Default)]
+pub(in crate::disk::real) struct Rings {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Ring>,
+    /// Those that are idle and those in use.
+    made: usize,
+    /// Whether the kernel has none for us; `None`: not asked yet.
+    are_refused: Option<bool>,
+}
+
+impl Rings {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the kernel allows rings; asked once.
+    pub(in crate::disk::real) fn are_allowed(&self) -> bool {
+        if let Some(refused) = self.state().are_refused {
+            return !refused;
+        }
+        if let Some(ring) = self.borrow() {
+            self.give_back(ring);
+        }
+        self.state().are_refused == Some(false)
+    }
+
+    /// Does `reads`; of each that it could do, `found` says how it went. The others are as they were.
+    pub(in crate::disk::real) fn read(&self, reads: &mut [RawRead<'_>]) {
+        let Some(mut ring) = self.borrow() else { return };
+        ring.read(reads);
+        self.give_back(ring);
+    }
+
+    fn borrow(&self) -> Option<Ring> {
+        let mut state = self.state();
+        if state.are_refused == Some(true) {
+            return None;
+        }
+        if let Some(ring) = state.idle.pop() {
+            return Some(ring);
+        }
+        if state.made == MOST_RINGS {
+            return None;
+        }
+        state.made += 1;
+        drop(state);
+        let made = Ring::new();
+        let mut state = self.state();
+        match made {
+            Ok(ring) => {
+                state.are_refused = Some(false);
+                Some(ring)
+            }
+            Err(e) => {
+                state.made -= 1;
+                // What may pass: too many open files, no memory. All else is for good: `ENOSYS`
+                // (old kernels), `EPERM` (containers), no reads (kernels before 5.6).
+                let passes = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
+                let passes = passes.iter().any(|p| e.raw_os_error() == Some(p.raw_os_error()));
+                if !passes && state.are_refused.is_none() {
+                    state.are_refused = Some(true);
+                }
+                None
+            }
+        }
+    }
+
+    fn give_back(&self, ring: Ring) {
+        if ring.is_idle() {
+            self.state().idle.push(ring);
+        } else {
+            // Waits; not under the lock.
+            drop(ring);
+            self.state().made -= 1;
+        }
+    }
+}
+
+/// A read that the kernel knows of, or soon will.
+#[derive(Debug)]
+struct UnderWay {
+    /// Which of the caller's reads it is.
+    read: usize,
+    buffer: Vec<u8>,
+}
+
+struct Ring {
+    ring: IoUring,
+    /// By the number that the kernel gives back with the completion.
+    under_way: Vec<Option<UnderWay>>,
+    /// Numbers that are not under way.
+    free: Vec<usize>,
+    /// Those that are queued, and that the kernel has not taken yet.
+    queued: usize,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({} of {DEPTH} under way)", DEPTH - self.free.len())
+    }
+}
+
+impl Ring {
+    fn new() -> Result<Ring> {
+        // Completions are looked for by whoever waits for them: no interrupts of other threads.
+        // Kernels before 5.19 do not know the flag.
+        let built = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
+        let ring = built.or_else(|_| IoUring::new(DEPTH as u32))?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(opcode::Read::CODE) {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        let under_way = (0..DEPTH).map(|_| None).collect();
+        Ok(Ring { ring, under_way, free: (0..DEPTH).rev().collect(), queued: 0 })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free.len() == DEPTH
+    }
+
+    fn read(&mut self, reads: &mut [RawRead<'_>]) {
+        let mut next = 0;
+        loop {
+            while let Some(slot) = self.free.last().copied().filter(|_| next < reads.len()) {
+                self.queue(slot, next, &mut reads[next]);
+                next += 1;
+            }
+            if self.is_idle() {
+                return;
+            }
+            // While more are to come, half the ring is filled anew each time.
+            let wanted = DEPTH - self.free.len();
+            let wanted = if next < reads.len() { wanted.div_ceil(2) } else { wanted };
+            if !self.enter(wanted) {
+                return;
+            }
+            self.reap(|done, result| {
+                let read = &mut reads[done.read];
+                read.buffer = done.buffer;
+                read.found = Some(match u32::try_from(result) {
+                    Ok(found) => Ok(found as usize),
+                    Err(_) => Err(std::io::Error::from_raw_os_error(-result)),
+                });
+            });
+        }
+    }
+
+    /// Queues a read under the number `slot`, the last free one.
+    #[allow(unsafe_code)]
+    fn queue(&mut self, slot: usize, index: usize, read: &mut RawRead<'_>) {
+        let buffer = std::mem::take(&mut read.buffer);
+        let length = (buffer.len() - read.start) as u32;
+        let under_way = self.under_way[slot].insert(UnderWay { read: index, buffer });
+        let target = under_way.buffer[read.start..].as_mut_ptr();
+        let entry = opcode::Read::new(types::Fd(read.file.as_raw_fd()), target, length)
+            .offset(read.offset_bytes)
+            .build()
+            .user_data(slot as u64);
+        // SAFETY: the `length` bytes at `target` are of a buffer that `under_way` owns, which nobody
+        // else reads or writes, and which neither moves nor is freed before its completion is taken
+        // (`reap`) or the ring is dropped (which waits, or leaks it). The file is open while the
+        // kernel may take the entry: `read` borrows it, and a ring with queued entries is dropped
+        // without entering them.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("a ring has room for as many reads as may be under way");
+        self.free.pop();
+        self.queued += 1;
+    }
+
+    /// Gives what is queued to the kernel and waits for `wanted` completions, or fewer. False: the
+    /// kernel does not go on.
+    fn enter(&mut self, wanted: usize) -> bool {
+        let mut refusals = 0;
+        loop {
+            match self.ring.submit_and_wait(wanted) {
+                Ok(taken) => {
+                    self.queued = self.queued.saturating_sub(taken);
+                    return true;
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                // Short of memory, or of room for completions: those that are there come first.
+                Err(e)
+                    if matches!(Errno::from_io_error(&e), Some(Errno::AGAIN | Errno::BUSY))
+                        && refusals < MOST_REFUSALS =>
+                {
+                    if !self.ring.completion().is_empty() {
+                        return true;
+                    }
+                    refusals += 1;
+                    std::thread::yield_now();
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Takes the completions that are there.
+    fn reap(&mut self, mut done: impl FnMut(UnderWay, i32)) {
+        while let Some(completion) = self.ring.completion().next() {
+            let slot = completion.user_data() as usize;
+            let Some(under_way) = self.under_way.get_mut(slot).and_then(Option::take) else {
+                continue;
+            };
+            self.free.push(slot);
+            done(under_way, completion.result());
+        }
+    }
+}
+
+impl Drop for Ring {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        const GET_EVENTS: u32 = 1; // IORING_ENTER_GETEVENTS
+        // What is only queued is never entered from here on, and needs no waiting for.
+        while DEPTH - self.free.len() > self.queued {
+            self.reap(drop_both);
+            if DEPTH - self.free.len() <= self.queued {
+                break;
+            }
+            // SAFETY: no argument goes with the call: it waits for one completion and enters nothing.
+            let waited = unsafe { self.ring.submitter().enter::<()>(0, 1, GET_EVENTS, None) };
+            match waited {
+                Err(e) if e.kind() != std::io::ErrorKind::Interrupted => {
+                    std::mem::forget(std::mem::take(&mut self.under_way));
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn drop_both(_: UnderWay, _: i32) {}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A ring, or `None`, said aloud, where the kernel forbids them.
+    fn ring() -> Option<Ring> {
+        let ring = Ring::new();
+        if let Err(e) = &ring {
+            println!("skipped: the kernel gives no io_uring ({e})");
+        }
+        ring.ok()
+    }
+
+    fn raw(file: &File, length: usize) -> RawRead<'_> {
+        RawRead { file, offset_bytes: 0, buffer: vec![0; length], start: 0, found: None }
+    }
+
+    /// Rings that are idle, and all.
+    fn counts(rings: &Rings) -> (usize, usize) {
+        let state = rings.state();
+        (state.idle.len(), state.made)
+    }
+
+    #[test]
+    fn a_ring_that_goes_waits_for_what_is_under_way() {
+        let Some(mut ring) = ring() else { return };
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = File::from(OwnedFd::from(reader));
+        let mut read = raw(&reader, 100);
+        let slot = ring.free[DEPTH - 1];
+        ring.queue(slot, 0, &mut read);
+        assert!(ring.enter(0) && ring.queued == 0 && !ring.is_idle());
+        let written = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                written.store(true, Ordering::SeqCst);
+                writer.write_all(b"late").unwrap();
+            });
+            drop(ring);
+            assert!(written.load(Ordering::SeqCst), "the kernel could still write to the buffer");
+        });
+        assert!(read.buffer.is_empty() && read.found.is_none());
+    }
+
+    #[test]
+    fn what_is_only_queued_is_not_waited_for() {
+        let Some(mut ring) = ring() else { return };
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let reader = File::from(OwnedFd::from(reader));
+        let slot = ring.free[DEPTH - 1];
+        ring.queue(slot, 0, &mut raw(&reader, 100));
+        drop(ring); // or the test never ends
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_ring_that_fails_leaves_the_reads_and_is_not_used_again() {
+        let (rings, dir) = (Rings::default(), tempfile::tempdir().unwrap());
+        if !rings.are_allowed() {
+            return println!("skipped: the kernel gives no io_uring");
+        }
+        std::fs::write(dir.path().join("a"), [7; 300]).unwrap();
+        let file = File::open(dir.path().join("a")).unwrap();
+        // What stands behind the ring's number is no ring any more: each entering is refused.
+        let number = rings.state().idle[0].ring.as_raw_fd();
+        // SAFETY: the number is the ring's, which is open and has nothing under way; it is not
+        // closed here, the ring does that.
+        let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+        rustix::io::dup2(&file, &mut number).unwrap();
+        let mut reads = [raw(&file, 100), raw(&file, 100)];
+        rings.read(&mut reads);
+        assert!(reads.iter().all(|read| read.found.is_none()));
+        assert_eq!(counts(&rings), (0, 0));
+        let mut reads = [raw(&file, 100), raw(&file, 400)];
+        rings.read(&mut reads);
+        let found = reads.map(|read| read.found.unwrap().unwrap());
+        assert_eq!(found, [100, 300], "the next ring is a fresh one");
+    }
+
+    #[test]
+    fn many_more_reads_than_a_ring_holds_go_through_one() {
+        let (rings, dir) = (Rings::default(), tempfile::tempdir().unwrap());
+        if !rings.are_allowed() {
+            return println!("skipped: the kernel gives no io_uring");
+        }
+        let content: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
+        std::fs::write(dir.path().join("a"), &content).unwrap();
+        let file = File::open(dir.path().join("a")).unwrap();
+        let mut reads: Vec<_> =
+            (0..1000).map(|i| RawRead { offset_bytes: i * 4, ..raw(&file, 4) }).collect();
+        for _ in 0..3 {
+            rings.read(&mut reads);
+            for (i, read) in reads.iter_mut().enumerate() {
+                assert_eq!(read.found.take().unwrap().unwrap(), 4);
+                assert_eq!(read.buffer, (i as u32).to_le_bytes());
+                read.buffer.fill(0);
+            }
+        }
+        assert_eq!(counts(&rings), (1, 1));
+    }
+}
