@@ -2,7 +2,7 @@
 //!
 //! A cache never knows a file: blocks are named by table and ordinal.
 //!
-//! The bytes of evicted blocks serve the next blocks that are read: nothing is allocated, cleared
+//! The bytes of evicted blocks serve the next blocks that are read or decompressed: nothing is allocated, cleared
 //! and freed for a miss, and the allocator need not keep a heap of freed blocks for each thread
 //! that ever read one (docs/decisions/0005).
 
@@ -40,6 +40,13 @@ impl Recycled {
     fn buffers(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn keep(&self, bytes: Vec<u8>) {
+        let mut buffers = self.buffers();
+        if buffers.len() < KEPT_BUFFERS && bytes.capacity() <= KEPT_BUFFER_BYTES {
+            buffers.push(bytes);
+        }
+    }
 }
 
 impl Lifecycle<Name, Arc<Block>> for Recycled {
@@ -47,11 +54,7 @@ impl Lifecycle<Name, Arc<Block>> for Recycled {
 
     fn on_evict(&self, (): &mut (), _: Name, block: Arc<Block>) {
         if let Ok(block) = Arc::try_unwrap(block) {
-            let bytes = block.into_bytes();
-            let mut buffers = self.buffers();
-            if buffers.len() < KEPT_BUFFERS && bytes.capacity() <= KEPT_BUFFER_BYTES {
-                buffers.push(bytes);
-            }
+            self.keep(block.into_bytes());
         }
     }
 }
@@ -88,6 +91,11 @@ impl BlockCache {
         }
         buffer.resize(length, 0);
         buffer
+    }
+
+    /// Takes back a buffer: what a compressed block was read into, say.
+    pub fn give_back(&self, buffer: Vec<u8>) {
+        self.recycled.keep(buffer);
     }
 
     /// The block, if it is here.

@@ -55,6 +55,7 @@ pub use db::{
 };
 pub use engine::OpenReport;
 pub use error::{Error, ErrorKind, Result};
+pub use format::compression::Compression;
 pub use options::{Durability, KeyspaceOptions, ReadOptions, WriteOptions};
 pub use slice::Slice;
 pub use sstable::index::IndexKind;

@@ -36,8 +36,10 @@ pub struct KeyspaceStats {
     pub index_bytes: u64,
     /// Data blocks of all its tables.
     pub blocks: u64,
-    /// Bytes of these blocks, with their padding.
+    /// Bytes of these blocks as they are stored, with their padding.
     pub block_bytes: u64,
+    /// Bytes they would take if none were compressed, with their padding.
+    pub unpacked_block_bytes: u64,
     /// Bytes of the keys and values in them.
     pub entry_bytes: u64,
 }
@@ -70,6 +72,7 @@ impl KeyspaceStats {
             stats.index_bytes += table.index_bytes();
             stats.blocks += table.block_count();
             stats.block_bytes += table.properties().data_bytes;
+            stats.unpacked_block_bytes += table.properties().unpacked_bytes;
             stats.entry_bytes += table.properties().raw_bytes;
         }
         stats
@@ -79,6 +82,11 @@ impl KeyspaceStats {
     pub fn metadata_bits_per_entry(&self) -> f64 {
         let entries = (self.lsm_entries + self.settled_entries).max(1);
         self.metadata_bytes as f64 * 8.0 / entries as f64
+    }
+
+    /// How many times as long the blocks would be uncompressed; 1 if there are none.
+    pub fn compression_ratio(&self) -> f64 {
+        self.unpacked_block_bytes.max(1) as f64 / self.block_bytes.max(1) as f64
     }
 
     /// The share of table entries that are settled, 0 to 1; 1 if there are none.
@@ -199,6 +207,13 @@ impl fmt::Display for KeyspaceStats {
         if let Some(watermark) = &self.watermark {
             writeln!(f, "  being swept    up to key \"{}\"", watermark.escape_ascii())?;
         }
+        writeln!(
+            f,
+            "  blocks         {:>12.1} MiB  {:.1} MiB uncompressed ({:.2} times)",
+            self.block_bytes as f64 / MIB,
+            self.unpacked_block_bytes as f64 / MIB,
+            self.compression_ratio()
+        )?;
         writeln!(
             f,
             "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks",

@@ -22,6 +22,7 @@ use crate::disk::{Access, Disk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::batch::Ops;
+use crate::format::compression::Codecs;
 use crate::format::entry::KeyspaceId;
 use crate::format::log::RecordHeader;
 use crate::format::manifest::LogState;
@@ -92,6 +93,7 @@ pub fn open(
         dir: dir.to_owned(),
         access: if options.direct_reads { Access::Direct } else { Access::Random },
         cache: BlockCache::new(options.cache_bytes(0, 0)),
+        codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: Mutex::default(),
     });

@@ -1,30 +1,52 @@
 //! Data blocks: entries in key order, the separators they lie between, and their place.
 //!
 //! ```text
-//! block   := checksum u64 | stored length u32 | raw length u32 | ordinal u32 | compression u8 | layout u8 | 00 00
-//!          | body                                          (stored length bytes; starts on a 64-byte multiple)
-//! body    := prefix length varint | lower length varint | upper length varint | prefix | lower | upper
-//!          | entry* | offset of each entry in the body (u16, or u32 if layout = 1) | count u32
-//! entry   := kind u8 | key length varint | sequence varint | value length varint | key | value
+//! block      := checksum u64 | stored length u32 | raw length u32 | ordinal u32 | compression u8 | layout u8 | 00 00
+//!             | separators | content               (together: stored length bytes; starts on a 64-byte multiple)
+//! separators := prefix length varint | lower length varint | upper length varint | prefix | lower | upper
+//! content    := entry* | offset of each entry (u16, or u32 if layout = 1) | count u32       as it is, or compressed
+//! entry      := kind u8 | key length varint | sequence varint | value length varint | key | value
 //! ```
 //! * Every key `k` of the block has `prefix + lower <= k < prefix + upper`. Hence `prefix` (what the
 //!   two separators share) begins every key, and keys are stored without it.
 //! * `checksum` covers what follows it, bound to the file's tag and the block's offset.
-//! * `compression` 0: stored as it is. Others are reserved.
+//! * `compression` is 0 (none), 1 (lz4) or 2 (zstd), see [`super::compression`]. The separators stand
+//!   outside what is compressed: where a block belongs is known without decompressing it.
+//! * `raw length` is that of separators and content once decompressed, and offsets of entries count
+//!   from where the separators begin: a block in memory has one form, however it was stored. The
+//!   content is at most [`MOST_EXPANSION`] times as long as it is stored.
+//! * The content is stored as it is unless compression makes separators and content an eighth
+//!   shorter, and the block by 64 bytes or more with its padding.
 //!
-//! A block [aa, ac) of one entry `ab = v`, sequence 7, in a file tagged 1, at offset 0: see the test
-//! `the_example_is_what_is_written`, which prints it.
+//! A block [aa, ac) of one entry `ab = v`, sequence 7, with ordinal 3 in a file tagged 1, at offset 0;
+//! then the same with the value `v` 80 times, as lz4:
+//! ```text
+//! CHECKSUM 12000000 12000000 03000000 00 00 0000
+//! 010101 61 61 63 | 01 01 07 01 62 76 | 0600 01000000
+//! CHECKSUM 17000000 61000000 03000000 01 00 0000
+//! 010101 61 61 63 | 6f 010107506276 0100 3c 60 060001000000
+//! ```
+//! (lz4: 6 bytes as they are, then 79 more like the last of them, then 6 bytes as they are.)
+//! See the test `the_examples_are_what_is_written`, which prints them.
 
 use super::bytes::varint_length;
 use super::bytes::{Reader, common_prefix_length, put_u16, put_u32, put_u64, put_varint};
 use super::checksum::{checksum, seal};
+use super::compression::{Codec, Codecs, MOST_EXPANSION, RAW, check_mark};
 use super::entry::{Kind, SequenceNumber};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What stands before a block's body.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests;
+
+/// What stands before a block's separators.
 pub const BLOCK_HEADER_BYTES: usize = 24;
 /// Blocks start on multiples of this.
 pub const BLOCK_ALIGNMENT: u64 = 64;
+
+/// A block is compressed if that makes it shorter by one part in so many.
+const LEAST_GAIN: usize = 8;
 
 const LAYOUT_NARROW: u8 = 0;
 const LAYOUT_WIDE: u8 = 1;
@@ -63,6 +85,15 @@ pub struct BlockBuilder {
     bytes: Vec<u8>,
     offsets: Vec<u32>,
     prefix_length: usize,
+    /// Where in `bytes` the content begins.
+    content_start: usize,
+    /// The block with its content compressed, if that served.
+    packed: Vec<u8>,
+}
+
+/// What `bytes` bytes of a block take with the padding up to the next one.
+fn padded(bytes: usize) -> u64 {
+    (bytes as u64).next_multiple_of(BLOCK_ALIGNMENT)
 }
 
 impl BlockBuilder {
@@ -81,6 +112,7 @@ impl BlockBuilder {
         for part in [prefix, lower_suffix, upper_suffix] {
             self.bytes.extend_from_slice(part);
         }
+        self.content_start = self.bytes.len();
     }
 
     /// Adds an entry. Keys come in order and lie between the separators.
@@ -95,9 +127,15 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Ends the block: its bytes, to be written at `offset_bytes` of the file tagged `tag`.
-    #[allow(clippy::indexing_slicing)] // our own buffer, which begins with the header
-    pub fn finish(&mut self, tag: u64, offset_bytes: u64, ordinal: u32) -> &[u8] {
+    /// Ends the block: its bytes, to be written at `offset_bytes` of the file tagged `tag`, and what
+    /// it would take uncompressed, with its padding.
+    pub fn finish(
+        &mut self,
+        tag: u64,
+        offset_bytes: u64,
+        ordinal: u32,
+        codec: Option<&mut (dyn Codec + 'static)>,
+    ) -> (&[u8], u64) {
         let wide = self.bytes.len() > usize::from(u16::MAX);
         for &offset in &self.offsets {
             if wide {
@@ -107,60 +145,166 @@ impl BlockBuilder {
             }
         }
         put_u32(&mut self.bytes, self.offsets.len() as u32);
+        let raw_bytes = self.bytes.len() - BLOCK_HEADER_BYTES;
+        let mark = codec.and_then(|codec| self.pack(codec).then(|| codec.mark())).unwrap_or(RAW);
+        let block = if mark == RAW { &mut self.bytes } else { &mut self.packed };
         let mut header = Vec::with_capacity(BLOCK_HEADER_BYTES);
         put_u64(&mut header, 0);
-        let body_bytes = (self.bytes.len() - BLOCK_HEADER_BYTES) as u32;
-        put_u32(&mut header, body_bytes);
-        put_u32(&mut header, body_bytes);
+        put_u32(&mut header, (block.len() - BLOCK_HEADER_BYTES) as u32);
+        put_u32(&mut header, raw_bytes as u32);
         put_u32(&mut header, ordinal);
-        header.extend_from_slice(&[0, if wide { LAYOUT_WIDE } else { LAYOUT_NARROW }, 0, 0]);
-        self.bytes[..BLOCK_HEADER_BYTES].copy_from_slice(&header);
-        seal(tag, offset_bytes, &mut self.bytes);
-        &self.bytes
+        header.extend_from_slice(&[mark, if wide { LAYOUT_WIDE } else { LAYOUT_NARROW }, 0, 0]);
+        if let Some(place) = block.get_mut(..BLOCK_HEADER_BYTES) {
+            place.copy_from_slice(&header);
+        }
+        seal(tag, offset_bytes, block);
+        (block, padded(BLOCK_HEADER_BYTES + raw_bytes))
+    }
+
+    /// Makes `packed` of `bytes`; whether it is so much shorter that it pays.
+    fn pack(&mut self, codec: &mut dyn Codec) -> bool {
+        let (before, content) = self.bytes.split_at(self.content_start);
+        let raw_bytes = self.bytes.len() - BLOCK_HEADER_BYTES;
+        let Some(most_bytes) = content.len().checked_sub(raw_bytes.div_ceil(LEAST_GAIN)) else {
+            return false;
+        };
+        self.packed.clear();
+        self.packed.extend_from_slice(before);
+        codec.compress(content, most_bytes, &mut self.packed)
+            && padded(self.packed.len()) < padded(self.bytes.len())
     }
 }
 
-/// A block that was read and checked. Its entries are decoded when looked at.
-pub struct Block {
-    bytes: Vec<u8>,
+/// What a block's header and separators say of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
     ordinal: u32,
-    count: u32,
+    compression: u8,
     wide: bool,
-    /// Ends of prefix, lower suffix, upper suffix in `bytes`; entries follow.
-    ends: [u32; 3],
     prefix_start: u32,
-    /// Where the offset array begins in `bytes`.
-    offsets_start: u32,
+    /// Ends of prefix, lower suffix, upper suffix; the content follows.
+    ends: [u32; 3],
+    /// Where the block ends, as stored and once decompressed.
+    stored_end: u32,
+    raw_end: u32,
 }
 
-impl std::fmt::Debug for Block {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Block({}, {} entries, {} bytes)", self.ordinal, self.count, self.bytes.len())
-    }
+/// A block as it is stored, checked, but not decompressed.
+#[derive(Debug)]
+pub struct Stored<'a> {
+    bytes: &'a [u8],
+    offset_bytes: u64,
+    head: Head,
 }
 
-impl Block {
+impl<'a> Stored<'a> {
     /// Checks the bytes of one block, read from `offset_bytes` of the file tagged `tag`. Bytes
     /// after the block (alignment) are ignored.
     ///
     /// # Errors
     /// `Corruption` if they are not what was written there; `Unsupported` for an unknown
     /// compression or layout.
-    pub fn decode(bytes: Vec<u8>, tag: u64, offset_bytes: u64) -> Result<Block> {
-        decode(bytes, tag, offset_bytes)
-            .map_err(|e| match e.offset_bytes() {
-                // Offsets inside are the block's; the reader of the message wants the file's.
-                Some(inner) => {
-                    Error::new(e.kind(), format!("data block: {e} (byte {inner} of it)"))
-                }
-                None => e,
-            })
-            .map_err(|e| e.at_offset(offset_bytes))
+    pub fn check(bytes: &'a [u8], tag: u64, offset_bytes: u64) -> Result<Stored<'a>> {
+        let head = check(bytes, tag, offset_bytes).map_err(|e| in_file(e, offset_bytes))?;
+        Ok(Stored { bytes, offset_bytes, head })
     }
 
     /// The block's number in its table, from 0.
     pub fn ordinal(&self) -> u32 {
-        self.ordinal
+        self.head.ordinal
+    }
+
+    /// The lower separator: no key of the block is below it.
+    pub fn lower(&self) -> Vec<u8> {
+        let [_, end, _] = self.head.ends;
+        self.bytes.get(self.head.prefix_start as usize..end as usize).unwrap_or_default().to_vec()
+    }
+
+    /// Whether it has to be decompressed.
+    pub fn is_compressed(&self) -> bool {
+        self.head.compression != RAW
+    }
+
+    /// What it takes once decompressed, bytes: in proportion to what is stored.
+    pub fn raw_bytes(&self) -> usize {
+        self.head.raw_end as usize
+    }
+
+    /// The block, in `memory`: any buffer, best of [`Stored::raw_bytes`].
+    ///
+    /// # Errors
+    /// `Corruption` if its content is none (a writer's bug that the checksum sealed).
+    pub fn unpack(&self, codecs: &Codecs, memory: Vec<u8>) -> Result<Block> {
+        unpack(self, codecs, memory).map_err(|e| in_file(e, self.offset_bytes))
+    }
+
+    /// What [`Block::keep`] needs to know.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+}
+
+/// Offsets inside are the block's; the reader of the message wants the file's.
+#[cold]
+fn in_file(error: Error, offset_bytes: u64) -> Error {
+    match error.offset_bytes() {
+        Some(inner) => {
+            Error::new(error.kind(), format!("data block: {error} (byte {inner} of it)"))
+        }
+        None => error,
+    }
+    .at_offset(offset_bytes)
+}
+
+/// A block that was read, checked and decompressed. Its entries are decoded when looked at.
+pub struct Block {
+    bytes: Vec<u8>,
+    head: Head,
+    count: u32,
+    /// Where the offset array begins in `bytes`.
+    offsets_start: u32,
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Block({}, {} entries, {} bytes)",
+            self.head.ordinal,
+            self.count,
+            self.bytes.len()
+        )
+    }
+}
+
+impl Block {
+    /// The block in `bytes`, of which [`Stored::check`] said `head`, and that it is not compressed.
+    ///
+    /// # Errors
+    /// As [`Stored::unpack`].
+    pub fn keep(mut bytes: Vec<u8>, head: Head, offset_bytes: u64) -> Result<Block> {
+        bytes.truncate(head.raw_end as usize);
+        Block::new(bytes, head).map_err(|e| in_file(e, offset_bytes))
+    }
+
+    /// The block of these bytes: separators and content as they were before they were stored.
+    fn new(bytes: Vec<u8>, head: Head) -> Result<Block> {
+        let count_start = bytes.len().saturating_sub(4);
+        let count = Reader::at(&bytes, count_start).u32()?;
+        let array_bytes = count as usize * if head.wide { 4 } else { 2 };
+        let [_, _, content_start] = head.ends;
+        let offsets_start = count_start
+            .checked_sub(array_bytes)
+            .filter(|start| *start >= content_start as usize)
+            .ok_or_else(|| {
+                Error::corruption(format!("data block: {count} entries do not fit it"))
+            })?;
+        Ok(Block { bytes, head, count, offsets_start: offsets_start as u32 })
+    }
+
+    /// The block's number in its table, from 0.
+    pub fn ordinal(&self) -> u32 {
+        self.head.ordinal
     }
 
     /// How many entries it holds.
@@ -179,17 +323,17 @@ impl Block {
 
     /// What every key of the block begins with.
     pub fn prefix(&self) -> &[u8] {
-        self.part(self.prefix_start, self.ends[0])
+        self.part(self.head.prefix_start, self.head.ends[0])
     }
 
     /// The lower separator, without the prefix: no key of the block is below it.
     pub fn lower_suffix(&self) -> &[u8] {
-        self.part(self.ends[0], self.ends[1])
+        self.part(self.head.ends[0], self.head.ends[1])
     }
 
     /// The upper separator, without the prefix: every key of the block is below it.
     pub fn upper_suffix(&self) -> &[u8] {
-        self.part(self.ends[1], self.ends[2])
+        self.part(self.head.ends[1], self.head.ends[2])
     }
 
     /// Where `key` lies: `Less` if below the lower separator, `Equal` if between the separators,
@@ -246,10 +390,10 @@ impl Block {
         if index >= self.count as usize {
             return Err(Error::corruption(format!("expected entry {index}, found {self:?}")));
         }
-        let width = if self.wide { 4 } else { 2 };
+        let width = if self.head.wide { 4 } else { 2 };
         let at = self.offsets_start as usize + index * width;
         let mut reader = Reader::at(&self.bytes, at);
-        let offset = if self.wide { reader.u32()? } else { u32::from(reader.u16()?) };
+        let offset = if self.head.wide { reader.u32()? } else { u32::from(reader.u16()?) };
         Ok(BLOCK_HEADER_BYTES + offset as usize)
     }
 
@@ -286,8 +430,8 @@ impl Block {
     }
 }
 
-fn decode(mut bytes: Vec<u8>, tag: u64, offset_bytes: u64) -> Result<Block> {
-    let mut reader = Reader::new(&bytes);
+fn check(bytes: &[u8], tag: u64, offset_bytes: u64) -> Result<Head> {
+    let mut reader = Reader::new(bytes);
     let expected = reader.u64()?;
     let stored_bytes = reader.u32()? as usize;
     let raw_bytes = reader.u32()? as usize;
@@ -296,27 +440,20 @@ fn decode(mut bytes: Vec<u8>, tag: u64, offset_bytes: u64) -> Result<Block> {
     reader.u16()?;
     reader.take(stored_bytes)?;
     let end = reader.position();
-    let found = checksum(tag, offset_bytes, bytes.get(8..end).unwrap_or_default());
+    let block = bytes.get(..end).unwrap_or_default();
+    let found = checksum(tag, offset_bytes, block.get(8..).unwrap_or_default());
     if found != expected {
         return Err(Error::corruption(format!(
             "data block: expected checksum {expected:016x}, found {found:016x}"
         )));
     }
-    if compression != 0 || layout > LAYOUT_WIDE {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "data block of compression {compression}, layout {layout}: this build has neither"
-            ),
-        ));
+    check_mark(compression)?;
+    if layout > LAYOUT_WIDE {
+        let message =
+            format!("data block of layout {layout}: a newer version of learnedkv wrote it");
+        return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    if raw_bytes != stored_bytes {
-        return Err(Error::corruption(format!(
-            "data block: expected {raw_bytes} bytes, found {stored_bytes}"
-        )));
-    }
-    bytes.truncate(end);
-    let mut reader = Reader::at(&bytes, BLOCK_HEADER_BYTES);
+    let mut reader = Reader::at(block, BLOCK_HEADER_BYTES);
     let lengths = [reader.length()?, reader.length()?, reader.length()?];
     let prefix_start = reader.position() as u32;
     let mut ends = [0; 3];
@@ -324,23 +461,42 @@ fn decode(mut bytes: Vec<u8>, tag: u64, offset_bytes: u64) -> Result<Block> {
         reader.take(length)?;
         *end = reader.position() as u32;
     }
-    let wide = layout == LAYOUT_WIDE;
-    let count_start = bytes.len().saturating_sub(4);
-    let count = Reader::at(&bytes, count_start).u32()?;
-    let array_bytes = count as usize * if wide { 4 } else { 2 };
-    let offsets_start = count_start
-        .checked_sub(array_bytes)
-        .filter(|start| *start >= reader.position())
-        .ok_or_else(|| Error::corruption(format!("data block: {count} entries do not fit it")))?;
-    Ok(Block {
-        ordinal,
-        count,
-        wide,
-        ends,
-        prefix_start,
-        offsets_start: offsets_start as u32,
-        bytes,
-    })
+    let stored_content = end - reader.position();
+    let most = match compression {
+        RAW => stored_content,
+        _ => stored_content.saturating_mul(MOST_EXPANSION),
+    };
+    let raw_end = BLOCK_HEADER_BYTES.saturating_add(raw_bytes);
+    let raw_content = raw_end.checked_sub(reader.position());
+    let fits = raw_content.filter(|content| match compression {
+        RAW => *content == stored_content,
+        _ => *content <= most,
+    });
+    match (fits, u32::try_from(end), u32::try_from(raw_end)) {
+        (Some(_), Ok(stored_end), Ok(raw_end)) => {
+            let wide = layout == LAYOUT_WIDE;
+            Ok(Head { ordinal, compression, wide, prefix_start, ends, stored_end, raw_end })
+        }
+        _ => Err(Error::corruption(format!(
+            "data block of compression {compression}: expected at most {most} bytes of content from \
+             {stored_content} stored ones, found {raw_bytes} with the separators"
+        ))),
+    }
+}
+
+fn unpack(stored: &Stored<'_>, codecs: &Codecs, mut memory: Vec<u8>) -> Result<Block> {
+    let Stored { bytes, head, .. } = stored;
+    let bytes = bytes.get(..head.stored_end as usize).unwrap_or_default();
+    memory.resize(head.raw_end as usize, 0);
+    let content_start = if stored.is_compressed() { head.ends[2] as usize } else { bytes.len() };
+    let (before, content) = bytes.split_at_checked(content_start).unwrap_or_default();
+    if let Some((place, raw)) = memory.split_at_mut_checked(content_start) {
+        place.copy_from_slice(before);
+        if stored.is_compressed() {
+            codecs.decompress(head.compression, content, raw)?;
+        }
+    }
+    Block::new(memory, *head)
 }
 
 /// The ordinal and length of the block that begins at `bytes`, unchecked: for walking damaged
@@ -357,82 +513,5 @@ pub fn peek(bytes: &[u8]) -> Option<(u32, usize)> {
 pub fn mend(bytes: &mut [u8], tag: u64, offset_bytes: u64) {
     if let Some(block) = peek(bytes).and_then(|(_, length)| bytes.get_mut(..length)) {
         seal(tag, offset_bytes, block);
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
-mod tests {
-    use super::*;
-    use std::cmp::Ordering;
-
-    fn build(lower: &[u8], upper: &[u8], entries: &[(&[u8], &[u8])]) -> Vec<u8> {
-        let mut builder = BlockBuilder::default();
-        builder.begin(lower, upper);
-        for (key, value) in entries {
-            builder.add(Kind::Value, key, 7, value);
-        }
-        builder.finish(1, 0, 3).to_vec()
-    }
-
-    #[test]
-    fn the_example_is_what_is_written() {
-        let bytes = build(b"aa", b"ac", &[(b"ab", b"v")]);
-        println!("{bytes:02x?}");
-        assert_eq!(
-            bytes[8..],
-            [
-                0x12, 0, 0, 0, 0x12, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0,
-                0, // lengths, ordinal, layout
-                1, 1, 1, b'a', b'a', b'c', // separators
-                1, 1, 7, 1, b'b', b'v', // the entry
-                6, 0, 1, 0, 0, 0, // its offset, the count
-            ]
-        );
-    }
-
-    #[test]
-    fn entries_are_found_and_strangers_are_not() {
-        let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"2"), (b"kdd", b"")]);
-        let block = Block::decode(bytes, 1, 0).unwrap();
-        assert_eq!((block.ordinal(), block.count(), block.prefix()), (3, 3, &b"k"[..]));
-        assert_eq!(block.lower_bound(b"kd").unwrap(), (1, true));
-        assert_eq!(block.lower_bound(b"kc").unwrap(), (1, false));
-        assert_eq!(block.lower_bound(b"ky").unwrap(), (3, false));
-        assert_eq!(block.lower_bound(b"z").unwrap(), (3, false));
-        assert_eq!(block.lower_bound(b"").unwrap(), (0, false));
-        for (key, place) in [
-            (&b"k"[..], Ordering::Less),
-            (b"ka", Ordering::Equal),
-            (b"kz", Ordering::Greater),
-            (b"j", Ordering::Less),
-            (b"l", Ordering::Greater),
-        ] {
-            assert_eq!(block.place(key), place, "{key:?}");
-        }
-        let entry = block.entry(1).unwrap();
-        assert_eq!(&block.bytes()[block.value_range(&entry)], b"2");
-    }
-
-    #[test]
-    fn wide_blocks_hold_large_values() {
-        let large = vec![9; 100_000];
-        let bytes = build(b"", b"z", &[(b"a", &large), (b"b", b"x")]);
-        let block = Block::decode(bytes, 1, 0).unwrap();
-        assert_eq!(block.entry(0).unwrap().value, large);
-        assert_eq!(block.entry(1).unwrap().value, b"x");
-    }
-
-    #[test]
-    fn damage_anywhere_is_refused() {
-        let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"2")]);
-        for i in 0..bytes.len() {
-            let mut bad = bytes.clone();
-            bad[i] ^= 1;
-            assert!(Block::decode(bad, 1, 0).is_err(), "byte {i}");
-            assert!(Block::decode(bytes[..i].to_vec(), 1, 0).is_err(), "cut {i}");
-        }
-        assert!(Block::decode(bytes.clone(), 2, 0).is_err(), "another file");
-        assert!(Block::decode(bytes, 1, 64).is_err(), "another place");
     }
 }

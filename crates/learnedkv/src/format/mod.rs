@@ -10,6 +10,7 @@ pub mod batch;
 pub mod block;
 pub mod bytes;
 pub mod checksum;
+pub mod compression;
 pub mod entry;
 pub mod log;
 pub mod manifest;

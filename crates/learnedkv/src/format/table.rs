@@ -198,6 +198,8 @@ pub struct Properties {
     pub blocks: u64,
     /// Where the data blocks end.
     pub data_bytes: u64,
+    /// Where they would end if none were compressed.
+    pub unpacked_bytes: u64,
     /// The largest sequence number in it.
     pub last_sequence: SequenceNumber,
     /// Its smallest key.
@@ -216,13 +218,14 @@ impl Properties {
         put_slice(out, &self.largest);
     }
 
-    fn numbers(&self) -> [u64; 6] {
+    fn numbers(&self) -> [u64; 7] {
         [
             self.entries,
             self.tombstones,
             self.raw_bytes,
             self.blocks,
             self.data_bytes,
+            self.unpacked_bytes,
             self.last_sequence,
         ]
     }
@@ -238,6 +241,7 @@ impl Properties {
             raw_bytes: reader.varint()?,
             blocks: reader.varint()?,
             data_bytes: reader.varint()?,
+            unpacked_bytes: reader.varint()?,
             last_sequence: reader.varint()?,
             smallest: reader.slice()?.to_vec(),
             largest: reader.slice()?.to_vec(),
@@ -292,6 +296,7 @@ mod tests {
             raw_bytes: 1 << 40,
             blocks: 77,
             data_bytes: 99_968,
+            unpacked_bytes: 299_968,
             last_sequence: 1 << 55,
             smallest: b"a".to_vec(),
             largest: b"zz".to_vec(),

@@ -16,8 +16,9 @@ use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::error::Result;
 use crate::format::batch::Ops;
-use crate::format::block::{self, Block};
+use crate::format::block::{self, Block, Stored};
 use crate::format::bytes::Reader;
+use crate::format::compression::{Codecs, MOST_EXPANSION};
 use crate::format::entry::SequenceNumber;
 use crate::format::log::{SEGMENT_HEADER_BYTES, check_segment_header, mend_record};
 use crate::format::manifest::{
@@ -39,7 +40,7 @@ const DIR: &str = "/";
 pub fn block(bytes: &[u8]) -> bool {
     let mut mended = bytes.to_vec();
     block::mend(&mut mended, TAG, OFFSET);
-    let decoded = [bytes.to_vec(), mended].map(|bytes| Block::decode(bytes, TAG, OFFSET));
+    let decoded = [bytes.to_vec(), mended].map(decode_block);
     for block in decoded.iter().flatten() {
         let bounds = [block.lower_suffix(), block.upper_suffix()];
         let mut keys: Vec<Vec<u8>> = bounds.map(|s| [block.prefix(), s].concat()).into();
@@ -59,6 +60,36 @@ pub fn block(bytes: &[u8]) -> bool {
         }
     }
     decoded.iter().any(Result::is_ok)
+}
+
+/// Both ways to a block in memory.
+fn decode_block(bytes: Vec<u8>) -> Result<Block> {
+    let stored = Stored::check(&bytes, TAG, OFFSET)?;
+    // Memory in proportion, before anything is decompressed.
+    assert!(stored.raw_bytes() <= 24 + MOST_EXPANSION * bytes.len());
+    let unpacked = stored.unpack(&Codecs::default(), Vec::new());
+    if stored.is_compressed() {
+        return unpacked;
+    }
+    let head = stored.head();
+    let kept = Block::keep(bytes, head, OFFSET);
+    assert_eq!(unpacked.is_ok(), kept.is_ok());
+    kept
+}
+
+/// What a codec is given. The first byte is its mark, the next two how long it was, per 16 bytes.
+pub fn compressed(bytes: &[u8]) -> bool {
+    let [mark, high, low, stored @ ..] = bytes else { return false };
+    let raw_bytes = usize::from(u16::from_le_bytes([*low, *high])) * 16;
+    let mut raw = vec![0; raw_bytes];
+    let codecs = Codecs::default();
+    let first = codecs.decompress(*mark, stored, &mut raw);
+    // A context that has refused something is used again.
+    let mut again = vec![0xff; raw_bytes];
+    let second = codecs.decompress(*mark, stored, &mut again);
+    assert_eq!(first.is_ok(), second.is_ok());
+    assert!(first.is_err() || raw == again, "bytes that nothing was written to");
+    first.is_ok()
 }
 
 /// A footer and the section directory behind it.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::format::batch::put_op;
 use crate::format::block::BlockBuilder;
+use crate::format::compression::Compression;
 use crate::format::entry::Kind;
 use crate::format::log::{RecordHeader, encode_segment_header, record_bytes, write_record};
 use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark, encode_header};
@@ -79,12 +80,26 @@ fn table_record(id: u64) -> TableRecord {
 
 #[test]
 fn blocks() {
-    let mut builder = BlockBuilder::default();
-    builder.begin(b"key", b"kez");
-    for number in 0..12 {
-        builder.add(Kind::Value, &key(number), number, b"value");
+    for how in Compression::ALL {
+        let (mut builder, mut codec) = (BlockBuilder::default(), how.codec());
+        builder.begin(b"key", b"kez");
+        for number in 0..12 {
+            builder.add(Kind::Value, &key(number), number, b"a value, and a value, and a value");
+        }
+        let (bytes, unpacked) = builder.finish(TAG, OFFSET, 3, codec.as_deref_mut());
+        assert_eq!((bytes.len() as u64) < unpacked - 64, *how != Compression::None, "{how}");
+        try_mutants(&format!("block, {how}"), block, bytes);
     }
-    try_mutants("block", block, builder.finish(TAG, OFFSET, 3));
+}
+
+#[test]
+fn compressed_bytes() {
+    let raw: Vec<u8> = (0..60).flat_map(|n| key(n % 7)).chain([0; 60]).take(37 * 16).collect();
+    for mut codec in Compression::ALL.iter().filter_map(|how| how.codec()) {
+        let mut sample = vec![codec.mark(), 0, 37];
+        assert!(codec.compress(&raw, raw.len(), &mut sample));
+        try_mutants(&format!("compression {}", codec.mark()), compressed, &sample);
+    }
 }
 
 #[test]

@@ -234,8 +234,9 @@ impl RunCursor {
         {
             return Ok(Some((next, block)));
         }
+        // By what blocks take in memory: compressed ones may be many times that.
         let blocks = (self.readahead_bytes * table.block_count())
-            .checked_div(table.properties().data_bytes)
+            .checked_div(table.properties().unpacked_bytes)
             .unwrap_or(0);
         self.readahead_bytes = (self.readahead_bytes * 2).clamp(16 << 10, READAHEAD_BYTES);
         if blocks <= 1 {

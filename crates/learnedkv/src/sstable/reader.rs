@@ -16,8 +16,9 @@ use super::{ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::block::{self, BLOCK_ALIGNMENT, Block};
+use crate::format::block::{self, BLOCK_ALIGNMENT, Block, Stored};
 use crate::format::bytes::Reader;
+use crate::format::compression::Codecs;
 use crate::format::entry::Kind;
 use crate::format::manifest::TableRecord;
 use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section};
@@ -40,6 +41,8 @@ pub struct TableContext {
     pub access: Access,
     /// Where blocks are kept.
     pub cache: BlockCache,
+    /// What decompresses them.
+    pub codecs: Codecs,
     /// What reading costs.
     pub metrics: ReadMetrics,
     /// Files that no View uses any more, to be removed by whoever looks.
@@ -359,18 +362,35 @@ impl Table {
         Ok(block)
     }
 
+    /// The block in `bytes`, which are its own if it is not compressed.
     fn decode(&self, bytes: Vec<u8>, ordinal: u64, start: u64) -> Result<Block> {
-        let block =
-            Block::decode(bytes, self.record.tag, start).map_err(|e| e.at_path(&self.path))?;
-        if u64::from(block.ordinal()) != ordinal {
+        let stored = self.check(&bytes, ordinal, start)?;
+        if stored.is_compressed() {
+            let block = self.unpack(&stored)?;
+            self.context.cache.give_back(bytes);
+            return Ok(block);
+        }
+        let head = stored.head();
+        Block::keep(bytes, head, start).map_err(|e| e.at_path(&self.path))
+    }
+
+    fn check<'a>(&self, bytes: &'a [u8], ordinal: u64, start: u64) -> Result<Stored<'a>> {
+        let stored =
+            Stored::check(bytes, self.record.tag, start).map_err(|e| e.at_path(&self.path))?;
+        if u64::from(stored.ordinal()) != ordinal {
             return Err(Error::corruption(format!(
                 "expected block {ordinal}, found {}",
-                block.ordinal()
+                stored.ordinal()
             ))
             .at_path(&self.path)
             .at_offset(start));
         }
-        Ok(block)
+        Ok(stored)
+    }
+
+    fn unpack(&self, stored: &Stored<'_>) -> Result<Block> {
+        let memory = self.context.cache.buffer(stored.raw_bytes());
+        stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
     }
 
     /// The blocks `first..=last`: from the cache if all are there, else by one request.
@@ -417,9 +437,8 @@ impl Table {
             let piece = piece.ok_or_else(|| {
                 Error::corruption("the index's block ends are out of order").at_path(&self.path)
             })?;
-            let mut block = self.context.cache.buffer(piece.len());
-            block.copy_from_slice(piece);
-            blocks.push((ordinal, Arc::new(self.decode(block, ordinal, from)?)));
+            let block = self.unpack(&self.check(piece, ordinal, from)?)?;
+            blocks.push((ordinal, Arc::new(block)));
         }
         Ok(blocks)
     }
@@ -491,17 +510,19 @@ fn walk(file: &dyn File, record: &TableRecord) -> Result<Fence> {
                 ))
                 .at_offset(start));
             }
+            let alone;
             let bytes = match window.get(inside..(end - offset) as usize) {
-                Some(bytes) => bytes.to_vec(),
+                Some(bytes) => bytes,
                 None if inside > 0 => break,
                 None => {
                     let mut bytes = vec![0; (end - start) as usize];
                     file.read_exact_at(&mut bytes, start)?;
-                    bytes
+                    alone = bytes;
+                    &alone
                 }
             };
-            let block = Block::decode(bytes, record.tag, start)?;
-            fence.push(&[block.prefix(), block.lower_suffix()].concat(), end);
+            // The separators are not compressed.
+            fence.push(&Stored::check(bytes, record.tag, start)?.lower(), end);
             inside = (end - offset) as usize;
         }
         if inside == 0 {

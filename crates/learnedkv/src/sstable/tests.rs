@@ -14,10 +14,12 @@ use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
 use crate::disk::Access;
 use crate::disk::sim::SimDisk;
+use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::Kind;
 use crate::slice::Lookup;
 
 const ENTRIES: u64 = 500;
+const BLOCK_BYTES: usize = 512;
 
 /// An index whose answers are distorted.
 #[derive(Debug)]
@@ -54,6 +56,7 @@ fn context(cache_bytes: u64) -> Arc<TableContext> {
         dir: PathBuf::from("/"),
         access: Access::Random,
         cache: BlockCache::new(cache_bytes),
+        codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: std::sync::Mutex::default(),
     })
@@ -64,8 +67,8 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-fn table(context: &Arc<TableContext>, index: IndexKind) -> Table {
-    let options = TableOptions { limits: Limits { block_bytes: 256 }, index };
+fn table(context: &Arc<TableContext>, index: IndexKind, compression: Compression) -> Table {
+    let options = TableOptions { limits: Limits { block_bytes: BLOCK_BYTES }, index, compression };
     let mut writer = TableWriter::create(&*context.disk, Path::new("/"), 1, options).unwrap();
     for number in 0..ENTRIES {
         writer.add(&key(number * 2), Kind::Value, number, &[number as u8; 20]).unwrap();
@@ -136,9 +139,12 @@ fn a_lying_index_costs_time_and_no_answer() {
     let lies = lies.chain(extents.iter().map(|(name, lie)| (*name, honest_place, *lie)));
     for (name, locate, extent) in lies {
         let both = |&kind| [(0, kind), (1 << 20, kind)];
-        for (cache_bytes, kind) in IndexKind::ALL.iter().flat_map(both) {
+        let kinds = IndexKind::ALL.iter().flat_map(both);
+        for (number, (cache_bytes, kind)) in kinds.enumerate() {
             let context = context(cache_bytes);
-            let honest = table(&context, kind);
+            // Each kind with each compression, over all lies.
+            let compression = Compression::ALL[(number + name.len()) % Compression::ALL.len()];
+            let honest = table(&context, kind, compression);
             let lying = honest.with_index(|honest| Box::new(Liar { honest, locate, extent }));
             check(lying, name);
             // A neighbour of the named blocks is looked at first: that is no fallback.
@@ -151,10 +157,52 @@ fn a_lying_index_costs_time_and_no_answer() {
 
 #[test]
 fn an_honest_index_never_falls_back() {
-    for &kind in IndexKind::ALL {
+    for (&kind, &compression) in
+        IndexKind::ALL.iter().flat_map(|kind| Compression::ALL.iter().map(move |how| (kind, how)))
+    {
         let context = context(1 << 20);
-        check(table(&context, kind), kind.name());
+        let table = table(&context, kind, compression);
+        let properties = table.properties();
+        let (stored, raw) = (properties.data_bytes, properties.unpacked_bytes);
+        match compression {
+            Compression::None => assert_eq!(stored, raw, "{kind}"),
+            _ => assert!(stored < raw * 2 / 3, "{kind}, {compression}: {stored} of {raw}"),
+        }
+        check(table, &format!("{kind}, {compression}"));
         assert_eq!(context.metrics.fallbacks.load(Relaxed), 0, "{kind:?}");
         assert!(context.disk.open(&table_path(Path::new("/"), 1), Access::Random).is_ok());
+    }
+}
+
+/// Blocks are cut by what they take uncompressed, so that every compression gives the same ones.
+#[test]
+fn compression_changes_where_blocks_end_and_not_what_is_in_them() {
+    let of = |kind, compression| {
+        let context = context(0);
+        let table = table(&context, kind, compression);
+        let blocks = (0..table.block_count()).map(|ordinal| table.block(ordinal, Caching::Fill).unwrap());
+        blocks.map(|block| block.bytes()[24..].to_vec()).collect::<Vec<_>>()
+    };
+    for &kind in IndexKind::ALL {
+        let raw = of(kind, Compression::None);
+        assert!(raw.len() > 20 && raw.iter().all(|block| block.len() <= BLOCK_BYTES), "{kind}");
+        for &compression in Compression::ALL {
+            assert!(raw == of(kind, compression), "{kind}, {compression}");
+        }
+    }
+}
+
+/// A table of compressed blocks whose index section is damaged is walked without decompressing.
+#[test]
+fn compressed_tables_are_walked_by_their_separators() {
+    for &compression in Compression::ALL {
+        let context = context(0);
+        let record = table(&context, IndexKind::Exact, compression).record().clone();
+        let file = context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
+        // The index is the first section.
+        file.write_all_at(&[0xff; 4], record.properties.data_bytes).unwrap();
+        let reopened = Table::open(&context, record).unwrap();
+        assert_eq!(context.metrics.rebuilt_indexes.load(Relaxed), 1, "{compression}");
+        check(reopened, &compression.to_string());
     }
 }

@@ -1,7 +1,9 @@
 //! Writing a table: sorted entries in, bounded memory, one file out.
 //!
 //! Entries gather until the index wants them cut into blocks (a block or a chunk of about 64); then
-//! each block is encoded between its separators and appended. Nothing is read back.
+//! each block is encoded between its separators, compressed and appended. Nothing is read back. Blocks
+//! are cut by what they take uncompressed; where they end in the file is known once they are written,
+//! and only then told to the index.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use super::table_path;
 use crate::disk::{Disk, File};
 use crate::error::Result;
 use crate::format::block::{BLOCK_ALIGNMENT, BlockBuilder};
+use crate::format::compression::{Codec, Compression};
 use crate::format::entry::{Kind, SequenceNumber, TableId};
 use crate::format::manifest::TableRecord;
 use crate::format::table::{Footer, Properties, Section, encode_directory};
@@ -26,6 +29,8 @@ pub struct TableOptions {
     pub limits: Limits,
     /// Which index it gets.
     pub index: IndexKind,
+    /// How its blocks are compressed.
+    pub compression: Compression,
 }
 
 struct Pending {
@@ -53,6 +58,7 @@ pub struct TableWriter {
     /// The lower separator of the next block.
     lower: Vec<u8>,
     block: BlockBuilder,
+    codec: Option<Box<dyn Codec>>,
     /// Bytes not yet written to the file, and where they go.
     out: Vec<u8>,
     written_bytes: u64,
@@ -85,6 +91,7 @@ impl TableWriter {
             pending_bytes: 0,
             lower: Vec::new(),
             block: BlockBuilder::default(),
+            codec: options.compression.codec(),
             out: Vec::new(),
             written_bytes: 0,
         })
@@ -206,11 +213,13 @@ impl TableWriter {
             self.block.add(p.kind, &self.bytes[key], p.sequence, &self.bytes[value]);
         }
         let offset = self.written_bytes + self.out.len() as u64;
-        let bytes = self.block.finish(self.tag, offset, self.properties.blocks as u32);
+        let (ordinal, codec) = (self.properties.blocks as u32, self.codec.as_deref_mut());
+        let (bytes, unpacked_bytes) = self.block.finish(self.tag, offset, ordinal, codec);
         self.out.extend_from_slice(bytes);
         let padded = (self.out.len() as u64).next_multiple_of(BLOCK_ALIGNMENT);
         self.out.resize(padded as usize, 0);
         self.properties.blocks += 1;
+        self.properties.unpacked_bytes += unpacked_bytes;
         self.lower = upper;
         if self.out.len() >= WRITE_BYTES { self.write_out() } else { Ok(()) }
     }

@@ -1,0 +1,206 @@
+//! Blocks as they are written, read and damaged.
+
+use super::*;
+use crate::format::compression::Compression;
+use std::cmp::Ordering;
+
+type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
+
+fn build_as(how: Compression, lower: &[u8], upper: &[u8], entries: Entries) -> Vec<u8> {
+    let mut builder = BlockBuilder::default();
+    let mut codec = how.codec();
+    // The second time, everything is used again.
+    for _ in 0..2 {
+        builder.begin(lower, upper);
+        for (key, value) in entries {
+            builder.add(Kind::Value, key, 7, value);
+        }
+        builder.finish(1, 0, 3, codec.as_deref_mut());
+    }
+    builder.begin(lower, upper);
+    for (key, value) in entries {
+        builder.add(Kind::Value, key, 7, value);
+    }
+    builder.finish(1, 0, 3, codec.as_deref_mut()).0.to_vec()
+}
+
+fn build(lower: &[u8], upper: &[u8], entries: Entries) -> Vec<u8> {
+    build_as(Compression::None, lower, upper, entries)
+}
+
+fn decode(bytes: Vec<u8>, tag: u64, offset_bytes: u64) -> Result<Block> {
+    let stored = Stored::check(&bytes, tag, offset_bytes)?;
+    if stored.is_compressed() {
+        return stored.unpack(&Codecs::default(), vec![0xee; 7]);
+    }
+    let head = stored.head();
+    Block::keep(bytes, head, offset_bytes)
+}
+
+/// Bytes that nothing compresses.
+fn noise(length: usize) -> Vec<u8> {
+    let words = (0..length as u64 / 8 + 1).map(crate::format::checksum::mix);
+    words.flat_map(u64::to_le_bytes).take(length).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the top of the file says, without the blanks and bars.
+#[test]
+fn the_examples_are_what_is_written() {
+    let raw = build(b"aa", b"ac", &[(b"ab", b"v")]);
+    let lz4 = build_as(Compression::Lz4, b"aa", b"ac", &[(b"ab", &[b'v'; 80])]);
+    let source = include_str!("../block.rs");
+    let top: String = source.lines().take_while(|line| line.starts_with("//!")).collect();
+    let plain: String = top.chars().filter(|c| !" |/!".contains(*c)).collect();
+    for block in [raw, lz4] {
+        println!("{} {}", hex(&block[..8]), hex(&block[8..]));
+        let expected = format!("CHECKSUM{}", hex(&block[8..]));
+        assert!(plain.contains(&expected), "not in the comment: {}", hex(&block[8..]));
+    }
+}
+
+#[test]
+fn entries_are_found_and_strangers_are_not() {
+    let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"2"), (b"kdd", b"")]);
+    let block = decode(bytes, 1, 0).unwrap();
+    assert_eq!((block.ordinal(), block.count(), block.prefix()), (3, 3, &b"k"[..]));
+    assert_eq!(block.lower_bound(b"kd").unwrap(), (1, true));
+    assert_eq!(block.lower_bound(b"kc").unwrap(), (1, false));
+    assert_eq!(block.lower_bound(b"ky").unwrap(), (3, false));
+    assert_eq!(block.lower_bound(b"z").unwrap(), (3, false));
+    assert_eq!(block.lower_bound(b"").unwrap(), (0, false));
+    for (key, place) in [
+        (&b"k"[..], Ordering::Less),
+        (b"ka", Ordering::Equal),
+        (b"kz", Ordering::Greater),
+        (b"j", Ordering::Less),
+        (b"l", Ordering::Greater),
+    ] {
+        assert_eq!(block.place(key), place, "{key:?}");
+    }
+    let entry = block.entry(1).unwrap();
+    assert_eq!(&block.bytes()[block.value_range(&entry)], b"2");
+}
+
+#[test]
+fn wide_blocks_hold_large_values() {
+    let large = vec![9; 100_000];
+    let bytes = build(b"", b"z", &[(b"a", &large), (b"b", b"x")]);
+    let block = decode(bytes, 1, 0).unwrap();
+    assert_eq!(block.entry(0).unwrap().value, large);
+    assert_eq!(block.entry(1).unwrap().value, b"x");
+}
+
+#[test]
+fn damage_anywhere_is_refused() {
+    let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"2")]);
+    for i in 0..bytes.len() {
+        let mut bad = bytes.clone();
+        bad[i] ^= 1;
+        assert!(decode(bad, 1, 0).is_err(), "byte {i}");
+        assert!(decode(bytes[..i].to_vec(), 1, 0).is_err(), "cut {i}");
+    }
+    assert!(decode(bytes.clone(), 2, 0).is_err(), "another file");
+    assert!(decode(bytes, 1, 64).is_err(), "another place");
+}
+
+#[test]
+fn compressed_blocks_are_what_raw_ones_are() {
+    let wide = vec![b'w'; 100_000];
+    let half: Vec<u8> = [noise(500), vec![0; 500]].concat();
+    let samples: [&[(&[u8], &[u8])]; 4] = [
+        &[(b"kb", &[1; 300]), (b"kd", b"2"), (b"kdd", b"")],
+        &[(b"kb", &wide), (b"kc", &noise(100))],
+        &[(b"kb", &half), (b"kc", &half)],
+        &[(b"kb", &[0; 5000])],
+    ];
+    for how in Compression::ALL.iter().filter(|how| **how != Compression::None) {
+        for entries in samples {
+            let raw = build(b"ka", b"kz", entries);
+            let packed = build_as(*how, b"ka", b"kz", entries);
+            let stored = Stored::check(&packed, 1, 0).unwrap();
+            assert!(stored.is_compressed(), "{how}");
+            assert_eq!(stored.lower(), b"ka", "{how}");
+            assert_eq!(stored.raw_bytes(), raw.len(), "{how}");
+            assert!(packed.len() <= raw.len() - (raw.len() - 24).div_ceil(8), "{how}");
+            let block = stored.unpack(&Codecs::default(), vec![9; 3]).unwrap();
+            assert_eq!(block.bytes()[24..], raw[24..], "{how}");
+            let expected = decode(raw, 1, 0).unwrap();
+            assert_eq!((block.ordinal(), block.count()), (3, entries.len()));
+            for index in 0..entries.len() {
+                assert_eq!(block.entry(index).unwrap(), expected.entry(index).unwrap(), "{how}");
+            }
+            assert_eq!(block.place(b"kb"), Ordering::Equal);
+        }
+    }
+}
+
+#[test]
+fn what_hardly_shrinks_is_stored_raw() {
+    for how in Compression::ALL {
+        for (zeros, noisy) in [(0, 1000), (40, 1000), (90, 1000), (50, 90), (0, 0), (0, 1)] {
+            let value = [vec![0; zeros], noise(noisy)].concat();
+            let block = build_as(*how, b"ka", b"kz", &[(b"kb", &value)]);
+            assert_eq!(block, build(b"ka", b"kz", &[(b"kb", &value)]), "{how}: {zeros}, {noisy}");
+        }
+        // An eighth is enough.
+        let value = [vec![0; 200], noise(1000)].concat();
+        let block = build_as(*how, b"ka", b"kz", &[(b"kb", &value)]);
+        let stored = Stored::check(&block, 1, 0).unwrap();
+        assert_eq!(stored.is_compressed(), *how != Compression::None, "{how}");
+    }
+}
+
+#[test]
+fn damage_of_a_compressed_block_is_refused() {
+    for how in Compression::ALL {
+        let bytes = build_as(*how, b"ka", b"kz", &[(b"kb", &[1; 400]), (b"kd", b"2")]);
+        for i in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[i] ^= 1;
+            assert!(decode(bad, 1, 0).unwrap_err().is_corruption(), "{how}: byte {i}");
+            assert!(decode(bytes[..i].to_vec(), 1, 0).is_err(), "{how}: cut {i}");
+        }
+    }
+}
+
+/// A header that lies under a right checksum: refused before memory is asked for.
+#[test]
+fn raw_lengths_are_believed_in_proportion() {
+    for how in Compression::ALL.iter().filter(|how| **how != Compression::None) {
+        let bytes = build_as(*how, b"ka", b"kz", &[(b"kb", &[1; 4000])]);
+        let raw_bytes = Reader::at(&bytes, 12).u32().unwrap();
+        let stored_bytes = bytes.len() - BLOCK_HEADER_BYTES;
+        for (lie, why) in [
+            (u32::MAX, "expected at most"),
+            (255 * stored_bytes as u32, "expected at most"),
+            (0, "expected at most"),
+            (5, "expected at most"),
+            (raw_bytes - 1, ""),
+            (raw_bytes + 1, ""),
+        ] {
+            let mut bad = bytes.clone();
+            bad[12..16].copy_from_slice(&lie.to_le_bytes());
+            seal(1, 640, &mut bad);
+            let error = decode(bad, 1, 640).unwrap_err();
+            assert!(error.is_corruption() && error.to_string().contains(why), "{lie}: {error}");
+            assert_eq!(error.offset_bytes(), Some(640), "{how}, {lie}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn unknown_compressions_and_layouts_are_unsupported() {
+    for (at, value) in [(20, 3), (20, 0xff), (21, 2)] {
+        let mut bytes = build(b"ka", b"kz", &[(b"kb", b"1")]);
+        bytes[at] = value;
+        seal(1, 64, &mut bytes);
+        let error = decode(bytes, 1, 64).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(error.offset_bytes(), Some(64), "{error}");
+        assert!(error.to_string().contains("newer version"), "{error}");
+    }
+}
