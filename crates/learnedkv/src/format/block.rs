@@ -303,6 +303,7 @@ impl Block {
     }
 
     /// The block's number in its table, from 0.
+    #[cfg(test)]
     pub fn ordinal(&self) -> u32 {
         self.head.ordinal
     }

@@ -80,7 +80,7 @@ fn decode_block(bytes: Vec<u8>) -> Result<Block> {
 /// What a codec is given. The first byte is its mark, the next two how long it was, per 16 bytes.
 pub fn compressed(bytes: &[u8]) -> bool {
     let [mark, high, low, stored @ ..] = bytes else { return false };
-    let raw_bytes = usize::from(u16::from_le_bytes([*low, *high])) * 16;
+    let raw_bytes = (usize::from(*high) * 256 + usize::from(*low)) * 16;
     let mut raw = vec![0; raw_bytes];
     let codecs = Codecs::default();
     let first = codecs.decompress(*mark, stored, &mut raw);

@@ -26,6 +26,11 @@ pub fn table_id(name: &str) -> Option<TableId> {
     name.strip_prefix("table-")?.parse().ok()
 }
 
+/// `bytes * numerator / denominator`, which is not zero: for sizes by a ratio.
+pub fn scale(bytes: u64, numerator: u64, denominator: u64) -> u64 {
+    (u128::from(bytes) * u128::from(numerator) / u128::from(denominator)) as u64
+}
+
 /// What reading tables costs, counted as it happens.
 #[derive(Debug, Default)]
 pub struct ReadMetrics {

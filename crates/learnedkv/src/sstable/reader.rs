@@ -192,7 +192,7 @@ impl Table {
         self.obsolete.store(true, Relaxed);
     }
 
-    /// How many bytes of blocks lie between two keys, about (whole blocks).
+    /// How many bytes of blocks lie between two keys as they are stored, about (whole blocks).
     pub fn bytes_between(&self, from: &[u8], to: Option<&[u8]>) -> u64 {
         if self.index.block_count() == 0 || from > self.properties().largest.as_slice() {
             return 0;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::index::{IndexBuilder, IndexKind, SECTION_PREFIX};
 use super::partition::{Cut, Limits, entry_size};
-use super::table_path;
+use super::{scale, table_path};
 use crate::disk::{Disk, File};
 use crate::error::Result;
 use crate::format::block::{BLOCK_ALIGNMENT, BlockBuilder};
@@ -102,9 +102,14 @@ impl TableWriter {
         self.id
     }
 
-    /// What the data takes so far, about.
+    /// What the data takes so far, about: what is pending is taken to shrink as what was written did.
     pub fn data_bytes(&self) -> u64 {
-        self.written_bytes + (self.out.len() + self.pending_bytes) as u64
+        let stored = self.written_bytes + self.out.len() as u64;
+        let pending = self.pending_bytes as u64;
+        match self.properties.unpacked_bytes {
+            unpacked if unpacked > stored => stored + scale(pending, stored, unpacked),
+            _ => stored + pending,
+        }
     }
 
     /// Adds an entry; its key is above all before.

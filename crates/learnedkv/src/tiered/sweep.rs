@@ -24,6 +24,7 @@ use crate::format::manifest::{Change, PartitionRecord, Watermark};
 use crate::manifest::KeyspaceState;
 use crate::sstable::cursor::{RunCursor, Walk};
 use crate::sstable::reader::Table;
+use crate::sstable::scale;
 use crate::view::{Frozen, KeyspaceView, Partition, Tables};
 
 /// What a step does to its partition.
@@ -159,14 +160,29 @@ fn commit(
     engine.edit(0, opened, plan, |_| {})
 }
 
-/// Bytes of the partition's range in each part: frozen, delta, base.
-fn part_bytes(tables: &Tables, frozen: &Frozen, at: usize) -> (u64, u64, u64) {
-    let partition = &tables.partitions[at];
-    let upper = tables.upper(at);
-    let bytes = |table: &Arc<Table>| table.bytes_between(&partition.lower, upper);
-    let in_frozen = frozen.runs.iter().flatten().map(bytes).sum();
-    let sum = |table: &Option<Arc<Table>>| table.as_ref().map_or(0, bytes);
-    (in_frozen, sum(&partition.delta), sum(&partition.base))
+/// What lies in a partition's range, whole blocks. Fresh and settled tables may be compressed
+/// differently: what they hold is compared uncompressed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    stored_bytes: u64,
+    unpacked_bytes: u64,
+}
+
+impl Size {
+    fn of<'a>(
+        tables: impl IntoIterator<Item = &'a Arc<Table>>,
+        partition: &Partition,
+        upper: Option<&[u8]>,
+    ) -> Size {
+        let mut sum = Size::default();
+        for table in tables {
+            let stored = table.bytes_between(&partition.lower, upper);
+            let whole = table.properties();
+            sum.stored_bytes += stored;
+            sum.unpacked_bytes += scale(stored, whole.unpacked_bytes, whole.data_bytes.max(1));
+        }
+        sum
+    }
 }
 
 impl SweepStep {
@@ -179,9 +195,12 @@ impl SweepStep {
         let tables = &view.tables;
         let partition = &tables.partitions[at];
         let upper = tables.upper(at);
-        let (in_frozen, in_delta, in_base) = part_bytes(tables, frozen, at);
-        let delta_limit = in_base / 100 * view.options.delta_limit();
-        let rewrite = if partition.base.is_some() && in_frozen + in_delta <= delta_limit {
+        let in_frozen = Size::of(frozen.runs.iter().flatten(), partition, upper);
+        let in_delta = Size::of(&partition.delta, partition, upper);
+        let in_base = Size::of(&partition.base, partition, upper);
+        let newer_bytes = in_frozen.unpacked_bytes + in_delta.unpacked_bytes;
+        let delta_limit = in_base.unpacked_bytes / 100 * view.options.delta_limit();
+        let rewrite = if partition.base.is_some() && newer_bytes <= delta_limit {
             Rewrite::Delta
         } else {
             Rewrite::Base
@@ -197,8 +216,11 @@ impl SweepStep {
         }
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;
-        // Equal parts: no small rest at the end of a large partition.
-        let total = in_frozen + in_delta + in_base;
+        // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
+        // base did; where there is none, as it did when it was flushed.
+        let like = if in_base.unpacked_bytes > 0 { in_base } else { in_frozen };
+        let total = newer_bytes + in_base.unpacked_bytes;
+        let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
         let parts = total.div_ceil(view.options.partition()).max(1);
         let target_bytes = (total / parts).max(view.options.partition() / 2);
         Ok(SweepStep {

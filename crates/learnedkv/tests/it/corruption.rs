@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
-use learnedkv::{Error, ErrorKind};
+use learnedkv::{Compression, Error, ErrorKind};
 
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded, key};
 
@@ -156,6 +156,26 @@ fn damage_is_reported_or_does_not_matter() {
         for sort in ["CURRENT", "manifest", "table", "log"] {
             assert!(counts[sort].0 > 0, "no damage of {sort} was reported: {counts:?}");
         }
+    }
+}
+
+/// Compressed tables too: their checksums stand before what decompresses them.
+#[test]
+fn damage_of_compressed_tables_is_reported_or_does_not_matter() {
+    for (seed, &how) in (2..).zip(Compression::ALL.iter().skip(1)) {
+        let small = Setup::default();
+        let setup = Setup { keyspace: small.keyspace.clone().compression(how), ..small };
+        let (disk, _) = sample(&setup, seed, 60);
+        let db = setup.open(&disk, seed).unwrap();
+        let stats = db.stats();
+        let bytes = |of: fn(&learnedkv::KeyspaceStats) -> u64| stats.keyspaces.iter().map(of).sum();
+        let (stored, raw): (u64, u64) =
+            (bytes(|k| k.block_bytes), bytes(|k| k.unpacked_block_bytes));
+        assert!(stored < raw, "{how}: nothing was compressed: {stored} of {raw} bytes");
+        drop(db);
+        let counts = damage_all(&setup, seed);
+        println!("{how}: errors and right answers: {counts:?}");
+        assert!(counts["table"].0 > 0, "no damage of a table was reported: {counts:?}");
     }
 }
 

@@ -218,7 +218,7 @@ fn use_on(setup: &Setup, db: Database, crash: &Crash, mut model: Model) -> Resul
 /// Runs the workload of `seed` and checks all its crashes. Returns how many were opened.
 fn crash_everywhere(seed: u64) -> Result<u64, String> {
     let mut random = Random::new(seed);
-    let setup = Setup::default();
+    let setup = Setup::compressed(seed);
     let ops = draw(&mut random, LENGTH, [40, 250, 700][seed as usize % 3]);
     let disk = SimDisk::new(seed);
     let progress = Arc::new(Mutex::new(Progress::default()));

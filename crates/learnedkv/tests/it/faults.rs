@@ -199,7 +199,7 @@ impl Run<'_> {
 /// Runs `ops` with a failure at the `index`-th operation that matches; how it ended, and how many
 /// operations matched.
 fn run(ops: &[Op], seed: u64, plan: &Plan, index: u64) -> Result<(Outcome, u64), String> {
-    let setup = Setup::default();
+    let setup = Setup::compressed(seed);
     let disk = SimDisk::new(seed);
     let faulty = FaultyDisk::new(Arc::new(disk.clone()));
     let mut fault = Fault::at(index).with(plan.error);

@@ -1,14 +1,14 @@
 //! The same operations under every configuration give the same answers: those of the model.
 //!
 //! Each configuration changes one thing that must not matter (block and memtable sizes, index kinds,
-//! the cache, the log's regions, when settling starts, the order in which background work steps).
+//! compression, the cache, the log's regions, when settling starts, the order in which background work steps).
 
 use std::sync::Arc;
 
 use learnedkv::disk::real::{LogRegionKind, RealDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::ThreadExecutor;
-use learnedkv::{Database, IndexKind, KeyspaceOptions};
+use learnedkv::{Compression, Database, IndexKind, KeyspaceOptions};
 
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
@@ -37,6 +37,11 @@ fn setups() -> Vec<(String, Setup)> {
         setups.push((format!("lsm index {}", kind.name()), with(keyspace().lsm_index(kind))));
         let settled = with(keyspace().settled_index(kind));
         setups.push((format!("settled index {}", kind.name()), settled));
+    }
+    for &how in Compression::ALL.iter().filter(|how| **how != Compression::None) {
+        setups.push((format!("lsm compression {how}"), with(keyspace().lsm_compression(how))));
+        let settled = with(keyspace().settled_compression(how).block_bytes(1024));
+        setups.push((format!("settled compression {how}"), settled));
     }
     setups
 }

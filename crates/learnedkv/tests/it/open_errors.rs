@@ -10,7 +10,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Database, KeyspaceOptions};
+use learnedkv::{Builder, Compression, Database, KeyspaceOptions};
 
 const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/open_errors.txt");
 
@@ -116,11 +116,13 @@ fn script() -> String {
     tell(&mut out, "a budget too small", builder(&empty).memory_budget_bytes(1));
     tell(&mut out, "a budget below four memtables", builder(&empty).memtable_bytes(1 << 20));
     let db = builder(&SimDisk::new(1)).open().unwrap();
+    let level = Compression::Zstd { level: 20 };
     let options = [
         ("block", KeyspaceOptions::default().block_bytes(1)),
         ("partition", KeyspaceOptions::default().partition_bytes(1)),
         ("delta", KeyspaceOptions::default().delta_limit_percent(101)),
         ("conversion", KeyspaceOptions::default().min_conversion_bytes(u64::MAX)),
+        ("compression", KeyspaceOptions::default().compression(level)),
     ];
     for (name, options) in options {
         let error = db.keyspace(name, options).unwrap_err();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use learnedkv::disk::Disk;
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Durability, Keyspace, KeyspaceOptions, Result};
+use learnedkv::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Result};
 
 /// SplitMix64: a test's own random numbers, from its seed.
 #[derive(Debug, Clone)]
@@ -162,6 +162,16 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// The default, with fresh and settled tables compressed as the seed says: each way with each.
+    pub fn compressed(seed: u64) -> Setup {
+        let setup = Setup::default();
+        let all = Compression::ALL;
+        let at = |n: u64| all[(n % all.len() as u64) as usize];
+        let keyspace = setup.keyspace.clone();
+        let keyspace = keyspace.lsm_compression(at(seed)).settled_compression(at(seed / 3 + seed));
+        Setup { keyspace, ..setup }
+    }
+
     /// Opens `/db` on `disk`; the executor steps as `seed` says.
     pub fn open(&self, disk: &(impl Disk + Clone + 'static), seed: u64) -> Result<Database> {
         Database::builder("/db")

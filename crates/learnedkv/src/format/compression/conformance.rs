@@ -98,12 +98,11 @@ fn naive_lz4(stored: &[u8]) -> Vec<u8> {
     let (mut at, mut out) = (0, Vec::new());
     let length = |nibble: u8, at: &mut usize| {
         let mut length = usize::from(nibble);
-        while nibble == 15 {
+        let mut goes_on = nibble == 15;
+        while goes_on {
+            length += usize::from(stored[*at]);
+            goes_on = stored[*at] == 255;
             *at += 1;
-            length += usize::from(stored[*at - 1]);
-            if stored[*at - 1] != 255 {
-                break;
-            }
         }
         length
     };

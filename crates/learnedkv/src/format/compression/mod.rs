@@ -1,5 +1,5 @@
 //! Compression of data blocks: bytes to fewer bytes, and back. One trait, a file per kind, one
-//! battery. What the bytes of a kind are is written in the documents linked at [`Compression`].
+//! battery. What the bytes of a kind are is written in the documents named at [`Compression`].
 //!
 //! Whoever writes a table asks [`Compression::codec`] for one; whoever reads one asks [`Codecs`], by
 //! the mark in a block's header, and never which it is. A block says itself how it is compressed: a
@@ -41,11 +41,11 @@ pub enum Compression {
     /// already, where reads are cold and small, and where space is not what is short.
     #[default]
     None,
-    /// The block format of [LZ4](https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md): some
-    /// microseconds a block to write, about one to read.
+    /// LZ4 in its block format (`lz4_Block_format.md` of the LZ4 project): some microseconds a block
+    /// to write, about one to read.
     Lz4,
-    /// [Zstandard](https://www.rfc-editor.org/rfc/rfc8878) (feature `zstd`): smaller than LZ4, and
-    /// several times slower both ways. Worth it for settled data, which is written seldom.
+    /// Zstandard (RFC 8878; feature `zstd`): smaller than LZ4, and several times slower both ways.
+    /// Worth it for settled data, which is written seldom.
     Zstd {
         /// How hard it tries, 1 to 19; 3 is usual. Reading costs the same for all.
         level: u8,
