@@ -180,7 +180,8 @@ fn compression_changes_where_blocks_end_and_not_what_is_in_them() {
     let of = |kind, compression| {
         let context = context(0);
         let table = table(&context, kind, compression);
-        let blocks = (0..table.block_count()).map(|ordinal| table.block(ordinal, Caching::Fill).unwrap());
+        let blocks =
+            (0..table.block_count()).map(|ordinal| table.block(ordinal, Caching::Fill).unwrap());
         blocks.map(|block| block.bytes()[24..].to_vec()).collect::<Vec<_>>()
     };
     for &kind in IndexKind::ALL {
