@@ -51,7 +51,8 @@ mod view;
 mod wal;
 
 pub use db::{
-    Batch, Builder, Database, Iter, Keys, Keyspace, KeyspaceStats, Sizes, Snapshot, Stats,
+    Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, Sizes,
+    Snapshot, Stats,
 };
 pub use engine::OpenReport;
 pub use error::{Error, ErrorKind, Result};

@@ -173,6 +173,8 @@ pub struct Memtable {
     tombstones: AtomicUsize,
     /// The smallest sequence number that goes here; 0 while empty.
     first: AtomicU64,
+    /// The first number of the last commit that goes here; 0 while there is none.
+    latest: AtomicU64,
 }
 
 impl std::fmt::Debug for Memtable {
@@ -188,6 +190,7 @@ impl Default for Memtable {
             size_bytes: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             first: AtomicU64::new(0),
+            latest: AtomicU64::new(0),
         }
     }
 }
@@ -199,6 +202,7 @@ impl Memtable {
         if self.first.load(Relaxed) == 0 {
             self.first.store(sequence, Relaxed);
         }
+        self.latest.store(sequence, Relaxed);
     }
 
     /// Takes one operation of `payload`, which it keeps alive.
@@ -238,6 +242,35 @@ impl Memtable {
     /// The smallest sequence number that went here; 0 if none did.
     pub fn first_sequence(&self) -> SequenceNumber {
         self.first.load(Relaxed)
+    }
+
+    /// The first number of the last commit that goes here, in it already or not; 0 if there is none.
+    /// Whoever gives out numbers knows which is the last; others see one of the last ones.
+    pub fn latest_commit(&self) -> SequenceNumber {
+        self.latest.load(Relaxed)
+    }
+
+    /// Whether any key in `first..=last` (`None`: to the end) has a version above `sequence`.
+    pub fn changed_within(
+        &self,
+        first: &[u8],
+        last: Option<&[u8]>,
+        sequence: SequenceNumber,
+    ) -> bool {
+        let place: &dyn Place = &Target::new(first, SequenceNumber::MAX);
+        let mut next = self.versions.lower_bound(Bound::Included(place));
+        while let Some(newest) = next {
+            if last.is_some_and(|last| newest.key() > last) {
+                return false;
+            }
+            if newest.sequence > sequence {
+                return true;
+            }
+            // All versions of a key sort up to sequence number 0, the newest first.
+            let place: &dyn Place = &Target::new(newest.key(), 0);
+            next = self.versions.lower_bound(Bound::Excluded(place));
+        }
+        false
     }
 
     /// Whether nothing was ever sent here.
@@ -458,6 +491,27 @@ mod tests {
         assert_eq!(walk(&memtable, 9, Seek::AtOrAfter(b"aa")), "b=4@4 c=6@6");
         assert_eq!(walk(&memtable, 1, Seek::AtOrAfter(b"b")), "b=1@1");
         assert_eq!(walk(&memtable, 0, Seek::Last), "");
+    }
+
+    #[test]
+    fn changes_are_found_in_their_range_and_above_their_number() {
+        let memtable = Arc::new(Memtable::default());
+        for (key, sequence) in [("b", 1), ("d", 2), ("b", 3), ("c", 4), ("d", 5), ("b", 6)] {
+            put(&memtable, key, (sequence != 4).then_some("v"), sequence);
+        }
+        assert_eq!(memtable.latest_commit(), 6);
+        let newest = [("b", 6), ("c", 4), ("d", 5)];
+        for first in ["", "a", "b", "b\0", "c", "d", "e"] {
+            for last in [None, Some("a"), Some("b"), Some("bb"), Some("c"), Some("d"), Some("z")] {
+                for sequence in 0..8 {
+                    let inside = |key: &str| key >= first && last.is_none_or(|last| key <= last);
+                    let expected = newest.iter().any(|(key, s)| inside(key) && *s > sequence);
+                    let last = last.map(str::as_bytes);
+                    let found = memtable.changed_within(first.as_bytes(), last, sequence);
+                    assert_eq!(found, expected, "{first:?} to {last:?} above {sequence}");
+                }
+            }
+        }
     }
 
     #[test]

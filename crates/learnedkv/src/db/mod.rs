@@ -1,5 +1,6 @@
 //! What users hold: databases, keyspaces, batches, snapshots, iterators.
 
+mod atomic;
 mod batch;
 mod database;
 mod iter;
@@ -8,6 +9,7 @@ mod reads;
 mod snapshot;
 mod stats;
 
+pub use atomic::CompareAndSwapError;
 pub use batch::Batch;
 pub use database::{Builder, Database};
 pub use iter::{Iter, Keys, Sizes};

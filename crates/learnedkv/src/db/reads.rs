@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::iter::{self, Bounds};
 use super::{Iter, Keys, Keyspace, Snapshot};
+use crate::engine::Seen;
 use crate::error::Result;
 use crate::format::entry::SequenceNumber;
 use crate::options::ReadOptions;
@@ -34,6 +35,15 @@ impl Keyspace {
             None => engine.keyspace(self.id()),
         };
         Iter::new(self.handle().clone(), keyspace, visible, bounds, options)
+    }
+
+    /// All entries of what a conditional commit has seen.
+    pub(crate) fn walk_seen(&self, seen: &Seen) -> Iter {
+        let Some(view) = seen.keyspace(self.id()) else {
+            return self.iter(); // dropped: it says so
+        };
+        let (handle, all) = (self.handle().clone(), (Bound::Unbounded, Bound::Unbounded));
+        Iter::new(handle, Ok(view.clone()), seen.visible, all, ReadOptions::default())
     }
 
     /// The value of a key.

@@ -12,6 +12,7 @@
 //! * No edit becomes durable before the log is synced up to all that it depends on.
 //! * A failed sync of the log or the manifest poisons the writer: reads go on, writes are refused.
 
+mod conditional;
 mod conversions;
 mod health;
 mod open;
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
+pub use self::conditional::{Seen, Watched};
 pub use self::conversions::Conversions;
 pub use self::open::{OpenReport, open};
 use crate::disk::{Disk, Lock};
@@ -84,6 +86,8 @@ pub struct Engine {
     view: ArcSwap<View>,
     view_change: Mutex<()>,
     commit: Mutex<()>,
+    /// How often something was put into the View past the log; see [`conditional`].
+    ingests: AtomicU64,
     /// Where single operations are encoded.
     pub payloads: Payloads,
     next_file: AtomicU64,
@@ -135,11 +139,24 @@ impl Engine {
     /// `NotFound` (a keyspace was dropped) likewise. An error of a sync: the commit is visible and
     /// may or may not be durable, and the writer is poisoned.
     pub fn commit(&self, commit: Commit<'_>, durability: Durability) -> Result<()> {
+        self.commit_if(commit, durability, || Ok(true)).map(drop)
+    }
+
+    /// Commits operations if `holds` says so under the commit lock. False: nothing was written.
+    fn commit_if(
+        &self,
+        commit: Commit<'_>,
+        durability: Durability,
+        holds: impl Fn() -> Result<bool>,
+    ) -> Result<bool> {
         self.executor.yield_now();
         self.make_room(commit.keyspaces)?;
         let (ticket, memtables) = {
             let _order = lock(&self.commit);
             self.health.check_writable()?;
+            if !holds()? {
+                return Ok(false);
+            }
             let memtables = self.memtables_for(commit.keyspaces)?;
             // Said before the numbers are given out: whoever sees them given out, and asks what the
             // log must keep, sees this too.
@@ -165,7 +182,7 @@ impl Engine {
         if durability == Durability::Synced {
             self.log.sync(last).inspect_err(|e| self.poison(e))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Refuses writes from now on because of `error`, and wakes whoever waits for them.
@@ -259,10 +276,13 @@ impl Engine {
         self.view.store(Arc::new(view));
     }
 
-    /// Runs `work` while no commit can be ordered: what it sees of the memtables stays so.
+    /// Runs `work` while no commit can be ordered: what it sees of the memtables stays so. It may put
+    /// entries into the View past the log.
     pub fn with_commits_held<T>(&self, work: impl FnOnce() -> T) -> T {
         let _order = lock(&self.commit);
-        work()
+        let done = work();
+        self.ingests.fetch_add(1, Ordering::Release);
+        done
     }
 
     /// Opens a table that was just written.

@@ -122,6 +122,7 @@ pub fn open(
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::default(),
         commit: Mutex::default(),
+        ingests: AtomicU64::new(0),
         payloads: Payloads::default(),
         next_file: AtomicU64::new(next_file),
         _lock: guard,

@@ -1,5 +1,6 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
+mod atomic;
 mod concurrency;
 mod corruption;
 mod crash;

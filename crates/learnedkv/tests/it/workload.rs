@@ -43,6 +43,12 @@ pub type Model = BTreeMap<String, Content>;
 /// One change in a batch: keyspace, key, and the new value or none.
 pub type Change = (String, Vec<u8>, Option<Vec<u8>>);
 
+/// What [`Op::Update`] makes of a value: a byte longer; too long a one goes.
+fn longer(old: Option<&[u8]>) -> Option<Vec<u8>> {
+    let old = old.unwrap_or_default();
+    (old.len() < 500).then(|| [old, b"+"].concat())
+}
+
 /// An operation on a database.
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -50,6 +56,10 @@ pub enum Op {
     Drop(String),
     /// A commit; the flag: synced.
     Commit(Vec<Change>, bool),
+    /// A key's value gets a byte longer, to a limit; the flag: synced.
+    Update(String, Vec<u8>, bool),
+    /// The first entry goes, or the last.
+    Pop(String, bool),
     Ingest(String, Vec<(Vec<u8>, Vec<u8>)>),
     Flush(String),
     Convert(String),
@@ -75,6 +85,17 @@ impl Op {
                     };
                 }
             }
+            Op::Update(name, key, _) => {
+                let content = model.get_mut(name).expect("a workload knows its keyspaces");
+                match longer(content.get(key).map(Vec::as_slice)) {
+                    Some(value) => content.insert(key.clone(), value),
+                    None => content.remove(key),
+                };
+            }
+            Op::Pop(name, first) => {
+                let content = model.get_mut(name).expect("a workload knows its keyspaces");
+                let _ = if *first { content.pop_first() } else { content.pop_last() };
+            }
             Op::Ingest(name, entries) => {
                 let content = model.get_mut(name).expect("a workload knows its keyspaces");
                 content.extend(entries.iter().cloned());
@@ -88,9 +109,12 @@ impl Op {
         match self {
             Op::Create(name) => !model.contains_key(name),
             Op::Commit(changes, _) => changes.iter().all(|(name, _, _)| model.contains_key(name)),
-            Op::Drop(name) | Op::Ingest(name, _) | Op::Flush(name) | Op::Convert(name) => {
-                model.contains_key(name)
-            }
+            Op::Drop(name)
+            | Op::Update(name, ..)
+            | Op::Pop(name, _)
+            | Op::Ingest(name, _)
+            | Op::Flush(name)
+            | Op::Convert(name) => model.contains_key(name),
             Op::Sync => true,
         }
     }
@@ -112,6 +136,12 @@ impl Op {
                 let synced = if *synced { Durability::Synced } else { Durability::Buffered };
                 batch.commit_with(synced)
             }
+            Op::Update(name, key, synced) => {
+                let synced = if *synced { Durability::Synced } else { Durability::Buffered };
+                find(name).update_with(key, longer, synced).map(drop)
+            }
+            Op::Pop(name, true) => find(name).pop_first().map(drop),
+            Op::Pop(name, false) => find(name).pop_last().map(drop),
             Op::Ingest(name, entries) => {
                 find(name).ingest(entries.iter().map(|(k, v)| (k, v))).map(drop)
             }
@@ -125,7 +155,9 @@ impl Op {
     /// this is acknowledged.
     pub fn makes_durable(&self, model: &Model) -> bool {
         match self {
-            Op::Commit(_, synced) => *synced,
+            Op::Commit(_, synced) | Op::Update(_, _, synced) => *synced,
+            // Of an empty keyspace there is nothing to pop; it asks for no durability anyway.
+            Op::Pop(..) => false,
             // Of a keyspace without entries there may be nothing to flush.
             Op::Flush(_) | Op::Convert(_) => false,
             Op::Ingest(_, entries) => !entries.is_empty(),
@@ -203,7 +235,7 @@ pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op>
     while ops.len() < length {
         let name = names[random.below(names.len() as u64) as usize].clone();
         let op = match random.below(100) {
-            0..=74 => {
+            0..=64 => {
                 let several = random.below(3) == 0;
                 let count = if several { 2 + random.below(6) } else { 1 };
                 let changes = (0..count)
@@ -216,6 +248,8 @@ pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op>
                     .collect();
                 Op::Commit(changes, random.below(5) == 0)
             }
+            65..=70 => Op::Update(name, key(random.below(KEYS)), random.below(5) == 0),
+            71..=74 => Op::Pop(name, random.below(2) == 0),
             75..=80 => Op::Flush(name),
             81..=86 => Op::Convert(name),
             87..=91 => {
