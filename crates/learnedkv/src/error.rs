@@ -31,6 +31,8 @@ pub enum ErrorKind {
     Poisoned,
     /// The database was closed.
     Closed,
+    /// The database was opened for reading only.
+    ReadOnly,
 }
 
 /// An error of the engine. See [`ErrorKind`] for what can be told apart.

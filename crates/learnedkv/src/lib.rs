@@ -54,7 +54,7 @@ pub use db::{
     Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, Sizes,
     Snapshot, Stats,
 };
-pub use engine::OpenReport;
+pub use engine::{DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};
 pub use format::compression::Compression;
 pub use options::{Durability, KeyspaceOptions, ReadOptions, WriteOptions};

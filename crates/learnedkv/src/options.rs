@@ -113,6 +113,8 @@ pub struct DatabaseOptions {
     pub create_if_missing: bool,
     /// Whether settling starts by itself.
     pub automatic_conversion: bool,
+    /// Whether nothing is written, whatever happens.
+    pub read_only: bool,
 }
 
 impl Default for DatabaseOptions {
@@ -126,6 +128,7 @@ impl Default for DatabaseOptions {
             block_cache: true,
             create_if_missing: true,
             automatic_conversion: true,
+            read_only: false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Batch, Keyspace, Snapshot, Stats};
 use crate::disk::Disk;
 use crate::disk::real::RealDisk;
-use crate::engine::{Engine, OpenReport, open};
+use crate::engine::{DatabaseHealth, Engine, OpenReport, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, ThreadExecutor};
 use crate::format::manifest::Change;
@@ -104,6 +104,18 @@ impl Builder {
         self
     }
 
+    /// Opens for reading only; off by default. Not a byte of the directory is changed, and it may lie on
+    /// a file system that takes no writes. Writes are refused (`ReadOnly`).
+    ///
+    /// What an earlier process left in the log is read into memory, and stays there. Any number of
+    /// processes may read at once, but not while one has the database open for writing: the lock file is
+    /// held together by readers, and by a writer alone. (A copy of a database needs its `LOCK`, which
+    /// is empty.)
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.options.read_only = read_only;
+        self
+    }
+
     /// Uses another disk than the operating system's: a simulated one, in tests.
     pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = Some(disk);
@@ -130,7 +142,9 @@ impl Builder {
         };
         let opened = open(disk, executor.clone(), &self.path, self.options);
         let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;
-        tiered::spawn(&engine);
+        if !engine.options.read_only {
+            tiered::spawn(&engine);
+        }
         Ok(Database { handle: Arc::new(Handle { engine, report }) })
     }
 }
@@ -264,6 +278,9 @@ impl Database {
                     || k.tables.runs.len() > tiered::MAX_RUNS
             })
         };
+        if engine.health.is_read_only() {
+            return Ok(());
+        }
         engine.health.ask_again();
         engine.executor.notify();
         engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
@@ -280,11 +297,34 @@ impl Database {
         self.engine().health.background_error()
     }
 
-    /// Stops background work and makes all writes durable. Writes through other handles are refused
-    /// from then on; reads go on.
+    /// How the database is: whether writes are taken, and if not, why.
+    pub fn health(&self) -> DatabaseHealth {
+        self.engine().health.report()
+    }
+
+    /// Has background work that failed tried again, now that the cause is gone (there is room on the disk
+    /// again, say). It is tried again by itself where somebody waits for it; [`Database::wait_idle`] tells
+    /// how it went.
     ///
     /// # Errors
-    /// Those of the last sync.
+    /// `Poisoned`, `Closed`, `ReadOnly`: that cannot be resumed; reopen.
+    pub fn resume(&self) -> Result<()> {
+        let engine = self.engine();
+        engine.health.check_writable()?;
+        engine.health.ask_again();
+        engine.executor.notify();
+        Ok(())
+    }
+
+    /// Stops background work and makes all writes durable, whatever the durability mode. Writes through
+    /// other handles are refused (`Closed`) from then on; reads go on. The directory stays locked until
+    /// the last handle is dropped.
+    ///
+    /// Dropping the last handle closes too, but cannot say how it went.
+    ///
+    /// # Errors
+    /// Those of the last sync: then what was not durable before may be lost if the machine dies.
+    /// `Closed` if another handle has closed it.
     pub fn close(self) -> Result<()> {
         self.engine().close()
     }

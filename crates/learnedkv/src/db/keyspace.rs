@@ -85,7 +85,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// `InvalidArgument` for a key above 64 KiB or a value above 256 MiB; `DiskFull`, `Poisoned`,
-    /// `Closed`: then nothing was written.
+    /// `ReadOnly`, `Closed`: then nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.insert_with(key, value, WriteOptions::default())
     }

@@ -354,6 +354,51 @@ fn a_lock_excludes_until_dropped(f: &Fixture) {
     assert_eq!(f.disk.list(&f.dir).unwrap(), ["LOCK", "OTHER"]);
 }
 
+fn shared_locks_exclude_only_others(f: &Fixture) {
+    let path = f.path("LOCK");
+    assert_error(f.disk.lock_shared(&path), ErrorKind::NotFound, &path);
+    assert_eq!(f.disk.list(&f.dir).unwrap(), [""; 0], "a shared lock makes no file");
+    let alone = f.disk.lock(&path).unwrap();
+    assert_error(f.disk.lock_shared(&path), ErrorKind::Locked, &path);
+    drop(alone);
+    for _ in 0..2 {
+        let (one, two) = (f.disk.lock_shared(&path).unwrap(), f.disk.lock_shared(&path).unwrap());
+        assert_error(f.disk.lock(&path), ErrorKind::Locked, &path);
+        drop(one);
+        assert_error(f.disk.lock(&path), ErrorKind::Locked, &path);
+        let three = f.disk.lock_shared(&path).unwrap();
+        drop((two, three));
+        drop(f.disk.lock(&path).unwrap());
+    }
+}
+
+fn links_are_the_same_file(f: &Fixture) {
+    let (a, b) = (f.path("a"), f.path("sub/b"));
+    let file = f.file("a", b"abc");
+    assert_error(f.disk.link(&a, &b), ErrorKind::NotFound, &a);
+    f.disk.create_dir(&f.path("sub")).unwrap();
+    f.disk.link(&a, &b).unwrap();
+    f.disk.sync_dir(&f.path("sub")).unwrap();
+    file.write_all_at(b"X", 1).unwrap();
+    assert_eq!(content(&*f.disk, &b), b"aXc", "written under one name, read under the other");
+    // No name is replaced, of a file or of a directory; the names are listed.
+    let other = f.file("other", b"other");
+    assert_error(f.disk.link(&a, &f.path("other")), ErrorKind::Io, &a);
+    assert_error(f.disk.link(&a, &b), ErrorKind::Io, &a);
+    assert_error(f.disk.link(&a, &f.path("sub")), ErrorKind::Io, &a);
+    let missing = f.path("missing");
+    assert_error(f.disk.link(&missing, &f.path("c")), ErrorKind::NotFound, &missing);
+    assert_eq!(content(&*f.disk, &f.path("other")), b"other");
+    assert_eq!(f.disk.list(&f.dir).unwrap(), ["a", "other", "sub"]);
+    drop((file, other));
+    // Each name goes by itself, and the file with the last.
+    f.disk.remove(&a).unwrap();
+    f.disk.sync_dir(&f.dir).unwrap();
+    assert_eq!(content(&*f.disk, &b), b"aXc");
+    f.disk.rename(&b, &a).unwrap();
+    assert_eq!(content(&*f.disk, &a), b"aXc");
+}
+
 /// Reserves and publishes `length` bytes of `value`; false if the region is full.
 fn append(region: &dyn LogRegion, length: usize, value: u8) -> bool {
     let Some(place) = region.reserve(length) else { return false };
@@ -480,6 +525,8 @@ battery! {
         rename_replaces_and_keeps_handles,
         removed_files_work_while_open,
         a_lock_excludes_until_dropped,
+        shared_locks_exclude_only_others,
+        links_are_the_same_file,
         log_regions_hold_records_in_order,
         threads_publish_to_one_region,
         regions_refuse_foreign_reservations,

@@ -68,6 +68,14 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `NotFound` if `from` does not exist.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
+    /// Gives a file a second name, in the same directory or another: a hard link. Both are the same file
+    /// from then on; the new name is durable only after [`Disk::sync_dir`].
+    ///
+    /// # Errors
+    /// `NotFound` if `from` does not exist; `Io` if `to` does, or where the system makes no such link
+    /// (between file systems, say). Then nothing has changed.
+    fn link(&self, from: &Path, to: &Path) -> Result<()>;
+
     /// The names in a directory (files and directories), sorted.
     ///
     /// # Errors
@@ -87,11 +95,19 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `Io` if the system could not.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
 
-    /// Takes the lock file at `path` exclusively, until the guard drops.
+    /// Takes the lock file at `path` exclusively, until the guard drops. Makes the file if it is not
+    /// there.
     ///
     /// # Errors
-    /// `Locked` if somebody else (or this process) holds it.
+    /// `Locked` if somebody else (or this process) holds it, in whichever way.
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+
+    /// Takes the lock file at `path` together with others that take it so, until the guard drops.
+    /// Changes nothing on the disk.
+    ///
+    /// # Errors
+    /// `Locked` if somebody holds it exclusively; `NotFound` if it is not there.
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>>;
 
     /// Creates `path` as a region of `length_bytes` zero bytes for log records: preallocated, its
     /// size durable, its name not (that takes [`Disk::sync_dir`]).

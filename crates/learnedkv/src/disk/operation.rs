@@ -14,13 +14,15 @@ pub enum OperationKind {
     Remove,
     /// [`Disk::rename`](super::Disk::rename).
     Rename,
+    /// [`Disk::link`](super::Disk::link).
+    Link,
     /// [`Disk::list`](super::Disk::list).
     List,
     /// [`Disk::create_dir`](super::Disk::create_dir).
     CreateDir,
     /// [`Disk::sync_dir`](super::Disk::sync_dir).
     SyncDir,
-    /// [`Disk::lock`](super::Disk::lock).
+    /// [`Disk::lock`](super::Disk::lock) and [`Disk::lock_shared`](super::Disk::lock_shared).
     Lock,
     /// [`Disk::create_log_region`](super::Disk::create_log_region).
     CreateLogRegion,
@@ -60,6 +62,7 @@ impl fmt::Display for OperationKind {
             Self::Open => "open",
             Self::Remove => "remove",
             Self::Rename => "rename",
+            Self::Link => "link",
             Self::List => "list",
             Self::CreateDir => "create directory",
             Self::SyncDir => "sync directory",

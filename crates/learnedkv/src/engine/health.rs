@@ -15,10 +15,29 @@ pub enum Work {
     Settle,
 }
 
+/// How a database is; see [`crate::Database::health`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum DatabaseHealth {
+    /// All is well.
+    Well,
+    /// Background work failed (on a full disk, say), and waits to be asked again. Reads go on, and
+    /// writes until they would have to wait for it.
+    Failing(Error),
+    /// A write or sync of the log or the manifest failed: reads go on, writes are refused until the
+    /// database is reopened.
+    Poisoned(Error),
+    /// It was opened for reading only.
+    ReadOnly,
+    /// It was closed: reads through handles that are left go on, writes are refused.
+    Closed,
+}
+
 /// The state of health of an engine.
 #[derive(Debug, Default)]
 pub struct Health {
     unwell: AtomicBool,
+    read_only: AtomicBool,
     closed: AtomicBool,
     /// A sync of the log or the manifest failed: nothing is written any more.
     poisoned: Mutex<Option<Error>>,
@@ -33,6 +52,32 @@ impl Health {
     /// Whether nothing is wrong.
     pub fn is_well(&self) -> bool {
         !self.unwell.load(Ordering::Acquire)
+    }
+
+    /// Refuses writes from the beginning.
+    pub fn set_read_only(&self) {
+        self.read_only.store(true, Ordering::Release);
+        self.look(&lock(&self.background));
+    }
+
+    /// Whether the database was opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    /// All of it, for users.
+    pub fn report(&self) -> DatabaseHealth {
+        if self.is_closed() {
+            return DatabaseHealth::Closed;
+        }
+        if self.is_read_only() {
+            return DatabaseHealth::ReadOnly;
+        }
+        if let Some(error) = lock(&self.poisoned).clone() {
+            return DatabaseHealth::Poisoned(error);
+        }
+        let failed = lock(&self.background).iter().flatten().next().cloned();
+        failed.map_or(DatabaseHealth::Well, DatabaseHealth::Failing)
     }
 
     /// Whether [`Health::close`] was called.
@@ -81,7 +126,8 @@ impl Health {
 
     fn look(&self, background: &[Option<Error>; 2]) {
         let failed = background.iter().any(Option::is_some);
-        let unwell = failed || lock(&self.poisoned).is_some() || self.is_closed();
+        let unwell =
+            failed || lock(&self.poisoned).is_some() || self.is_closed() || self.is_read_only();
         self.unwell.store(unwell, Ordering::Release);
     }
 
@@ -92,13 +138,18 @@ impl Health {
     }
 
     /// # Errors
-    /// `Closed` or `Poisoned` if nothing can be written any more.
+    /// `Closed`, `ReadOnly` or `Poisoned` if nothing can be written.
     pub fn check_writable(&self) -> Result<()> {
         if self.is_well() {
             return Ok(());
         }
         if self.is_closed() {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
+        }
+        if self.is_read_only() {
+            let message =
+                "the database was opened for reading only: open it without `read_only` to write";
+            return Err(Error::new(ErrorKind::ReadOnly, message));
         }
         match &*lock(&self.poisoned) {
             Some(cause) => Err(Error::new(

@@ -43,7 +43,7 @@ use crate::sstable::reader::{Table, TableContext};
 use crate::view::{KeyspaceView, Sealed, Tables, View};
 use crate::wal::Log;
 use health::Health;
-pub use health::Work;
+pub use health::{DatabaseHealth, Work};
 use payloads::Payloads;
 
 /// What the engine did since it was opened, counted as it happens.
@@ -82,7 +82,8 @@ pub struct Engine {
     pub conversions: Mutex<Conversions>,
     /// Whether writes can go on.
     pub health: Health,
-    manifest: Mutex<Manifest>,
+    /// `None` where the database was opened for reading only.
+    manifest: Mutex<Option<Manifest>>,
     view: ArcSwap<View>,
     view_change: Mutex<()>,
     commit: Mutex<()>,
@@ -308,8 +309,9 @@ impl Engine {
         memtables: impl FnOnce(&mut View),
     ) -> Result<bool> {
         self.log.sync(depends_on).inspect_err(|e| self.poison(e))?;
-        let mut manifest = lock(&self.manifest);
+        let mut guard = lock(&self.manifest);
         self.health.check_writable()?;
+        let manifest = writable(&mut guard)?;
         let Some(changes) = plan(manifest.state()) else { return Ok(false) };
         let touched = touched_keyspaces(&changes);
         let edit = Edit {
@@ -325,7 +327,7 @@ impl Engine {
             }
         })?;
         self.show(manifest.state(), &touched, opened, memtables)?;
-        drop(manifest);
+        drop(guard);
         self.executor.notify();
         Ok(true)
     }
@@ -414,15 +416,19 @@ impl Engine {
     /// Stops background work and makes all that was written durable.
     ///
     /// # Errors
-    /// Those of the last sync.
+    /// `Closed` if it was closed before; those of the last sync.
     pub fn close(&self) -> Result<()> {
         if !self.health.close() {
-            return Ok(());
+            return Err(Error::new(ErrorKind::Closed, "the database was closed before"));
         }
         self.executor.notify();
         self.executor.shutdown();
+        // Commits that were let in before are closed with the others.
+        drop(lock(&self.commit));
+        self.log.await_reserved()?;
         self.log.sync(self.log.visible())?;
         let mut manifest = lock(&self.manifest);
+        let Some(manifest) = &mut *manifest else { return Ok(()) };
         let synced = self.log.synced();
         if self.health.is_poisoned() || manifest.state().synced == synced {
             return Ok(());
@@ -441,6 +447,12 @@ impl Engine {
         }
         !paths.is_empty()
     }
+}
+
+/// The manifest of a database that is written.
+fn writable(manifest: &mut Option<Manifest>) -> Result<&mut Manifest> {
+    let refused = || Error::new(ErrorKind::ReadOnly, "the database was opened for reading only");
+    manifest.as_mut().ok_or_else(refused)
 }
 
 /// What `look` and `read` say, `look` saying the same before and after `read`. Else a commit that is

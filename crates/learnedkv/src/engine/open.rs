@@ -6,6 +6,8 @@
 //! 4. Write a fresh manifest: the whole state with the log's end and the number of a fresh segment.
 //!    Turning `CURRENT` over to it is the moment the recovery counts.
 //! 5. Begin the fresh segment, remove what nothing names. The caller starts the jobs.
+//!
+//! For reading only, the lock is shared, step 2 syncs nothing, and steps 4 and 5 are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +20,7 @@ use super::health::Health;
 use super::payloads::Payloads;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Disk};
+use crate::disk::{Access, Disk, Lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::batch::Ops;
@@ -69,18 +71,7 @@ pub fn open(
     options: DatabaseOptions,
 ) -> Result<(Arc<Engine>, OpenReport)> {
     options.check()?;
-    if options.create_if_missing {
-        create_dir(&*disk, dir)?;
-    }
-    let names = match disk.list(dir) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Err(no_database(dir)),
-        names => names?,
-    };
-    let is_database = names.iter().any(|name| name == CURRENT);
-    if !is_database {
-        check_empty(dir, &names, options.create_if_missing)?;
-    }
-    let guard = disk.lock(&dir.join(LOCK))?;
+    let (guard, is_database) = enter(&*disk, dir, &options)?;
     let loaded = match manifest::load(&*disk, dir)? {
         Some(loaded) => loaded,
         None => {
@@ -100,8 +91,16 @@ pub fn open(
     let mut view = view_of(&context, &loaded.state)?;
     let (recovered, memtables) = recover(&*disk, dir, &loaded, options.memtable_bytes)?;
     memtables.show(&mut view, &recovered);
-    let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
-    let removed_files = remove_orphans(&*disk, dir, manifest.state(), manifest.number(), &log)?;
+    let next_file = loaded.state.next_file;
+    let (manifest, log, removed_files) = if options.read_only {
+        let log = Log::read_only(disk.clone(), dir, loaded.database, &recovered);
+        (None, log, Vec::new())
+    } else {
+        recovery::make_durable(&*disk, dir, &recovered)?;
+        let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
+        let removed = remove_orphans(&*disk, dir, manifest.state(), manifest.number(), &log)?;
+        (Some(manifest), log, removed)
+    };
     let report = OpenReport {
         created: !is_database,
         recovered_operations: recovered.operations,
@@ -109,7 +108,7 @@ pub fn open(
         log_end: recovered.end,
         removed_files,
     };
-    let next_file = manifest.state().next_file;
+    let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let engine = Arc::new(Engine {
         options,
         executor,
@@ -127,8 +126,42 @@ pub fn open(
         next_file: AtomicU64::new(next_file),
         _lock: guard,
     });
+    if engine.options.read_only {
+        engine.health.set_read_only();
+    }
     engine.fit_cache();
     Ok((engine, report))
+}
+
+/// Locks the directory, made if need be. Returns whether there is a database in it.
+fn enter(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions) -> Result<(Box<dyn Lock>, bool)> {
+    let creates = options.create_if_missing && !options.read_only;
+    if creates {
+        create_dir(disk, dir)?;
+    }
+    let names = match disk.list(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(no_database(dir)),
+        names => names?,
+    };
+    let is_database = names.iter().any(|name| name == CURRENT);
+    if !is_database {
+        check_empty(dir, &names, creates)?;
+    }
+    let guard =
+        if options.read_only { share(disk, &dir.join(LOCK))? } else { disk.lock(&dir.join(LOCK))? };
+    Ok((guard, is_database))
+}
+
+/// Takes the lock together with other readers.
+fn share(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>> {
+    disk.lock_shared(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => {
+            let message = "opening for reading only needs the lock file, and must not make it: put an \
+                           empty file there, or open the database once for writing";
+            Error::new(ErrorKind::NotFound, message).at_path(path)
+        }
+        _ => e,
+    })
 }
 
 /// Makes the database's directory and its missing parents, their names durable. Also where the

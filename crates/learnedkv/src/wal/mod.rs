@@ -51,6 +51,28 @@ struct Segment {
     region: Arc<dyn LogRegion>,
 }
 
+/// The region of a log that takes nothing.
+#[derive(Debug)]
+struct NoRegion;
+
+impl LogRegion for NoRegion {
+    fn capacity_bytes(&self) -> u64 {
+        0
+    }
+
+    fn reserve(&self, _length_bytes: usize) -> Option<Reservation> {
+        None
+    }
+
+    fn publish(&self, _: Reservation, _fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        Err(broken())
+    }
+
+    fn sync(&self, _up_to_bytes: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// A segment that may still be needed.
 #[derive(Debug, Clone)]
 struct Kept {
@@ -176,34 +198,55 @@ impl Log {
     ) -> Result<Log> {
         let id = recovered.next_segment;
         let active = create_segment(&*disk, dir, database, id, segment_bytes)?;
-        let mut kept: Vec<Kept> = recovered
-            .ended
-            .iter()
-            .map(|e| Kept {
-                id: e.segment,
-                first: e.first,
-                last: Some(e.last),
-                ended: Some(e.end),
-                size_bytes: e.end,
-                unsynced: None,
-            })
-            .collect();
-        let next = recovered.last + 1;
-        kept.push(Kept {
+        let log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
+        lock(&log.order).kept.push(Kept {
             id,
-            first: next,
+            first: recovered.last + 1,
             last: None,
             ended: None,
             size_bytes: active.region.capacity_bytes(),
-            unsynced: Some(active.clone()),
+            unsynced: Some(active),
         });
-        Ok(Log {
+        Ok(log)
+    }
+
+    /// A log that was only read: all that was recovered is visible, and nothing can be added.
+    pub fn read_only(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        database: u64,
+        recovered: &recovery::Recovered,
+    ) -> Log {
+        let nowhere = Arc::new(Segment { id: recovered.next_segment, region: Arc::new(NoRegion) });
+        let log = Log::after(disk, dir, database, 0, recovered, nowhere);
+        log.break_log();
+        log
+    }
+
+    fn after(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        database: u64,
+        segment_bytes: u64,
+        recovered: &recovery::Recovered,
+        active: Arc<Segment>,
+    ) -> Log {
+        let ended = recovered.ended.iter().map(|e| Kept {
+            id: e.segment,
+            first: e.first,
+            last: Some(e.last),
+            ended: Some(e.end),
+            size_bytes: e.end,
+            unsynced: None,
+        });
+        let (next, next_number) = (recovered.last + 1, active.id + 1);
+        Log {
             disk,
             dir: dir.to_owned(),
             database,
             segment_bytes,
-            order: Mutex::new(Order { active, active_bytes: 0, next, kept }),
-            spare: Mutex::new(Spare { ready: None, next_number: id + 1 }),
+            order: Mutex::new(Order { active, active_bytes: 0, next, kept: ended.collect() }),
+            spare: Mutex::new(Spare { ready: None, next_number }),
             visible: AtomicU64::new(recovered.last),
             synced: AtomicU64::new(recovered.last),
             syncing: Mutex::new(()),
@@ -212,7 +255,7 @@ impl Log {
             waiting: AtomicUsize::new(0),
             gate: Mutex::new(()),
             moved: Condvar::new(),
-        })
+        }
     }
 
     /// The highest sequence number that readers see, with all before it.

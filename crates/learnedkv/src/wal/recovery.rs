@@ -35,7 +35,7 @@ pub struct Ended {
 pub struct Recovered {
     /// The last sequence number of the log.
     pub last: SequenceNumber,
-    /// Segments with records, now ended, their bytes durable.
+    /// Segments with records, now ended, their bytes durable after [`make_durable`].
     pub ended: Vec<Ended>,
     /// The number of the next segment.
     pub next_segment: u64,
@@ -47,7 +47,8 @@ pub struct Recovered {
     pub end: Option<(u64, u64)>,
 }
 
-/// Reads the log and hands every record to `apply`, in order.
+/// Reads the log and hands every record to `apply`, in order. Writes nothing: whoever goes on with the
+/// log calls [`make_durable`].
 ///
 /// # Errors
 /// `Corruption` if records are missing that were durable once; any error of the disk or of `apply`.
@@ -100,14 +101,22 @@ pub fn recover(
     reading.recovered.end = stopped;
     reading.look_behind(&open, stopped)?;
     reading.check_synced(&open, stopped)?;
-    for ended in &reading.recovered.ended {
+    reading.recovered.last = reading.next - 1;
+    Ok(reading.recovered)
+}
+
+/// Makes what was recovered durable, and cuts off what stands behind it.
+///
+/// # Errors
+/// Any error of the disk.
+pub fn make_durable(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<()> {
+    for ended in &recovered.ended {
         let file = disk.open(&segment_path(dir, ended.segment), Access::Sequential)?;
         // What stands behind the end is dropped, and the space not used given back.
         file.truncate(ended.end)?;
         file.sync()?;
     }
-    reading.recovered.last = reading.next - 1;
-    Ok(reading.recovered)
+    Ok(())
 }
 
 struct Reading<'a> {

@@ -5,6 +5,7 @@ mod concurrency;
 mod corruption;
 mod crash;
 mod faults;
+mod lifecycle;
 mod metamorphic;
 mod model;
 mod open_errors;

@@ -85,6 +85,13 @@ impl Disk for FaultyDisk {
         Ok(())
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.meet(OperationKind::Link, from)?;
+        self.inner.link(from, to)?;
+        self.script.linked(from, to);
+        Ok(())
+    }
+
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
         self.meet(OperationKind::List, dir)?;
         self.inner.list(dir)
@@ -103,6 +110,11 @@ impl Disk for FaultyDisk {
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         self.meet(OperationKind::Lock, path)?;
         self.inner.lock(path)
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.meet(OperationKind::Lock, path)?;
+        self.inner.lock_shared(path)
     }
 
     fn create_log_region(&self, path: &Path, length_bytes: u64) -> Result<Arc<dyn LogRegion>> {

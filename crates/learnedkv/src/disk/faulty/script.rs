@@ -168,6 +168,16 @@ impl Script {
         lock(&self.lying).remove(path);
     }
 
+    /// A lie is told under the second name too.
+    pub(super) fn linked(&self, from: &Path, to: &Path) {
+        let mut lying = lock(&self.lying);
+        if lying.contains(from) {
+            lying.insert(to.to_path_buf());
+        } else {
+            lying.remove(to);
+        }
+    }
+
     /// A lie follows its file to a new name.
     pub(super) fn renamed(&self, from: &Path, to: &Path) {
         let mut lying = lock(&self.lying);

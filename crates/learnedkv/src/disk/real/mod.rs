@@ -123,6 +123,11 @@ impl Disk for RealDisk {
             .map_err(|e| Error::io(&format!("rename the file to {}", to.display()), from, &e))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        std::fs::hard_link(from, to)
+            .map_err(|e| Error::io(&format!("link the file to {}", to.display()), from, &e))
+    }
+
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
         let fail = |e: &std::io::Error| Error::io("list the directory", dir, e);
         let mut names = Vec::new();
@@ -150,11 +155,15 @@ impl Disk for RealDisk {
             .truncate(false)
             .open(path)
             .map_err(|e| Error::io("open the lock file", path, &e))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(RealLock { path: path.to_path_buf(), _file: file })),
-            Err(TryLockError::WouldBlock) => Err(region::locked(path)),
-            Err(TryLockError::Error(e)) => Err(Error::io("lock the file", path, &e)),
-        }
+        let taken = file.try_lock();
+        held(path, file, taken)
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let file =
+            std::fs::File::open(path).map_err(|e| Error::io("open the lock file", path, &e))?;
+        let taken = file.try_lock_shared();
+        held(path, file, taken)
     }
 
     fn create_log_region(&self, path: &Path, length_bytes: u64) -> Result<Arc<dyn LogRegion>> {
@@ -207,6 +216,18 @@ fn create_new(path: &Path) -> Result<std::fs::File> {
         .create_new(true)
         .open(path)
         .map_err(|e| Error::io("create the file", path, &e))
+}
+
+fn held(
+    path: &Path,
+    file: std::fs::File,
+    taken: std::result::Result<(), TryLockError>,
+) -> Result<Box<dyn Lock>> {
+    match taken {
+        Ok(()) => Ok(Box::new(RealLock { path: path.to_path_buf(), _file: file })),
+        Err(TryLockError::WouldBlock) => Err(region::locked(path)),
+        Err(TryLockError::Error(e)) => Err(Error::io("lock the file", path, &e)),
+    }
 }
 
 /// The lock lives as long as the open file.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::random::Random;
+use super::state::Held;
 use super::{Operation, SimDisk};
 use crate::disk::region::{self, Cursor};
 use crate::disk::{File, Lock, LogRegion, OperationKind, Reservation};
@@ -163,6 +164,10 @@ impl Lock for SimLock {}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        self.disk.state().locks.remove(&self.path);
+        let mut state = self.disk.state();
+        match state.locks.get_mut(&self.path) {
+            Some(Held::Together(holders)) if *holders > 1 => *holders -= 1,
+            _ => drop(state.locks.remove(&self.path)),
+        }
     }
 }

@@ -66,7 +66,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::handles::{SimFile, SimLock, SimRegion};
 use self::inode::Inode;
 use self::names::normal;
-use self::state::State;
+use self::state::{Held, State};
 use crate::disk::{Access, Disk, File, Lock, LogRegion, OperationKind, region};
 use crate::error::{Error, Result};
 
@@ -102,7 +102,7 @@ pub struct Operation<'a> {
     pub kind: OperationKind,
     /// The file or directory, by the path it was opened or named with.
     pub path: &'a Path,
-    /// The new path of a rename.
+    /// The new path of a rename or a link.
     pub to: Option<&'a Path>,
     /// Where in the file (of a truncation: the new length).
     pub offset_bytes: u64,
@@ -320,6 +320,23 @@ impl Disk for SimDisk {
         })
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let operation = Operation { to: Some(to), ..Operation::new(OperationKind::Link, from) };
+        self.change(operation, |state, from| {
+            let target = normal(to);
+            let action = format!("link the file to {}", to.display());
+            let number = state.find(&action, from)?;
+            if !state.names.parent_is_dir(&target) {
+                return Err(state::not_found(&action, from));
+            }
+            if state.names.get(&target).is_some() || state.names.is_dir(&target) {
+                return Err(Error::io(&action, from, &std::io::ErrorKind::AlreadyExists.into()));
+            }
+            state.names.link(&target, names::Node::File(number));
+            Ok(())
+        })
+    }
+
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
         let state = self.state();
         let normal = normal(dir);
@@ -350,9 +367,23 @@ impl Disk for SimDisk {
         if state.names.get(&normal).is_none() {
             state.create(&normal, Inode::default()).map_err(|e| e.at_path(path))?;
         }
-        if !state.locks.insert(normal.clone()) {
+        if state.locks.contains_key(&normal) {
             return Err(region::locked(path));
         }
+        state.locks.insert(normal.clone(), Held::Alone);
+        Ok(Box::new(SimLock { disk: self.clone(), path: normal }))
+    }
+
+    fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let normal = normal(path);
+        let mut state = self.state();
+        state.find("open the lock file", &normal).map_err(|e| e.at_path(path))?;
+        let holders = match state.locks.get(&normal) {
+            Some(Held::Alone) => return Err(region::locked(path)),
+            Some(Held::Together(holders)) => holders + 1,
+            None => 1,
+        };
+        state.locks.insert(normal.clone(), Held::Together(holders));
         Ok(Box::new(SimLock { disk: self.clone(), path: normal }))
     }
 

@@ -1,6 +1,6 @@
 //! The whole of a simulated disk, behind one lock; a clone of it is what a crash leaves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,13 +19,22 @@ struct Slot {
     open_handles: usize,
 }
 
+/// How a lock is held.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Held {
+    /// By one who shares it with nobody.
+    Alone,
+    /// By so many together.
+    Together(usize),
+}
+
 /// Names, files, locks.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) names: Names,
     files: BTreeMap<u64, Slot>,
     next_file: u64,
-    pub(super) locks: BTreeSet<PathBuf>,
+    pub(super) locks: BTreeMap<PathBuf, Held>,
     pub(super) random: Random,
     pub(super) space_limit_bytes: Option<u64>,
 }
@@ -36,7 +45,7 @@ impl State {
             names: Names::default(),
             files: BTreeMap::new(),
             next_file: 0,
-            locks: BTreeSet::new(),
+            locks: BTreeMap::new(),
             random: Random::new(seed),
             space_limit_bytes: None,
         }

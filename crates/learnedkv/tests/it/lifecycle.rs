@@ -1,0 +1,291 @@
+//! Opening for reading only, closing, health and resuming: what is refused, when, and in which words.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
+use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
+use learnedkv::disk::{Disk, OperationKind};
+use learnedkv::executor::SeededExecutor;
+use learnedkv::{Builder, Database, DatabaseHealth, Durability, ErrorKind, KeyspaceOptions};
+
+use crate::workload::{Model, Random, Setup, contents, draw};
+
+fn builder(disk: &(impl Disk + Clone + 'static)) -> Builder {
+    Database::builder("/db")
+        .disk(Arc::new(disk.clone()))
+        .executor(Arc::new(SeededExecutor::new(1)))
+        .memtable_bytes(4 << 10)
+        .memory_budget_bytes(1 << 20)
+        .log_segment_bytes(4 << 10)
+}
+
+/// Every write, by its name.
+fn writes(db: &Database) -> Vec<(&'static str, ErrorKind)> {
+    let name = db.keyspace_names().remove(0);
+    let keyspace = db.find(&name).unwrap();
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "k", "v");
+    let tried: Vec<(&str, learnedkv::Result<()>)> = vec![
+        ("insert", keyspace.insert("k", "v")),
+        ("insert_with", keyspace.insert_with("k", "v", Durability::Synced)),
+        ("remove", keyspace.remove("k")),
+        ("batch", batch.commit()),
+        ("compare_and_swap", keyspace.compare_and_swap("absent", None, Some(b"v")).map(drop)),
+        (
+            "compare_and_swap, nothing to do",
+            keyspace.compare_and_swap("absent", None, None).map(drop),
+        ),
+        ("update", keyspace.update("k", |_| Some("v")).map(drop)),
+        ("pop_first", keyspace.pop_first().map(drop)),
+        ("ingest", keyspace.ingest([("k", "v")]).map(drop)),
+        ("flush", keyspace.flush()),
+        ("convert", keyspace.convert()),
+        ("sync", db.sync()),
+        ("resume", db.resume()),
+        ("keyspace", db.keyspace("new", KeyspaceOptions::default()).map(drop)),
+        ("drop_keyspace", db.drop_keyspace(&name)),
+    ];
+    tried.into_iter().map(|(name, done)| (name, done.expect_err(name).kind())).collect()
+}
+
+/// After any workload, closed or crashed, a reader sees what a writer would, and touches nothing.
+#[test]
+fn reading_only_shows_the_same_and_changes_nothing() {
+    let setup = Setup::default();
+    for seed in 0..12 {
+        let disk = SimDisk::new(seed);
+        let db = setup.open(&disk, seed).unwrap();
+        let mut model = Model::new();
+        for op in draw(&mut Random::new(seed), 150, 200) {
+            op.apply(&db, &setup).unwrap();
+            op.change(&mut model);
+        }
+        let left = match seed % 3 {
+            0 => disk.crash_clone(CrashKind::Process, 0),
+            1 => disk.crash_clone(CrashKind::Machine, seed),
+            _ => {
+                drop(db);
+                disk
+            }
+        };
+        let used = left.used_bytes();
+        // Whatever would change something fails: nothing tries to.
+        let faulty = FaultyDisk::new(Arc::new(left.clone()));
+        let tries = faulty.fail(Fault::at(0).of(CHANGES).from_then_on());
+        let open = || builder(&faulty).read_only(true).open();
+        let readers = [open().unwrap(), open().unwrap()];
+        let found = readers.each_ref().map(|db| contents(db).unwrap());
+        assert_eq!(found[0], found[1]);
+        let writer = setup.open(&left, seed).unwrap_err();
+        assert_eq!(writer.kind(), ErrorKind::Locked, "{writer}");
+        assert!(matches!(readers[0].health(), DatabaseHealth::ReadOnly));
+        assert!(readers[0].open_report().removed_files.is_empty());
+        for (name, kind) in writes(&readers[0]) {
+            assert_eq!(kind, ErrorKind::ReadOnly, "{name}");
+        }
+        readers[0].wait_idle().unwrap();
+        assert_eq!(contents(&readers[0]).unwrap(), found[0], "refused writes changed something");
+        let [one, two] = readers;
+        one.close().unwrap();
+        drop(two);
+        assert_eq!(tries.matched(), 0, "seed {seed}");
+        assert_eq!(left.used_bytes(), used, "seed {seed}");
+        // A writer finds what they saw, and keeps readers out.
+        let db = setup.open(&left, seed).unwrap();
+        assert_eq!(contents(&db).unwrap(), found[0], "seed {seed}");
+        if seed % 3 != 1 {
+            assert_eq!(found[0], model, "seed {seed}");
+        }
+        assert_eq!(builder(&left).read_only(true).open().unwrap_err().kind(), ErrorKind::Locked);
+    }
+}
+
+const CHANGES: &[OperationKind] = &[
+    OperationKind::Create,
+    OperationKind::Remove,
+    OperationKind::Rename,
+    OperationKind::Link,
+    OperationKind::CreateDir,
+    OperationKind::SyncDir,
+    OperationKind::CreateLogRegion,
+    OperationKind::Write,
+    OperationKind::Sync,
+    OperationKind::Truncate,
+    OperationKind::Preallocate,
+    OperationKind::Discard,
+    OperationKind::Publish,
+    OperationKind::SyncLog,
+];
+
+#[test]
+fn what_is_not_there_is_not_made_for_reading() {
+    let disk = SimDisk::new(1);
+    let open = |disk: &SimDisk| builder(disk).read_only(true).open().unwrap_err();
+    assert_eq!(open(&disk).kind(), ErrorKind::NotFound);
+    disk.create_dir(Path::new("/db")).unwrap();
+    assert_eq!(open(&disk).kind(), ErrorKind::NotFound);
+    assert_eq!(disk.list(Path::new("/db")).unwrap(), [""; 0]);
+    drop(builder(&disk).open().unwrap());
+    disk.remove(Path::new("/db/LOCK")).unwrap();
+    let error = open(&disk);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("lock file"), "{error}");
+}
+
+/// On the system's disk, with its permissions taken away: bytes, names and times stay.
+#[test]
+fn reading_only_leaves_a_real_directory_alone() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().join("db");
+    let small = || Database::builder(&dir).memtable_bytes(16 << 10).memory_budget_bytes(1 << 20);
+    let db = small().open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    for number in 0..1000u32 {
+        keyspace.insert(number.to_be_bytes(), [7; 50]).unwrap();
+    }
+    drop((db, keyspace));
+    let set_writable = |writable: bool| {
+        for entry in std::fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            permit(&entry.path(), writable);
+        }
+        permit(&dir, writable);
+    };
+    set_writable(false);
+    let before = picture(&dir);
+    let db = small().read_only(true).open().unwrap();
+    let other = small().read_only(true).open().unwrap();
+    for db in [&db, &other] {
+        let keyspace = db.find("k").unwrap();
+        assert_eq!(keyspace.keys().map(Result::unwrap).count(), 1000);
+        assert_eq!(keyspace.get(999u32.to_be_bytes()).unwrap().unwrap(), [7; 50]);
+    }
+    drop((db, other));
+    assert_eq!(picture(&dir), before);
+    set_writable(true);
+    small().open().unwrap();
+}
+
+fn permit(path: &Path, writable: bool) {
+    let mut permissions = std::fs::metadata(path).unwrap().permissions();
+    permissions.set_readonly(!writable);
+    std::fs::set_permissions(path, permissions).unwrap();
+}
+
+/// All of a directory: names, content, times.
+fn picture(dir: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)> {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| {
+            let (path, changed) = (entry.path(), entry.metadata().unwrap().modified().unwrap());
+            (entry.file_name().to_string_lossy().into(), (std::fs::read(path).unwrap(), changed))
+        })
+        .collect()
+}
+
+#[test]
+fn after_closing_writes_are_refused_and_reads_go_on() {
+    let setup = Setup::default();
+    let disk = SimDisk::new(1);
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+    for number in 0..100u32 {
+        keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap();
+    }
+    assert!(matches!(db.health(), DatabaseHealth::Well));
+    let (again, snapshot) = (db.clone(), db.snapshot());
+    db.close().unwrap();
+    // Durable though nobody synced.
+    let left = disk.crash_clone(CrashKind::Machine, 0);
+    assert_eq!(contents(&setup.open(&left, 1).unwrap()).unwrap()["a"].len(), 100);
+    assert!(matches!(again.health(), DatabaseHealth::Closed));
+    for (name, kind) in writes(&again) {
+        assert_eq!(kind, ErrorKind::Closed, "{name}");
+    }
+    let error = again.clone().close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert_eq!(keyspace.keys().count(), 100);
+    assert_eq!(snapshot.keys(&keyspace).count(), 100);
+    // The lock goes with the last handle.
+    drop((again, keyspace));
+    assert_eq!(setup.open(&disk, 1).unwrap_err().kind(), ErrorKind::Locked);
+    let iter = snapshot.iter(&setup.open(&left, 1).unwrap().find("a").unwrap());
+    drop((snapshot, iter));
+    assert!(setup.open(&disk, 1).is_ok());
+}
+
+#[test]
+fn closing_tells_of_a_sync_that_failed() {
+    let setup = Setup::default();
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let db = setup.open(&faulty, 1).unwrap();
+    let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+    keyspace.insert("k", "v").unwrap();
+    faulty.fail(Fault::at(0).of(&[OperationKind::SyncLog]));
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Io);
+    drop(keyspace);
+    assert!(setup.open(&faulty, 1).is_ok(), "dropped handles leave the lock");
+}
+
+/// A flush that cannot write its table: told, tried again when asked, and then over.
+#[test]
+fn failed_background_work_is_told_and_resumed() {
+    let setup = Setup::default();
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let db = setup.open(&faulty, 1).unwrap();
+    let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+    keyspace.insert("k", "v").unwrap();
+    faulty.fail(Fault::at(0).of(&[OperationKind::Create]).from_then_on());
+    assert_eq!(keyspace.flush().unwrap_err().kind(), ErrorKind::Io);
+    let DatabaseHealth::Failing(cause) = db.health() else { panic!("{:?}", db.health()) };
+    assert_eq!(cause.to_string(), db.background_error().unwrap().to_string());
+    keyspace.insert("more", "v").unwrap();
+    // Not yet better: it fails again, and says so.
+    db.resume().unwrap();
+    assert_eq!(db.wait_idle().unwrap_err().kind(), ErrorKind::Io);
+    faulty.clear_faults();
+    db.resume().unwrap();
+    db.wait_idle().unwrap();
+    assert!(matches!(db.health(), DatabaseHealth::Well), "{:?}", db.health());
+    assert!(db.stats().flushes > 0);
+    // What poisons cannot be resumed.
+    faulty.fail(Fault::at(0).of(&[OperationKind::SyncLog]));
+    assert_eq!(
+        keyspace.insert_with("k", "w", Durability::Synced).unwrap_err().kind(),
+        ErrorKind::Io
+    );
+    assert!(matches!(db.health(), DatabaseHealth::Poisoned(_)));
+    assert_eq!(db.resume().unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+/// A commit let in before the closing is closed with the others: durable once both have returned.
+#[test]
+fn closing_waits_for_commits_that_were_let_in() {
+    let setup = Setup::default();
+    let disk = SimDisk::new(1);
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+    // The closing begins while the commit's record is about to be written, on another thread.
+    let closing = Arc::new(std::sync::Mutex::new(None));
+    let (begun, mut closer) = (closing.clone(), Some(db.clone()));
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::Publish
+            && operation.stage == Stage::Before
+            && operation.offset_bytes > 0 // not a new segment's header
+            && let Some(db) = closer.take()
+        {
+            let watched = db.clone();
+            *begun.lock().unwrap() = Some(std::thread::spawn(move || db.close()));
+            while !matches!(watched.health(), DatabaseHealth::Closed) {
+                std::thread::yield_now();
+            }
+        }
+    });
+    keyspace.insert("k", "v").unwrap();
+    let closing = closing.lock().unwrap().take().unwrap();
+    closing.join().unwrap().unwrap();
+    disk.stop_observing();
+    let left = disk.crash_clone(CrashKind::Machine, 0);
+    assert_eq!(contents(&setup.open(&left, 1).unwrap()).unwrap()["a"].len(), 1);
+}
