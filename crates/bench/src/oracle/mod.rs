@@ -10,7 +10,8 @@
 //! 0 17          thread 0: its first 17 operations are acknowledged
 //! 1 12
 //! sealed 18 12  after a verification: what each thread's operations are known to amount to
-//! 0 19          a later writer went on from there
+//! 0 18          a later writer begins: from here on operations may be under way
+//! 0 19          it went on from there
 //! ```
 //!
 //! [`verify`] demands *prefix consistency*: what is found must be exactly the state after the first

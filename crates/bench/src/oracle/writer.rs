@@ -81,8 +81,11 @@ fn open_acks(plan: &WriterPlan) -> Result<(Box<dyn Write + Send>, Vec<u64>)> {
         .create(true)
         .open(path)
         .map_err(|e| Error::io("open it", path, &e))?;
+    // From now on operations may be under way, also if none is ever acknowledged.
+    let begins = |first: u64| format!("0 {first}\n");
     if !exists {
-        file.write_all(header.as_bytes()).map_err(|e| Error::io("write to it", path, &e))?;
+        let text = header + &begins(0);
+        file.write_all(text.as_bytes()).map_err(|e| Error::io("write to it", path, &e))?;
         return Ok((Box::new(file), fresh));
     }
     let log = AckLog::read(path)?;
@@ -100,6 +103,8 @@ fn open_acks(plan: &WriterPlan) -> Result<(Box<dyn Write + Send>, Vec<u64>)> {
             path.display()
         )));
     }
+    file.write_all(begins(log.acknowledged[0]).as_bytes())
+        .map_err(|e| Error::io("write to it", path, &e))?;
     Ok((Box::new(file), log.acknowledged))
 }
 

@@ -188,3 +188,16 @@ fn an_unsealed_file_is_not_continued_and_a_witness_inside_the_store_is_refused()
     let (code, text) = run(&dir.join("acks"));
     assert!(code == Some(2) && text.contains("lies inside the store"), "{text}");
 }
+
+/// It was taken for sealed, so that the operations under way when it was killed were "lost" or
+/// "later versions".
+#[test]
+fn a_writer_killed_before_its_first_acknowledgement_had_operations_under_way() {
+    let outer = tempfile::tempdir().unwrap();
+    let (dir, acks, _) = written(outer.path(), 0);
+    assert!(!AckLog::read(&acks).unwrap().sealed);
+    assert!(verify_command(ENGINE, &dir, &acks).status.success());
+    assert!(AckLog::read(&acks).unwrap().sealed);
+    written(outer.path(), 0);
+    assert!(!AckLog::read(&acks).unwrap().sealed);
+}
