@@ -23,6 +23,7 @@ use crate::format::manifest::{
     Change, Edit, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark,
     decode_edit, decode_header, encode_edit, encode_header, later_edit,
 };
+use crate::format::name::{file_name, file_number};
 
 /// The file that names the manifest.
 pub const CURRENT: &str = "CURRENT";
@@ -258,16 +259,17 @@ pub struct Manifest {
     allocated_bytes: u64,
     ordinal: u32,
     first_edit_bytes: u64,
+    in_doubt: bool,
     state: State,
 }
 
 fn manifest_name(number: u64) -> String {
-    format!("manifest-{number:08}")
+    file_name("manifest", number)
 }
 
 /// The manifest whose file is named `name`.
 pub fn manifest_number(name: &str) -> Option<u64> {
-    name.strip_prefix("manifest-")?.parse().ok()
+    file_number("manifest", name)
 }
 
 /// What a directory's manifest says.
@@ -306,8 +308,10 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
         }
         _ => e,
     })?;
-    // Space is reserved before anything is written to it, and survives with what is.
-    if !(bytes.len() as u64).is_multiple_of(PREALLOCATE_BYTES) {
+    // Space is reserved before anything is written to it, and survives with what is. Where the disk
+    // was full, a file system may have reserved a part of it: nothing stands there.
+    let whole = bytes.len() - bytes.len() % PREALLOCATE_BYTES as usize;
+    if bytes.iter().skip(whole).any(|byte| *byte != 0) {
         let message = format!(
             "expected a multiple of {PREALLOCATE_BYTES} bytes, found {}: it was cut; restore it from a copy",
             bytes.len()
@@ -384,6 +388,7 @@ impl Manifest {
             allocated_bytes: 0,
             ordinal: 0,
             first_edit_bytes: 0,
+            in_doubt: false,
             state,
         };
         manifest.write(&encode_header(number, database))?;
@@ -418,11 +423,17 @@ impl Manifest {
         self.number
     }
 
+    /// Whether an edit failed of which it is unknown whether it is durable: nothing more may be
+    /// committed.
+    pub fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
     /// Makes an edit durable and applies it. All that it depends on in the log is durable.
     ///
     /// # Errors
-    /// `Corruption` if the edit does not fit (nothing is written); any error of the disk: then it is
-    /// unknown whether it is durable, and nothing more may be committed.
+    /// `Corruption` if the edit does not fit, `DiskFull` if there is no room for it (nothing is
+    /// written); any error of the disk. See [`Manifest::is_in_doubt`].
     pub fn commit(&mut self, edit: &Edit) -> Result<()> {
         let mut next = self.state.clone();
         next.apply(edit)?;
@@ -446,6 +457,7 @@ impl Manifest {
     }
 
     fn roll_over(&mut self) -> Result<()> {
+        self.in_doubt = true;
         let old = self.path.clone();
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
         let state = self.state.clone();
@@ -457,8 +469,11 @@ impl Manifest {
 
     fn append(&mut self, edit: &Edit) -> Result<()> {
         let bytes = encode_edit(edit, self.database, self.number, self.offset_bytes, self.ordinal);
+        self.reserve(self.offset_bytes + bytes.len() as u64)?;
+        self.in_doubt = true;
         self.write(&bytes)?;
         self.file.sync().map_err(|e| e.at_path(&self.path))?;
+        self.in_doubt = false;
         self.ordinal += 1;
         Ok(())
     }
@@ -471,11 +486,18 @@ impl Manifest {
 
     fn write_at(&mut self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         let end = offset_bytes + bytes.len() as u64;
-        if end > self.allocated_bytes {
-            self.allocated_bytes = end.next_multiple_of(PREALLOCATE_BYTES);
-            self.file.preallocate(self.allocated_bytes)?;
-        }
+        self.reserve(end)?;
         self.file.write_all_at(bytes, offset_bytes)
+    }
+
+    /// Reserves space for what ends at `end_bytes`.
+    fn reserve(&mut self, end_bytes: u64) -> Result<()> {
+        if end_bytes > self.allocated_bytes {
+            let allocated_bytes = end_bytes.next_multiple_of(PREALLOCATE_BYTES);
+            self.file.preallocate(allocated_bytes)?;
+            self.allocated_bytes = allocated_bytes;
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::KeyspaceStats;
 use super::database::Handle;
-use crate::engine::{Commit, lock};
+use crate::engine::{Commit, Work, lock};
 use crate::error::{Error, Result};
 use crate::format::batch::{OP_OVERHEAD_BYTES, put_op};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES};
@@ -163,12 +163,13 @@ impl Keyspace {
         let done = || lock(&engine.conversions).is_done(self.id, number);
         engine.health.ask_again();
         engine.executor.notify();
-        engine.executor.wait_until(&mut || done() || dropped() || !engine.health.is_well());
+        let given_up = || engine.health.check_work(&[Work::Flush, Work::Settle(self.id)]);
+        engine.executor.wait_until(&mut || done() || dropped() || given_up().is_err());
         if done() {
             return Ok(());
         }
         engine.keyspace(self.id)?;
-        engine.health.check_background()
+        given_up()
     }
 
     /// What the keyspace holds.

@@ -1,18 +1,20 @@
 //! Whether writes can go on, and if not, why.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::lock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::KeyspaceId;
 
 /// Background work that may fail and be tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     /// Memtables become tables.
     Flush,
-    /// Runs are merged and settled.
-    Settle,
+    /// A keyspace's runs are merged and settled.
+    Settle(KeyspaceId),
 }
 
 /// How a database is; see [`crate::Database::health`].
@@ -43,7 +45,7 @@ pub struct Health {
     poisoned: Mutex<Option<Error>>,
     /// Background work that failed (a full disk, say), by [`Work`]. It is tried again when somebody
     /// asks, not before: a job that woke itself would spin.
-    background: Mutex<[Option<Error>; 2]>,
+    background: Mutex<BTreeMap<Work, Error>>,
     /// How often somebody asked.
     asked: AtomicU64,
 }
@@ -76,7 +78,7 @@ impl Health {
         if let Some(error) = lock(&self.poisoned).clone() {
             return DatabaseHealth::Poisoned(error);
         }
-        let failed = lock(&self.background).iter().flatten().next().cloned();
+        let failed = lock(&self.background).values().next().cloned();
         failed.map_or(DatabaseHealth::Well, DatabaseHealth::Failing)
     }
 
@@ -106,7 +108,10 @@ impl Health {
     /// Notes how background work went.
     pub fn note_background(&self, work: Work, result: &Result<()>) {
         let mut background = lock(&self.background);
-        background[work as usize] = result.as_ref().err().cloned();
+        match result {
+            Ok(()) => drop(background.remove(&work)),
+            Err(e) => drop(background.insert(work, e.clone())),
+        }
         self.look(&background);
     }
 
@@ -115,7 +120,7 @@ impl Health {
     pub fn ask_again(&self) {
         let mut background = lock(&self.background);
         self.asked.fetch_add(1, Ordering::AcqRel);
-        background.fill(None);
+        background.clear();
         self.look(&background);
     }
 
@@ -124,8 +129,8 @@ impl Health {
         self.asked.load(Ordering::Acquire)
     }
 
-    fn look(&self, background: &[Option<Error>; 2]) {
-        let failed = background.iter().any(Option::is_some);
+    fn look(&self, background: &BTreeMap<Work, Error>) {
+        let failed = !background.is_empty();
         let unwell =
             failed || lock(&self.poisoned).is_some() || self.is_closed() || self.is_read_only();
         self.unwell.store(unwell, Ordering::Release);
@@ -133,7 +138,7 @@ impl Health {
 
     /// The error that background work met last, if it has not succeeded since.
     pub fn background_error(&self) -> Option<Error> {
-        let failed = || lock(&self.background).iter().flatten().next().cloned();
+        let failed = || lock(&self.background).values().next().cloned();
         lock(&self.poisoned).clone().or_else(failed)
     }
 
@@ -167,7 +172,21 @@ impl Health {
     /// As [`Health::check_writable`], or the error that background work met.
     pub fn check_background(&self) -> Result<()> {
         self.check_writable()?;
-        let failed = lock(&self.background).iter().flatten().next().cloned();
+        let failed = lock(&self.background).values().next().cloned();
         failed.map_or(Ok(()), Err)
+    }
+
+    /// For whoever waits for some work: what other work met is no reason to give up.
+    ///
+    /// # Errors
+    /// As [`Health::check_writable`], or the error that one of `works` met.
+    pub fn check_work(&self, works: &[Work]) -> Result<()> {
+        if self.is_well() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let background = lock(&self.background);
+        let failed = works.iter().find_map(|work| background.get(work));
+        failed.map_or(Ok(()), |e| Err(e.clone()))
     }
 }

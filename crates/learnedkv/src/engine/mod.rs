@@ -21,7 +21,7 @@ mod payloads;
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -89,10 +89,26 @@ pub struct Engine {
     commit: Mutex<()>,
     /// How often something was put into the View past the log; see [`conditional`].
     ingests: AtomicU64,
+    /// How many hold commits back, or wait to.
+    holds: AtomicUsize,
+    held: Mutex<()>,
     /// Where single operations are encoded.
     pub payloads: Payloads,
     next_file: AtomicU64,
     _lock: Box<dyn Lock>,
+}
+
+/// Holds commits back; see [`Engine::hold_commits`].
+#[derive(Debug)]
+pub struct Hold<'a> {
+    engine: &'a Engine,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.engine.holds.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The operations of one commit.
@@ -151,6 +167,9 @@ impl Engine {
         holds: impl Fn() -> Result<bool>,
     ) -> Result<bool> {
         self.executor.yield_now();
+        if self.holds.load(Ordering::Relaxed) > 0 {
+            drop(lock(&self.held));
+        }
         self.make_room(commit.keyspaces)?;
         let (ticket, memtables) = {
             let _order = lock(&self.commit);
@@ -206,9 +225,10 @@ impl Engine {
         if full() {
             self.health.ask_again();
             self.executor.notify();
-            self.executor.wait_until(&mut || !full() || !self.health.is_well());
+            let given_up = || self.health.check_work(&[Work::Flush]);
+            self.executor.wait_until(&mut || !full() || given_up().is_err());
             if full() {
-                self.health.check_background()?;
+                given_up()?;
             }
         }
         Ok(())
@@ -286,6 +306,13 @@ impl Engine {
         done
     }
 
+    /// Has commits that come later wait until the hold is dropped, while background work goes on: a
+    /// few may still be on their way. No job may commit.
+    pub fn hold_commits(&self) -> Hold<'_> {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        Hold { engine: self, _held: lock(&self.held) }
+    }
+
     /// Opens a table that was just written.
     ///
     /// # Errors
@@ -299,8 +326,8 @@ impl Engine {
     /// tables that the changes add. `memtables` adjusts the View's memtables in the same moment.
     ///
     /// # Errors
-    /// Any error of the disk; the writer is then poisoned, for it is unknown whether the edit is
-    /// durable.
+    /// `DiskFull` if there is no room for the edit; any other error of the disk: the writer is then
+    /// poisoned, for it is unknown whether the edit is durable.
     pub fn edit(
         &self,
         depends_on: SequenceNumber,
@@ -320,12 +347,13 @@ impl Engine {
             next_keyspace: next_keyspace(manifest.state(), &changes),
             changes,
         };
-        manifest.commit(&edit).inspect_err(|e| {
-            // An edit that does not fit was not written: nothing is in doubt.
-            if !e.is_corruption() {
-                self.poison(e);
+        if let Err(e) = manifest.commit(&edit) {
+            // An edit that does not fit, or has no room, was not written.
+            if manifest.is_in_doubt() {
+                self.poison(&e);
             }
-        })?;
+            return Err(e);
+        }
         self.show(manifest.state(), &touched, opened, memtables)?;
         drop(guard);
         self.executor.notify();
@@ -440,7 +468,7 @@ impl Engine {
 
     /// Removes files that no View uses any more. Returns whether there were some.
     pub fn bury(&self) -> bool {
-        let paths: Vec<PathBuf> = std::mem::take(&mut *lock(&self.context.graveyard));
+        let paths: Vec<PathBuf> = self.context.graveyard.take();
         for path in &paths {
             // What cannot be removed is an orphan that the next open removes.
             let _ = self.disk().remove(path);

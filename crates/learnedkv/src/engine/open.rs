@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -32,7 +32,7 @@ use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, KeyspaceOptions};
 use crate::sstable::reader::{Table, TableContext};
-use crate::sstable::{ReadMetrics, table_id};
+use crate::sstable::{Graveyard, ReadMetrics, table_id};
 use crate::view::{Sealed, Tables, View};
 use crate::wal::recovery::{self, Recovered};
 use crate::wal::{Log, segment_id};
@@ -79,15 +79,7 @@ pub fn open(
             Loaded { database: disk.random_u64(), state }
         }
     };
-    let context = Arc::new(TableContext {
-        disk: disk.clone(),
-        dir: dir.to_owned(),
-        access: if options.direct_reads { Access::Direct } else { Access::Random },
-        cache: BlockCache::new(options.cache_bytes(0, 0)),
-        codecs: Codecs::default(),
-        metrics: ReadMetrics::default(),
-        graveyard: Mutex::default(),
-    });
+    let context = context(&disk, &executor, dir, &options);
     let mut view = view_of(&context, &loaded.state)?;
     let (recovered, memtables) = recover(&*disk, dir, &loaded, options.memtable_bytes)?;
     memtables.show(&mut view, &recovered);
@@ -122,6 +114,8 @@ pub fn open(
         view_change: Mutex::default(),
         commit: Mutex::default(),
         ingests: AtomicU64::new(0),
+        holds: AtomicUsize::new(0),
+        held: Mutex::default(),
         payloads: Payloads::default(),
         next_file: AtomicU64::new(next_file),
         _lock: guard,
@@ -215,6 +209,24 @@ fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
 
 fn no_database(dir: &Path) -> Error {
     Error::new(ErrorKind::NotFound, "there is no learnedkv database here").at_path(dir)
+}
+
+fn context(
+    disk: &Arc<dyn Disk>,
+    executor: &Arc<dyn Executor>,
+    dir: &Path,
+    options: &DatabaseOptions,
+) -> Arc<TableContext> {
+    let executor = executor.clone();
+    Arc::new(TableContext {
+        disk: disk.clone(),
+        dir: dir.to_owned(),
+        access: if options.direct_reads { Access::Direct } else { Access::Random },
+        cache: BlockCache::new(options.cache_bytes(0, 0)),
+        codecs: Codecs::default(),
+        metrics: ReadMetrics::default(),
+        graveyard: Graveyard::new(move || executor.notify()),
+    })
 }
 
 fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {

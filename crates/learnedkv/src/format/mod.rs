@@ -14,4 +14,5 @@ pub mod compression;
 pub mod entry;
 pub mod log;
 pub mod manifest;
+pub mod name;
 pub mod table;

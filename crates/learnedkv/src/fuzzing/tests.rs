@@ -64,7 +64,7 @@ fn try_mutants(name: &str, decode: fn(&[u8]) -> bool, sample: &[u8]) {
         let decoded = decoded.unwrap_or_else(|_| panic!("{name}: mutant {number}: {mutant:02x?}"));
         taken += u64::from(decoded);
     }
-    assert!(taken > MUTANTS / 100 && taken < MUTANTS, "{name}: {taken} of {MUTANTS} were taken");
+    assert!(taken > 0 && taken < MUTANTS, "{name}: {taken} of {MUTANTS} were taken");
 }
 
 fn key(number: u64) -> Vec<u8> {

@@ -13,17 +13,19 @@ pub mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use crate::format::entry::TableId;
+use crate::format::name::{file_name, file_number};
 
 /// The file of a table.
 pub fn table_path(dir: &Path, id: TableId) -> PathBuf {
-    dir.join(format!("table-{id:08}"))
+    dir.join(file_name("table", id))
 }
 
 /// The table whose file is named `name`.
 pub fn table_id(name: &str) -> Option<TableId> {
-    name.strip_prefix("table-")?.parse().ok()
+    file_number("table", name)
 }
 
 /// `bytes * numerator / denominator`, which is not zero: for sizes by a ratio.
@@ -54,5 +56,36 @@ impl ReadMetrics {
     pub fn request(&self, bytes: usize) {
         self.requests.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+/// Files that no View uses any more, to be removed by whoever looks.
+pub struct Graveyard {
+    paths: Mutex<Vec<PathBuf>>,
+    tell: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Graveyard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Graveyard").field(&self.paths).finish()
+    }
+}
+
+impl Graveyard {
+    /// An empty one. `tell` is called after each file that comes: the last reader of a file may be
+    /// anybody, at any time.
+    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Graveyard {
+        Graveyard { paths: Mutex::default(), tell: Box::new(tell) }
+    }
+
+    /// Adds a file.
+    pub fn add(&self, path: PathBuf) {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+        (self.tell)();
+    }
+
+    /// Takes all there are.
+    pub fn take(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::index::{self, Index, fence::Fence};
-use super::{ReadMetrics, table_path};
+use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,8 +45,8 @@ pub struct TableContext {
     pub codecs: Codecs,
     /// What reading costs.
     pub metrics: ReadMetrics,
-    /// Files that no View uses any more, to be removed by whoever looks.
-    pub graveyard: std::sync::Mutex<Vec<PathBuf>>,
+    /// Files that no View uses any more.
+    pub graveyard: Graveyard,
 }
 
 /// What a read does with blocks it had to fetch. Blocks that are in the cache serve it either way.
@@ -83,8 +83,7 @@ impl std::fmt::Debug for Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            let mut graveyard = self.context.graveyard.lock().unwrap_or_else(|e| e.into_inner());
-            graveyard.push(std::mem::take(&mut self.path));
+            self.context.graveyard.add(std::mem::take(&mut self.path));
         }
     }
 }

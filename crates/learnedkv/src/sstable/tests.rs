@@ -9,7 +9,7 @@ use super::index::{Index, IndexKind};
 use super::partition::Limits;
 use super::reader::{Caching, Table, TableContext};
 use super::writer::{TableOptions, TableWriter};
-use super::{ReadMetrics, table_path};
+use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
 use crate::disk::Access;
@@ -58,7 +58,7 @@ fn context(cache_bytes: u64) -> Arc<TableContext> {
         cache: BlockCache::new(cache_bytes),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
-        graveyard: std::sync::Mutex::default(),
+        graveyard: Graveyard::new(|| {}),
     })
 }
 

@@ -2,14 +2,15 @@
 //!
 //! The tables are written first, whatever else goes on. Then, with commits held, they are put where
 //! recency asks: no memtable may hold a key of their range (else they are flushed and we look again),
-//! and if no table does either, they become settled partitions; else they are the newest run.
+//! and if no table does either, they become settled partitions; else they are the newest run. Where
+//! writers put keys into the range all the time, they are made to wait for the second flush.
 
 use std::sync::Arc;
 
 use super::output::Output;
 use super::read;
 use crate::cursor::{Cursor, Seek};
-use crate::engine::Engine;
+use crate::engine::{Engine, Work};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
 use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark};
@@ -98,14 +99,20 @@ impl Ingest {
         };
         let smallest = first.properties.smallest.clone();
         let largest = last.properties.largest.clone();
+        let (mut flushed, mut hold) = (false, None);
         let settled = loop {
             let placed = self
                 .engine
                 .with_commits_held(|| self.place(&records, &tables, &smallest, &largest));
-            match placed? {
-                Some(settled) => break settled,
-                None => self.flush_memtables()?,
+            if let Some(settled) = placed? {
+                break settled;
             }
+            if flushed {
+                // Somebody wrote into the range meanwhile, and may go on doing so for ever.
+                hold.get_or_insert_with(|| self.engine.hold_commits());
+            }
+            self.flush_memtables()?;
+            flushed = true;
         };
         self.output.keep();
         let table_bytes = records.iter().map(|r| r.file_bytes).sum();
@@ -161,8 +168,9 @@ pub fn flush(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<()> {
     };
     engine.health.ask_again();
     engine.executor.notify();
-    engine.executor.wait_until(&mut || !pending() || !engine.health.is_well());
-    if pending() { engine.health.check_background() } else { Ok(()) }
+    let given_up = || engine.health.check_work(&[Work::Flush]);
+    engine.executor.wait_until(&mut || !pending() || given_up().is_err());
+    if pending() { given_up() } else { Ok(()) }
 }
 
 fn in_memtables(view: &KeyspaceView, smallest: &[u8], largest: &[u8]) -> Result<bool> {

@@ -4,6 +4,7 @@
 //! next step of a sweep. A sweep begins when it was asked for or a trigger is met: rotate, wait
 //! until what was rotated is flushed, freeze; then steps until the watermark passes the last key.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +29,8 @@ pub fn spawn(engine: &Arc<Engine>) {
         work: Work::None,
         freezing: None,
         covers: None,
-        failed: None,
+        at: None,
+        failed: BTreeMap::new(),
     }));
 }
 
@@ -110,8 +112,11 @@ struct SettleJob {
     freezing: Option<Freezing>,
     /// The requests that the sweep under way covers.
     covers: Option<(KeyspaceId, u64)>,
-    /// It failed and nobody has asked since; see `Health::ask_again`.
-    failed: Option<u64>,
+    /// The keyspace it works at.
+    at: Option<KeyspaceId>,
+    /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
+    /// asked since, and come last: the damage of one keeps no other from being settled.
+    failed: BTreeMap<KeyspaceId, u64>,
 }
 
 impl SettleJob {
@@ -119,7 +124,9 @@ impl SettleJob {
     fn advance(&mut self) -> Result<bool> {
         match std::mem::replace(&mut self.work, Work::None) {
             Work::Merge(mut merge) => {
-                if !merge.step()? {
+                if merge.step()? {
+                    self.failed.retain(|id, _| Some(*id) != self.at);
+                } else {
                     self.work = Work::Merge(merge);
                 }
                 Ok(true)
@@ -137,6 +144,7 @@ impl SettleJob {
 
     fn after_step(&mut self, keyspace: KeyspaceId, ends: bool) {
         if ends {
+            self.failed.remove(&keyspace);
             self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
             self.finish(keyspace);
         }
@@ -151,9 +159,19 @@ impl SettleJob {
     }
 
     fn find(&mut self) -> Result<bool> {
-        let view = self.engine.view();
+        let view = arc_swap::Guard::into_inner(self.engine.view());
+        let asked = self.engine.health.asked();
+        let (failed, others): (Vec<_>, Vec<_>) =
+            view.keyspaces.values().partition(|k| self.failed.contains_key(&k.id));
+        let again = |k: &&Arc<KeyspaceView>| self.failed.get(&k.id) != Some(&asked);
+        let again: Vec<_> = failed.into_iter().filter(again).collect();
+        Ok(self.find_among(&others, &view)? || self.find_among(&again, &view)?)
+    }
+
+    fn find_among(&mut self, keyspaces: &[&Arc<KeyspaceView>], view: &View) -> Result<bool> {
         let flushing = view.keyspaces.values().any(|k| !k.sealed.is_empty());
-        for keyspace in view.keyspaces.values() {
+        for keyspace in keyspaces {
+            self.at = Some(keyspace.id);
             // Writers wait for flushes, nobody for merges, unless there are very many runs.
             if flushing && keyspace.tables.runs.len() < merge::MAX_RUNS_WHILE_FLUSHING {
                 continue;
@@ -163,7 +181,8 @@ impl SettleJob {
                 return Ok(true);
             }
         }
-        for keyspace in view.keyspaces.values() {
+        for keyspace in keyspaces {
+            self.at = Some(keyspace.id);
             if let Some(frozen) = &keyspace.tables.frozen {
                 match sweep::next(&self.engine, keyspace, frozen)? {
                     Next::Rewrite(step) => self.work = Work::Sweep(keyspace.id, step),
@@ -176,14 +195,16 @@ impl SettleJob {
             }
         }
         if let Some(freezing) = self.freezing.take() {
-            return self.freeze(freezing, &view);
+            self.at = Some(freezing.keyspace);
+            return self.freeze(freezing, view);
         }
-        let wanted = view.keyspaces.values().find(|k| self.is_wanted(k)).map(|k| k.id);
+        let wanted = keyspaces.iter().find(|k| self.is_wanted(k)).map(|k| k.id);
         let Some(keyspace) = wanted else { return Ok(false) };
         // Requests up to here are covered: what they want settled is in the memtables by now.
         self.covers = Some((keyspace, lock(&self.engine.conversions).asked(keyspace)));
-        let up_to = self.engine.rotate(keyspace)?;
-        self.freezing = Some(Freezing { keyspace, up_to });
+        // Dropped meanwhile: then there is nothing to settle.
+        let rotated = self.engine.rotate(keyspace);
+        self.freezing = rotated.ok().map(|up_to| Freezing { keyspace, up_to });
         Ok(true)
     }
 
@@ -237,23 +258,16 @@ impl Job for SettleJob {
             return Step::Wait;
         }
         let asked = self.engine.health.asked();
-        if self.failed == Some(asked) {
-            return Step::Wait;
-        }
-        let result = self.advance();
-        let failed_before = self.failed.take().is_some();
-        match result {
-            Ok(goes_on) => {
-                if failed_before {
-                    self.engine.health.note_background(engine::Work::Settle, &Ok(()));
-                }
-                if goes_on { Step::Again } else { Step::Wait }
-            }
+        match self.advance() {
+            Ok(true) => Step::Again,
+            Ok(false) => Step::Wait,
             Err(e) => {
-                self.failed = Some(asked);
-                self.engine.health.note_background(engine::Work::Settle, &Err(e));
+                if let Some(keyspace) = self.at {
+                    self.failed.insert(keyspace, asked);
+                    self.engine.health.note_background(engine::Work::Settle(keyspace), &Err(e));
+                }
                 self.engine.executor.notify();
-                Step::Wait
+                Step::Again
             }
         }
     }

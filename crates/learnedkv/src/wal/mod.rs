@@ -34,15 +34,16 @@ use crate::format::log::{
     write_record,
 };
 use crate::format::manifest::Change;
+use crate::format::name::{file_name, file_number};
 
 /// The file of a segment.
 pub fn segment_path(dir: &Path, segment: u64) -> PathBuf {
-    dir.join(format!("log-{segment:08}"))
+    dir.join(file_name("log", segment))
 }
 
 /// The segment whose file is named `name`.
 pub fn segment_id(name: &str) -> Option<u64> {
-    name.strip_prefix("log-")?.parse().ok()
+    file_number("log", name)
 }
 
 #[derive(Debug)]
@@ -568,8 +569,9 @@ fn create_segment(
     bytes: u64,
 ) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
-    let created = || {
-        let region = disk.create_log_region(&path, bytes)?;
+    // Fails if the file is there already; then it is not ours to remove.
+    let region = disk.create_log_region(&path, bytes)?;
+    let ready = || {
         let header = region.reserve(SEGMENT_HEADER_BYTES);
         let header =
             header.ok_or_else(|| Error::invalid("a log segment needs room for its header"))?;
@@ -577,13 +579,13 @@ fn create_segment(
             out.copy_from_slice(&encode_segment_header(id, database))
         })?;
         region.sync(SEGMENT_HEADER_BYTES as u64)?;
-        disk.sync_dir(dir)?;
-        Ok(Arc::new(Segment { id, region }))
+        disk.sync_dir(dir)
     };
-    created().inspect_err(|_| {
+    ready().inspect_err(|_| {
         // What cannot be removed now is an orphan that the next open removes.
         let _ = disk.remove(&path);
-    })
+    })?;
+    Ok(Arc::new(Segment { id, region }))
 }
 
 fn broken() -> Error {

@@ -1,12 +1,14 @@
 //! Bugs that were found, each in the smallest test that shows it, named by what went wrong.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use learnedkv::disk::OperationKind;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
+use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Durability, ErrorKind};
+use learnedkv::{Database, Durability, ErrorKind, KeyspaceOptions};
 
 use crate::workload::Setup;
 
@@ -254,4 +256,155 @@ fn an_idle_keyspace_does_not_pin_the_log() {
     executor.run_until_idle();
     assert!(db.stats().log_bytes <= 200 << 10, "{} bytes of log", db.stats().log_bytes);
     assert_eq!(idle.get("once").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// Space reserved in part on a full disk counted as reserved; the manifest went on behind it, had a
+/// length that no manifest has, and could not be opened any more. And the writer was poisoned.
+#[test]
+fn a_full_disk_amid_the_manifest_leaves_a_manifest_that_opens() {
+    let setup = Setup::default();
+    let disk = SimDisk::new(1);
+    let (db, _) = open(&disk, &setup, 1);
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    keyspace.insert("before", "there").unwrap();
+    // Room for less than the manifest's next piece.
+    disk.set_space_limit_bytes(Some(disk.used_bytes() + (100 << 10)));
+    let mut made = Vec::new();
+    let error = loop {
+        let name = format!("{:0>250}", made.len());
+        match db.keyspace(&name, setup.keyspace.clone()) {
+            Ok(_) => made.push(name),
+            Err(e) => break e,
+        }
+        assert!(made.len() < 10_000, "the manifest never asks for more room");
+    };
+    assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+    for _ in 0..3 {
+        let error = db.keyspace("x", setup.keyspace.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+    }
+    for kind in [CrashKind::Process, CrashKind::Machine] {
+        let left = disk.crash_clone(kind, 7);
+        left.set_space_limit_bytes(None);
+        let (db, _) = open(&left, &setup, 2);
+        assert_eq!(db.keyspace_names().len(), made.len() + 1);
+    }
+    disk.set_space_limit_bytes(None);
+    db.keyspace("after", setup.keyspace.clone()).unwrap();
+    keyspace.insert("after", "there").unwrap();
+    keyspace.convert().unwrap();
+    drop((db, keyspace));
+    let (db, _) = open(&disk, &setup, 3);
+    assert_eq!(db.keyspace_names().len(), made.len() + 2);
+    assert_eq!(db.find("k").unwrap().iter().count(), 2);
+}
+
+/// A settled table that could not be read made puts and flushes fail, also of other keyspaces, and
+/// no other keyspace was settled any more.
+#[test]
+fn a_damaged_settled_table_fails_no_put_and_no_other_keyspace() {
+    let mut setup = Setup { automatic_conversion: true, ..Setup::default() };
+    setup.keyspace = setup.keyspace.min_conversion_bytes(0);
+    let disk = SimDisk::new(1);
+    let (db, _) = open(&disk, &setup, 1);
+    let damaged = db.keyspace("damaged", setup.keyspace.clone()).unwrap();
+    let other = db.keyspace("other", setup.keyspace.clone()).unwrap();
+    let key = |n: u32| format!("{:05}", n % 300);
+    (0..300).for_each(|n| damaged.insert(key(n), [7; 40]).unwrap());
+    damaged.convert().unwrap();
+    db.wait_idle().unwrap();
+    drop((db, damaged, other));
+    for name in disk.list(Path::new("/db")).unwrap() {
+        if name.starts_with("table-") {
+            let file = disk.open(&Path::new("/db").join(name), Access::Random).unwrap();
+            file.write_all_at(&[0x55; 64], file.length_bytes().unwrap() / 4).unwrap();
+        }
+    }
+    let (db, _) = open(&disk, &setup, 2);
+    let [damaged, other] = ["damaged", "other"].map(|name| db.find(name).unwrap());
+    for n in 0..3000 {
+        damaged.insert(key(n), [8; 40]).unwrap();
+        other.insert(key(n), [9; 40]).unwrap();
+    }
+    for _ in 0..5 {
+        damaged.insert("x", "y").unwrap();
+        damaged.flush().unwrap();
+        other.insert("x", "y").unwrap();
+        other.convert().unwrap();
+        assert!(damaged.convert().unwrap_err().is_corruption());
+    }
+    assert!(db.background_error().unwrap().is_corruption());
+    assert_eq!(other.stats().unwrap().lsm_entries, 0);
+    assert_eq!(other.iter().count(), 301);
+}
+
+/// The last reader of a file let it go and told nobody: it stayed until something else happened.
+#[test]
+fn a_file_goes_with_the_snapshot_that_used_it() {
+    let setup = Setup::default();
+    let disk = SimDisk::new(1);
+    let (db, executor) = open(&disk, &setup, 1);
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    keyspace.insert("key", "value").unwrap();
+    keyspace.flush().unwrap();
+    let snapshot = db.snapshot();
+    keyspace.convert().unwrap();
+    executor.run_until_idle();
+    let tables = || {
+        let names = disk.list(Path::new("/db")).unwrap();
+        names.iter().filter(|name| name.starts_with("table-")).count()
+    };
+    assert_eq!(tables(), 2);
+    drop(snapshot);
+    executor.run_until_idle();
+    assert_eq!(tables(), 1);
+}
+
+/// An ingest waited for the memtables of its range to be flushed, and again, and again.
+#[test]
+fn an_ingest_ends_though_others_write_into_its_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let n = written.fetch_add(1, Ordering::Relaxed);
+                keyspace.insert(format!("m{:03}x", n % 900), "written").unwrap();
+            }
+        });
+        while written.load(Ordering::Relaxed) < 1000 {
+            std::thread::yield_now();
+        }
+        for _ in 0..5 {
+            let before = db.stats().flushes;
+            keyspace.ingest((0..1000).map(|n| (format!("m{n:03}"), "ingested"))).unwrap();
+            // The first flush, the one while commits are held, one for a commit that had begun.
+            let flushes = db.stats().flushes - before;
+            assert!(flushes <= 4, "{flushes} flushes");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(keyspace.iter().count(), 1900);
+}
+
+/// A stranger's file with the largest number made numbers begin anew at 0; making a segment that was
+/// there already removed it.
+#[test]
+fn a_file_with_a_number_that_was_never_given_out_is_a_strangers() {
+    let setup = Setup::default();
+    let disk = SimDisk::new(1);
+    let (db, _) = open(&disk, &setup, 1);
+    db.keyspace("k", setup.keyspace.clone()).unwrap().insert("key", "value").unwrap();
+    drop(db);
+    for kind in ["log", "table", "manifest"] {
+        disk.create(&Path::new("/db").join(format!("{kind}-18446744073709551615"))).unwrap();
+    }
+    for seed in 2..5 {
+        let (db, _) = open(&disk, &setup, seed);
+        let keyspace = db.find("k").unwrap();
+        assert_eq!(keyspace.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+        keyspace.insert(format!("key{seed}"), "value").unwrap();
+    }
 }

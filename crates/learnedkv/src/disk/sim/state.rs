@@ -151,11 +151,20 @@ impl State {
         Ok(())
     }
 
-    /// Takes the space of a file's first bytes.
+    /// Takes the space of a file's first bytes; where there is too little, as much as there is, as
+    /// ext4 does, and fails.
     pub(super) fn preallocate(&mut self, number: u64, length_bytes: u64) -> Result<()> {
-        self.check_room(self.inode(number).missing_pages(length_bytes))?;
-        self.inode_mut(number).preallocate(length_bytes);
-        Ok(())
+        let inode = self.inode(number);
+        let room = self.check_room(inode.missing_pages(length_bytes));
+        let mut taken_bytes = length_bytes;
+        if room.is_err() {
+            let fits =
+                |pages: u64| inode.missing_pages(pages * PAGE_BYTES as u64) <= self.room_pages();
+            taken_bytes =
+                (0..).take_while(|pages| fits(*pages)).last().unwrap_or(0) * PAGE_BYTES as u64;
+        }
+        self.inode_mut(number).preallocate(taken_bytes);
+        room
     }
 
     /// Makes a file of `length_bytes` preallocated zeros, its length durable, under a new name.
