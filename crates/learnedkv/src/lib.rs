@@ -47,6 +47,7 @@ mod options;
 mod slice;
 mod sstable;
 mod tiered;
+mod value_log;
 mod view;
 mod wal;
 

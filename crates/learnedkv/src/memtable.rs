@@ -284,6 +284,7 @@ impl Memtable {
         match self.versions.lower_bound(Bound::Included(place)) {
             Some(found) if found.key() == key => match found.kind {
                 Kind::Value => Lookup::Value(found.value_slice()),
+                Kind::Pointer => Lookup::Pointer(found.value_slice()),
                 _ => Lookup::Removed,
             },
             _ => Lookup::Absent,

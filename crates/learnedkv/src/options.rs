@@ -187,6 +187,9 @@ pub struct KeyspaceOptions {
     partition_bytes: u64,
     delta_limit_percent: u64,
     min_conversion_bytes: u64,
+    separate_at: u64,
+    inline_limit: u64,
+    move_values: bool,
     lsm_index: IndexKind,
     settled_index: IndexKind,
     lsm_compression: Compression,
@@ -200,6 +203,9 @@ impl Default for KeyspaceOptions {
             partition_bytes: 64 << 20,
             delta_limit_percent: 25,
             min_conversion_bytes: 512 << 20,
+            separate_at: 512,
+            inline_limit: 16 << 10,
+            move_values: true,
             lsm_index: IndexKind::Exact,
             settled_index: IndexKind::Exact,
             lsm_compression: Compression::None,
@@ -236,6 +242,32 @@ impl KeyspaceOptions {
     /// How large the LSM part gets at least before it is settled by itself; 512 MiB by default.
     pub fn min_conversion_bytes(mut self, bytes: u64) -> Self {
         self.min_conversion_bytes = bytes;
+        self
+    }
+
+    /// From which length on a fresh value is kept apart from its key, in a value segment, bytes; 512
+    /// by default. Merges then move pointers instead of values, and a read of a fresh value costs one
+    /// request more. Lower it for heavy updates of small values, raise it where fresh data is mostly
+    /// scanned.
+    pub fn separate_at(mut self, bytes: u64) -> Self {
+        self.separate_at = bytes;
+        self
+    }
+
+    /// Up to which length a settled value stands in the blocks beside its key, bytes; 16 KiB by
+    /// default. Such a value is read by one request; a longer one takes two, but is not written again
+    /// by every sweep over its key. Lower it where values of some KiB are overwritten often and
+    /// seldom read.
+    pub fn inline_limit(mut self, bytes: u64) -> Self {
+        self.inline_limit = bytes;
+        self
+    }
+
+    /// Whether sweeps move values up to the inline limit into the settled blocks; true by default.
+    /// Without it every separated value stays where its flush wrote it, and costs two requests for
+    /// ever: the form of the LearnedKV paper, for experiments.
+    pub fn move_values(mut self, moves: bool) -> Self {
+        self.move_values = moves;
         self
     }
 
@@ -283,6 +315,8 @@ impl KeyspaceOptions {
         within("partition_bytes", self.partition_bytes, 4 << 10, 4 << 30)?;
         within("delta_limit_percent", self.delta_limit_percent, 0, 100)?;
         within("min_conversion_bytes", self.min_conversion_bytes, 0, 1 << 50)?;
+        within("separate_at", self.separate_at, 1, 1 << 20)?;
+        within("inline_limit", self.inline_limit, 0, 1 << 20)?;
         self.lsm_compression.check()?;
         self.settled_compression.check()
     }
@@ -297,6 +331,16 @@ impl KeyspaceOptions {
 
     pub(crate) fn min_conversion(&self) -> u64 {
         self.min_conversion_bytes
+    }
+
+    /// From which length on values are kept apart: fresh ones, and those in settled tables.
+    pub(crate) fn separate_fresh_at(&self) -> u64 {
+        self.separate_at
+    }
+
+    /// See [`KeyspaceOptions::separate_fresh_at`].
+    pub(crate) fn separate_settled_at(&self) -> u64 {
+        if self.move_values { self.inline_limit + 1 } else { self.separate_at }
     }
 
     fn limits(&self) -> Limits {
@@ -328,6 +372,9 @@ impl KeyspaceOptions {
             pair("partition_bytes", self.partition_bytes.to_string()),
             pair("delta_limit_percent", self.delta_limit_percent.to_string()),
             pair("min_conversion_bytes", self.min_conversion_bytes.to_string()),
+            pair("separate_at", self.separate_at.to_string()),
+            pair("inline_limit", self.inline_limit.to_string()),
+            pair("move_values", self.move_values.to_string()),
             pair("lsm_index", self.lsm_index.to_string()),
             pair("settled_index", self.settled_index.to_string()),
             pair("lsm_compression", self.lsm_compression.to_string()),
@@ -373,6 +420,13 @@ impl KeyspaceOptions {
             "partition_bytes" => self.partition_bytes = number()?,
             "delta_limit_percent" => self.delta_limit_percent = number()?,
             "min_conversion_bytes" => self.min_conversion_bytes = number()?,
+            "separate_at" => self.separate_at = number()?,
+            "inline_limit" => self.inline_limit = number()?,
+            "move_values" => {
+                self.move_values = value.parse().map_err(|_| {
+                    Error::invalid(format!("expected true or false, found {value:?}"))
+                })?;
+            }
             "lsm_index" => self.lsm_index = IndexKind::from_text(value)?,
             "settled_index" => self.settled_index = IndexKind::from_text(value)?,
             "lsm_compression" => self.lsm_compression = Compression::from_text(value)?,

@@ -102,6 +102,8 @@ impl From<Slice> for Vec<u8> {
 pub enum Lookup {
     /// The newest version is this value.
     Value(Slice),
+    /// The newest version is a value kept apart; this is the pointer's payload.
+    Pointer(Slice),
     /// The newest version says that the key was removed.
     Removed,
     /// Nothing here: look at older data.

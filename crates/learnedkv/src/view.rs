@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::manifest::TableRecord;
+use crate::format::table::SegmentUse;
 use crate::manifest::KeyspaceState;
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
+use crate::value_log::{Segment, Segments};
 
 /// Tables in key order that do not overlap.
 pub type Run = Vec<Arc<Table>>;
@@ -53,17 +56,34 @@ pub struct Tables {
     pub frozen: Option<Frozen>,
     /// The settled run.
     pub partitions: Vec<Partition>,
+    /// The value segments that any of the tables points into.
+    pub segments: Segments,
 }
 
 impl Tables {
-    /// The tables that `state` tells of, opened by `open`.
+    /// The tables that `state` tells of, opened by `open`, and the segments they point into, opened
+    /// by `open_segment`.
     ///
     /// # Errors
-    /// Those of `open`.
+    /// Those of `open` and `open_segment`.
     pub fn of<E>(
         state: &KeyspaceState,
-        mut open: impl FnMut(&crate::format::manifest::TableRecord) -> Result<Arc<Table>, E>,
+        mut open: impl FnMut(&TableRecord) -> Result<Arc<Table>, E>,
+        mut open_segment: impl FnMut(&SegmentUse) -> Result<Arc<Segment>, E>,
     ) -> Result<Tables, E> {
+        let mut segments = Segments::default();
+        let used = state.tables().flat_map(|record| &record.properties.segments);
+        // Of several tables' uses the one that reaches furthest checks the file's length.
+        let mut furthest: BTreeMap<u64, &SegmentUse> = BTreeMap::new();
+        for used in used {
+            let known = furthest.entry(used.segment).or_insert(used);
+            if known.end < used.end {
+                *known = used;
+            }
+        }
+        for used in furthest.values() {
+            segments.insert(open_segment(used)?);
+        }
         let mut newest_first = |runs: &[Vec<_>]| -> Result<Vec<Run>, E> {
             runs.iter().rev().map(|run| run.iter().map(&mut open).collect()).collect()
         };
@@ -83,7 +103,7 @@ impl Tables {
                 delta: record.delta.as_ref().map(&mut open).transpose()?,
             });
         }
-        Ok(Tables { runs, frozen, partitions })
+        Ok(Tables { runs, frozen, partitions, segments })
     }
 
     /// The partition that holds `key`'s place.

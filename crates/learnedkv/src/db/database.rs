@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Batch, Keyspace, Snapshot, Stats};
 use crate::disk::Disk;
 use crate::disk::real::RealDisk;
-use crate::engine::{DatabaseHealth, Engine, OpenReport, open};
+use crate::engine::{DatabaseHealth, Engine, OpenReport, Opened, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, ThreadExecutor};
 use crate::format::manifest::Change;
@@ -205,7 +205,7 @@ impl Database {
             let (name, options) = (name.to_owned(), options.encode());
             (!there).then(|| vec![Change::CreateKeyspace { keyspace, name, options }])
         };
-        engine.edit(engine.log.reserved(), &[], plan, |_| {})?;
+        engine.edit(engine.log.reserved(), &Opened::default(), plan, |_| {})?;
         self.find(name).ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
@@ -237,7 +237,7 @@ impl Database {
             let found = state.keyspaces.iter().find(|(_, k)| k.name == name);
             found.map(|(id, _)| vec![Change::DropKeyspace { keyspace: *id }])
         };
-        if engine.edit(engine.log.reserved(), &[], plan, |_| {})? {
+        if engine.edit(engine.log.reserved(), &Opened::default(), plan, |_| {})? {
             return Ok(());
         }
         Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}")))
@@ -264,7 +264,8 @@ impl Database {
         engine.log.sync(engine.log.visible()).inspect_err(|e| engine.poison(e))
     }
 
-    /// Waits until there is no background work: flushes, merges and sweeps under way are done.
+    /// Waits until there is no background work: flushes, merges and sweeps under way are done, and files
+    /// that nobody uses any more are removed.
     ///
     /// # Errors
     /// The error that background work met.
@@ -284,6 +285,7 @@ impl Database {
         engine.health.ask_again();
         engine.executor.notify();
         engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
+        engine.bury();
         if busy() { engine.health.check_background() } else { Ok(()) }
     }
 

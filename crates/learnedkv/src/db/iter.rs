@@ -162,8 +162,8 @@ fn key_of(cursor: &dyn Cursor) -> Slice {
     Slice::copy_from(cursor.key().unwrap_or_default())
 }
 
-fn entry(_: &KeyspaceView, cursor: &dyn Cursor) -> Result<(Slice, Slice)> {
-    Ok((key_of(cursor), cursor.value_slice()))
+fn entry(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<(Slice, Slice)> {
+    Ok((key_of(cursor), read::load(view, cursor)?))
 }
 
 fn key(_: &KeyspaceView, cursor: &dyn Cursor) -> Result<Slice> {
@@ -171,7 +171,7 @@ fn key(_: &KeyspaceView, cursor: &dyn Cursor) -> Result<Slice> {
 }
 
 fn size(_: &KeyspaceView, cursor: &dyn Cursor) -> Result<(Slice, u64)> {
-    Ok((key_of(cursor), read::size_at(cursor)))
+    Ok((key_of(cursor), read::size_at(cursor)?))
 }
 
 /// The entries of a key range in ascending order, or from the back in descending order, as they

@@ -30,6 +30,12 @@ pub struct KeyspaceStats {
     pub settled_entries: u64,
     /// Bytes of their files.
     pub settled_bytes: u64,
+    /// Value segments that its tables point into.
+    pub value_segments: u64,
+    /// Bytes of their files.
+    pub value_bytes: u64,
+    /// Of these, bytes that a table points at; the rest is overwritten or removed.
+    pub value_live_bytes: u64,
     /// Bytes of memory that find the blocks of all its tables.
     pub metadata_bytes: u64,
     /// Bytes of the index sections of all its tables, as they stand on the disk.
@@ -74,7 +80,10 @@ impl KeyspaceStats {
             stats.block_bytes += table.properties().data_bytes;
             stats.unpacked_block_bytes += table.properties().unpacked_bytes;
             stats.entry_bytes += table.properties().raw_bytes;
+            stats.value_live_bytes += table.properties().separated_bytes();
         }
+        stats.value_segments = tables.segments.iter().count() as u64;
+        stats.value_bytes = tables.segments.iter().map(|s| s.file_bytes()).sum();
         stats
     }
 
@@ -118,6 +127,10 @@ pub struct Stats {
     pub read_requests: u64,
     /// Bytes they asked for.
     pub read_bytes: u64,
+    /// Read requests to the disk for separated values.
+    pub value_requests: u64,
+    /// Bytes they asked for.
+    pub value_read_bytes: u64,
     /// Lookups whose index named blocks that do not hold the key's place.
     pub index_fallbacks: u64,
     /// Tables whose index was rebuilt from their blocks.
@@ -157,6 +170,8 @@ impl Stats {
             cache_misses: reads.cache_misses.load(Relaxed),
             read_requests: reads.requests.load(Relaxed),
             read_bytes: reads.bytes.load(Relaxed),
+            value_requests: reads.value_requests.load(Relaxed),
+            value_read_bytes: reads.value_bytes.load(Relaxed),
             index_fallbacks: reads.fallbacks.load(Relaxed),
             rebuilt_indexes: reads.rebuilt_indexes.load(Relaxed),
             put_bytes: metrics.put_bytes.load(Relaxed),
@@ -204,6 +219,15 @@ impl fmt::Display for KeyspaceStats {
             self.settled_entries,
             self.settled_share() * 100.0
         )?;
+        if self.value_segments > 0 {
+            writeln!(
+                f,
+                "  value segments {:>12.1} MiB  {} segments, {:.1} MiB pointed at",
+                self.value_bytes as f64 / MIB,
+                self.value_segments,
+                self.value_live_bytes as f64 / MIB
+            )?;
+        }
         if let Some(watermark) = &self.watermark {
             writeln!(f, "  being swept    up to key \"{}\"", watermark.escape_ascii())?;
         }
@@ -239,9 +263,12 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "reads            {:>12}      requests, {:.1} MiB; {} fallbacks, {} indexes rebuilt",
+            "reads            {:>12}      requests, {:.1} MiB; {} for values, {:.1} MiB; \
+             {} fallbacks, {} indexes rebuilt",
             self.read_requests,
             self.read_bytes as f64 / MIB,
+            self.value_requests,
+            self.value_read_bytes as f64 / MIB,
             self.index_fallbacks,
             self.rebuilt_indexes
         )?;

@@ -18,7 +18,7 @@ mod health;
 mod open;
 mod payloads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,10 +36,12 @@ use crate::executor::Executor;
 use crate::format::batch::Ops;
 use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::{Change, Edit, TableRecord};
+use crate::format::table::SegmentUse;
 use crate::manifest::{Manifest, State};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, MAX_SEALED};
 use crate::sstable::reader::{Table, TableContext};
+use crate::value_log::{Segment, Segments};
 use crate::view::{KeyspaceView, Sealed, Tables, View};
 use crate::wal::Log;
 use health::Health;
@@ -111,6 +113,15 @@ impl Drop for Hold<'_> {
     }
 }
 
+/// Files that an edit adds, open.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// Its tables.
+    pub tables: Vec<Arc<Table>>,
+    /// The value segments written with them.
+    pub segments: Vec<Arc<Segment>>,
+}
+
 /// The operations of one commit.
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
@@ -144,7 +155,7 @@ impl Engine {
         &self.context.dir
     }
 
-    /// A table number that was never used.
+    /// A number for a table or a value segment that was never used.
     pub fn next_file(&self) -> TableId {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
@@ -321,9 +332,17 @@ impl Engine {
         Ok(Arc::new(Table::open(&self.context, record.clone())?))
     }
 
+    /// Opens a value segment that was just written.
+    ///
+    /// # Errors
+    /// As [`Segment::open`].
+    pub fn open_segment(&self, used: &SegmentUse) -> Result<Arc<Segment>> {
+        Ok(Arc::new(Segment::open(&self.context, used)?))
+    }
+
     /// Makes changes durable, then visible. `plan` sees the manifest's state and says what changes;
     /// `None` means that the changes do not apply any more, and nothing happens. `opened` are the
-    /// tables that the changes add. `memtables` adjusts the View's memtables in the same moment.
+    /// files that the changes add. `memtables` adjusts the View's memtables in the same moment.
     ///
     /// # Errors
     /// `DiskFull` if there is no room for the edit; any other error of the disk: the writer is then
@@ -331,7 +350,7 @@ impl Engine {
     pub fn edit(
         &self,
         depends_on: SequenceNumber,
-        opened: &[Arc<Table>],
+        opened: &Opened,
         plan: impl FnOnce(&State) -> Option<Vec<Change>>,
         memtables: impl FnOnce(&mut View),
     ) -> Result<bool> {
@@ -365,28 +384,36 @@ impl Engine {
         &self,
         state: &State,
         touched: &BTreeSet<KeyspaceId>,
-        opened: &[Arc<Table>],
+        opened: &Opened,
         memtables: impl FnOnce(&mut View),
     ) -> Result<()> {
         let before = self.view.load_full();
-        let mut known: std::collections::BTreeMap<_, _> =
-            opened.iter().map(|t| (t.record().id, t.clone())).collect();
-        for id in touched {
-            let tables = before.keyspaces.get(id).into_iter().flat_map(|k| k.tables.all());
-            known.extend(tables.map(|t| (t.record().id, t.clone())));
+        let mut known: BTreeMap<_, _> =
+            opened.tables.iter().map(|t| (t.record().id, t.clone())).collect();
+        let mut segments = Segments::default();
+        opened.segments.iter().for_each(|segment| segments.insert(segment.clone()));
+        for keyspace in touched.iter().filter_map(|id| before.keyspaces.get(id)) {
+            known.extend(keyspace.tables.all().map(|t| (t.record().id, t.clone())));
+            keyspace.tables.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         }
         let mut shown = Vec::new();
         for id in touched {
             let Some(keyspace) = state.keyspaces.get(id) else { continue };
-            let tables = Tables::of(keyspace, |record| match known.get(&record.id) {
+            let open = |record: &TableRecord| match known.get(&record.id) {
                 Some(table) => Ok(table.clone()),
                 None => self.open_table(record),
+            };
+            let tables = Tables::of(keyspace, open, |used| match segments.get(used.segment) {
+                Some(segment) => Ok(segment.clone()),
+                None => self.open_segment(used),
             })?;
             shown.push((*id, keyspace, Arc::new(tables)));
         }
         let mut kept: BTreeSet<TableId> = BTreeSet::new();
         for (_, _, tables) in &shown {
+            // Tables and segments take their numbers from one sequence.
             kept.extend(tables.all().map(|t| t.record().id));
+            kept.extend(tables.segments.iter().map(|s| s.id()));
         }
         self.change_view(|view| {
             for id in touched.iter().filter(|id| !state.keyspaces.contains_key(id)) {
@@ -406,6 +433,7 @@ impl Engine {
             memtables(view);
         });
         known.values().filter(|t| !kept.contains(&t.record().id)).for_each(|t| t.retire());
+        segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire());
         self.fit_cache();
         Ok(())
     }

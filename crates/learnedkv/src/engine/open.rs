@@ -33,6 +33,7 @@ use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, KeyspaceOptions};
 use crate::sstable::reader::{Table, TableContext};
 use crate::sstable::{Graveyard, ReadMetrics, table_id};
+use crate::value_log::{self, Segment};
 use crate::view::{Sealed, Tables, View};
 use crate::wal::recovery::{self, Recovered};
 use crate::wal::{Log, segment_id};
@@ -191,7 +192,9 @@ fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
         name == LOCK || name.starts_with(CURRENT) || manifest_number(name).is_some()
     };
     if let Some(name) = names.iter().find(|name| !leftover(name)) {
-        let ours = segment_id(name).is_some() || table_id(name).is_some();
+        let ours = segment_id(name).is_some()
+            || table_id(name).is_some()
+            || value_log::segment_id(name).is_some();
         let message = if ours {
             format!(
                 "found {name:?} but no {CURRENT}: a part of a database without its head; restore {CURRENT}"
@@ -233,8 +236,11 @@ fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
     let mut view = View::default();
     for (&id, keyspace) in &state.keyspaces {
         let options = KeyspaceOptions::decode(&keyspace.options)?;
-        let tables =
-            Tables::of(keyspace, |record| Table::open(context, record.clone()).map(Arc::new))?;
+        let tables = Tables::of(
+            keyspace,
+            |record| Table::open(context, record.clone()).map(Arc::new),
+            |used| Segment::open(context, used).map(Arc::new),
+        )?;
         view.keyspaces.insert(id, new_keyspace(id, &keyspace.name, options, Arc::new(tables)));
     }
     Ok(view)
@@ -339,8 +345,8 @@ fn begin(
     let Loaded { database, mut state } = loaded;
     let names = disk.list(dir)?;
     let number = names.iter().filter_map(|n| manifest_number(n)).max().unwrap_or(0) + 1;
-    let tables = names.iter().filter_map(|n| table_id(n)).max().map_or(1, |id| id + 1);
-    state.next_file = state.next_file.max(tables);
+    let files = names.iter().filter_map(|n| table_id(n).or_else(|| value_log::segment_id(n)));
+    state.next_file = state.next_file.max(files.max().map_or(1, |id| id + 1));
     state.synced = recovered.last;
     let oldest = view.keyspaces.values().filter_map(|k| k.oldest_unflushed()).min();
     let needed = oldest.unwrap_or(recovered.last + 1);
@@ -366,10 +372,14 @@ fn remove_orphans(
 ) -> Result<Vec<String>> {
     let tables: BTreeSet<_> =
         state.keyspaces.values().flat_map(|k| k.tables().map(|t| t.id)).collect();
+    let all = state.keyspaces.values().flat_map(|k| k.tables());
+    let values: BTreeSet<_> =
+        all.flat_map(|t| &t.properties.segments).map(|used| used.segment).collect();
     let segments: BTreeSet<_> = log.segments().into_iter().collect();
     let mut removed = Vec::new();
     for name in disk.list(dir)? {
         let orphan = table_id(&name).is_some_and(|id| !tables.contains(&id))
+            || value_log::segment_id(&name).is_some_and(|id| !values.contains(&id))
             || segment_id(&name).is_some_and(|id| !segments.contains(&id))
             || manifest_number(&name).is_some_and(|number| number != manifest);
         if orphan {

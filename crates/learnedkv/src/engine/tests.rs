@@ -41,7 +41,7 @@ fn a_memtable_expects_numbers_before_they_are_given_out() {
     let engine = engine(&disk, Arc::new(SeededExecutor::new(1)));
     let (name, options) = ("k".to_owned(), KeyspaceOptions::default().encode());
     let create = |_: &State| Some(vec![Change::CreateKeyspace { keyspace: 1, name, options }]);
-    assert!(engine.edit(0, &[], create, |_| {}).unwrap());
+    assert!(engine.edit(0, &Opened::default(), create, |_| {}).unwrap());
     let reserved = Arc::new(AtomicUsize::new(0));
     let (seen, watched) = (reserved.clone(), engine.clone());
     disk.observe(move |operation, _| {

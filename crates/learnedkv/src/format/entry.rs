@@ -47,8 +47,9 @@ impl Kind {
     pub fn from_byte(byte: u8) -> Result<Kind> {
         match byte {
             1 => Ok(Kind::Value),
+            2 => Ok(Kind::Pointer),
             3 => Ok(Kind::Tombstone),
-            2 | 4..=7 => Err(Error::new(
+            4..=7 => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
                     "entry kind {byte} is reserved for a newer version: open with that version"

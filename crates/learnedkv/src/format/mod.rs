@@ -16,3 +16,4 @@ pub mod log;
 pub mod manifest;
 pub mod name;
 pub mod table;
+pub mod value;

@@ -206,16 +206,63 @@ pub struct Properties {
     pub smallest: Vec<u8>,
     /// Its largest key.
     pub largest: Vec<u8>,
+    /// The value segments that its pointers lead into, by number.
+    pub segments: Vec<SegmentUse>,
+}
+
+/// What the pointers of one table refer to in one value segment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SegmentUse {
+    /// The segment's number, which names the file.
+    pub segment: u64,
+    /// The random tag in its header.
+    pub tag: u64,
+    /// How many pointers lead there.
+    pub entries: u64,
+    /// What the values take there, with their checksums, bytes.
+    pub bytes: u64,
+    /// Where the last of these values ends.
+    pub end: u64,
 }
 
 impl Properties {
-    /// Appends the properties: their fields in order, numbers as varints, keys as slices.
+    /// Appends the properties: their fields in order, numbers as varints, keys as slices; then how
+    /// many segments are used, and for each its number varint, tag u64, and the other fields.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for number in self.numbers() {
             put_varint(out, number);
         }
         put_slice(out, &self.smallest);
         put_slice(out, &self.largest);
+        put_varint(out, self.segments.len() as u64);
+        for used in &self.segments {
+            put_varint(out, used.segment);
+            put_u64(out, used.tag);
+            for number in [used.entries, used.bytes, used.end] {
+                put_varint(out, number);
+            }
+        }
+    }
+
+    /// Bytes of separated values that the table points at, with their checksums.
+    pub fn separated_bytes(&self) -> u64 {
+        self.segments.iter().map(|used| used.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Counts one pointer into `segment`, to a value that takes `bytes` and ends at `end`.
+    pub fn refer(&mut self, segment: u64, tag: u64, bytes: u64, end: u64) {
+        let at = match self.segments.binary_search_by_key(&segment, |used| used.segment) {
+            Ok(at) => at,
+            Err(at) => {
+                self.segments.insert(at, SegmentUse { segment, tag, ..SegmentUse::default() });
+                at
+            }
+        };
+        if let Some(used) = self.segments.get_mut(at) {
+            used.entries += 1;
+            used.bytes = used.bytes.saturating_add(bytes);
+            used.end = used.end.max(end);
+        }
     }
 
     fn numbers(&self) -> [u64; 7] {
@@ -245,8 +292,25 @@ impl Properties {
             last_sequence: reader.varint()?,
             smallest: reader.slice()?.to_vec(),
             largest: reader.slice()?.to_vec(),
+            segments: take_segments(reader)?,
         })
     }
+}
+
+fn take_segments(reader: &mut Reader<'_>) -> Result<Vec<SegmentUse>> {
+    let count = reader.length()?;
+    // No allocation from an untrusted count.
+    let mut segments = Vec::new();
+    for _ in 0..count {
+        segments.push(SegmentUse {
+            segment: reader.varint()?,
+            tag: reader.u64()?,
+            entries: reader.varint()?,
+            bytes: reader.varint()?,
+            end: reader.varint()?,
+        });
+    }
+    Ok(segments)
 }
 
 #[cfg(test)]
@@ -290,7 +354,7 @@ mod tests {
 
     #[test]
     fn properties_round_trip() {
-        let properties = Properties {
+        let mut properties = Properties {
             entries: 1000,
             tombstones: 3,
             raw_bytes: 1 << 40,
@@ -300,7 +364,14 @@ mod tests {
             last_sequence: 1 << 55,
             smallest: b"a".to_vec(),
             largest: b"zz".to_vec(),
+            segments: Vec::new(),
         };
+        for (segment, end) in [(7, 900), (3, 50), (7, 1000), (7, 400)] {
+            properties.refer(segment, 1 << 63 | segment, 10, end);
+        }
+        let used = properties.segments.iter().map(|u| (u.segment, u.entries, u.bytes, u.end));
+        assert_eq!(used.collect::<Vec<_>>(), [(3, 1, 10, 50), (7, 3, 30, 1000)]);
+        assert_eq!(properties.separated_bytes(), 40);
         let mut out = Vec::new();
         properties.encode(&mut out);
         assert_eq!(Properties::decode(&mut Reader::new(&out)).unwrap(), properties);

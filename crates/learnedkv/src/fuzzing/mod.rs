@@ -25,6 +25,7 @@ use crate::format::manifest::{
     Edit, LogState, MANIFEST_HEADER_BYTES, decode_edit, decode_header, encode_edit, mend_edit,
 };
 use crate::format::table::{FOOTER_BYTES, Footer, Properties, mend_footer};
+use crate::format::value::{VALUES_HEADER_BYTES, ValuePointer, check_header, join_chunks};
 use crate::manifest::{self, CURRENT, State};
 use crate::memtable::Memtable;
 use crate::sstable::index::{self, IndexKind, SECTION_PREFIX};
@@ -118,6 +119,25 @@ pub fn properties(bytes: &[u8]) -> bool {
     properties.encode(&mut again);
     assert_eq!(Properties::decode(&mut Reader::new(&again)).ok(), Some(properties));
     true
+}
+
+/// A value segment: its header, and behind it what a pointer says is one value. The input begins with the
+/// pointer's length.
+pub fn values(bytes: &[u8]) -> bool {
+    let Some((&length, segment)) = bytes.split_first() else { return false };
+    let Ok(pointer) = ValuePointer::decode(segment.get(..usize::from(length)).unwrap_or_default())
+    else {
+        return false;
+    };
+    let mut again = Vec::new();
+    pointer.encode(&mut again);
+    assert_eq!(ValuePointer::decode(&again).ok(), Some(pointer));
+    assert!(pointer.end() >= pointer.length);
+    let rest = segment.get(usize::from(length)..).unwrap_or_default();
+    let header = check_header(rest, TAG);
+    let mut stored = rest.get(VALUES_HEADER_BYTES..).unwrap_or_default().to_vec();
+    let value = join_chunks(&mut stored, TAG, pointer, b"key");
+    header.is_ok() || value.is_ok()
 }
 
 /// A manifest: its header, then edits, applied one after another.

@@ -8,7 +8,8 @@ use crate::format::compression::Compression;
 use crate::format::entry::Kind;
 use crate::format::log::{RecordHeader, encode_segment_header, record_bytes, write_record};
 use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark, encode_header};
-use crate::format::table::{Section, encode_directory};
+use crate::format::table::{Section, SegmentUse, encode_directory};
+use crate::format::value::{self, put_value};
 use crate::sstable::partition::Limits;
 
 const MUTANTS: u64 = 4000;
@@ -73,8 +74,15 @@ fn key(number: u64) -> Vec<u8> {
 
 fn table_record(id: u64) -> TableRecord {
     let (smallest, largest) = (key(0), key(9));
-    let properties =
-        Properties { entries: 1000, blocks: 7, smallest, largest, ..Properties::default() };
+    let used = SegmentUse { segment: 9, tag: TAG, entries: 3, bytes: 4000, end: 5000 };
+    let properties = Properties {
+        entries: 1000,
+        blocks: 7,
+        smallest,
+        largest,
+        segments: vec![used],
+        ..Properties::default()
+    };
     TableRecord { id, tag: TAG, file_bytes: 1 << 20, properties }
 }
 
@@ -113,6 +121,17 @@ fn footers_directories_and_properties() {
     let mut bytes = Vec::new();
     table_record(1).properties.encode(&mut bytes);
     try_mutants("properties", properties, &bytes);
+}
+
+#[test]
+fn value_segments() {
+    let pointer = ValuePointer { segment: 300, offset: 32, length: 9 };
+    let mut bytes = vec![0];
+    pointer.encode(&mut bytes);
+    bytes[0] = (bytes.len() - 1) as u8;
+    bytes.extend(value::encode_header(TAG));
+    put_value(&mut bytes, TAG, pointer.offset, b"key", b"the value");
+    try_mutants("values", values, &bytes);
 }
 
 #[test]

@@ -47,6 +47,10 @@ pub struct ReadMetrics {
     /// Lookups whose index named blocks that do not hold the key's place, so that the blocks' own
     /// separators were searched.
     pub fallbacks: AtomicU64,
+    /// Read requests to the disk for separated values.
+    pub value_requests: AtomicU64,
+    /// Bytes they asked for.
+    pub value_bytes: AtomicU64,
     /// Tables whose index could not be used and was rebuilt from their blocks.
     pub rebuilt_indexes: AtomicU64,
 }
@@ -56,6 +60,12 @@ impl ReadMetrics {
     pub fn request(&self, bytes: usize) {
         self.requests.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Counts one read request of `bytes` for separated values.
+    pub fn value_request(&self, bytes: usize) {
+        self.value_requests.fetch_add(1, Relaxed);
+        self.value_bytes.fetch_add(bytes as u64, Relaxed);
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::index::{self, Index, fence::Fence};
-use super::{Graveyard, ReadMetrics, table_path};
+use super::{Graveyard, ReadMetrics, scale, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +21,7 @@ use crate::format::bytes::Reader;
 use crate::format::compression::Codecs;
 use crate::format::entry::Kind;
 use crate::format::manifest::TableRecord;
-use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section};
+use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section, SegmentUse};
 use crate::slice::{Lookup, Slice};
 
 /// The section of [`Properties`].
@@ -205,6 +205,21 @@ impl Table {
         end.saturating_sub(start)
     }
 
+    /// What lies between two keys, about, bytes: the blocks, and of the separated values in those
+    /// segments that `counts` says the share that the blocks are of all blocks.
+    pub fn weight_between(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        counts: impl Fn(&SegmentUse) -> bool,
+    ) -> u64 {
+        let blocks = self.bytes_between(from, to);
+        let properties = self.properties();
+        let used = properties.segments.iter().filter(|used| counts(used));
+        let separated = used.map(|used| used.bytes).sum();
+        blocks + scale(separated, blocks, properties.data_bytes.max(1))
+    }
+
     /// Looks `key` up.
     ///
     /// # Errors
@@ -220,11 +235,10 @@ impl Table {
             return Ok(Lookup::Absent);
         }
         let entry = block.entry(index).map_err(|e| e.at_path(&self.path))?;
-        Ok(match entry.kind {
-            Kind::Value => {
-                let range = block.value_range(&entry);
-                Lookup::Value(Slice::of_block(block, range))
-            }
+        let (kind, range) = (entry.kind, block.value_range(&entry));
+        Ok(match kind {
+            Kind::Value => Lookup::Value(Slice::of_block(block, range)),
+            Kind::Pointer => Lookup::Pointer(Slice::of_block(block, range)),
             _ => Lookup::Removed,
         })
     }

@@ -18,6 +18,7 @@ use crate::format::compression::{Codec, Compression};
 use crate::format::entry::{Kind, SequenceNumber, TableId};
 use crate::format::manifest::TableRecord;
 use crate::format::table::{Footer, Properties, Section, encode_directory};
+use crate::format::value::ValuePointer;
 
 /// How much is gathered before it is written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -157,6 +158,23 @@ impl TableWriter {
             self.cut(false)?;
         }
         Ok(())
+    }
+
+    /// Adds an entry whose value stands in the segment tagged `tag`; its key is above all before.
+    ///
+    /// # Errors
+    /// As [`TableWriter::add`].
+    pub fn add_pointer(
+        &mut self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        pointer: ValuePointer,
+        tag: u64,
+    ) -> Result<()> {
+        self.properties.refer(pointer.segment, tag, pointer.stored_bytes(), pointer.end());
+        let mut payload = Vec::with_capacity(3 * 10);
+        pointer.encode(&mut payload);
+        self.add(key, Kind::Pointer, sequence, &payload)
     }
 
     fn cut(&mut self, end_of_table: bool) -> Result<()> {

@@ -37,11 +37,11 @@ pub fn len(view: &KeyspaceView) -> u64 {
     values.saturating_sub(tombstones)
 }
 
-/// How many bytes the keys `from <= key < to` take, about: the blocks of tables that may hold them,
-/// and the keys and values of memtables.
+/// How many bytes the keys `from <= key < to` take, about: the blocks of tables that may hold them and
+/// the separated values these point at, and the keys and values of memtables.
 ///
 /// # Errors
-/// None so far: a memtable's cursor meets no disk.
+/// `Corruption` if a memtable holds a pointer that is none.
 pub fn bytes_between(
     view: &KeyspaceView,
     visible: SequenceNumber,
@@ -56,14 +56,14 @@ pub fn bytes_between(
             (to, upper) => to.or(upper),
         };
         if to.is_none_or(|to| from < to) {
-            bytes += table.bytes_between(from, to);
+            bytes += table.weight_between(from, to, |_| true);
         }
     }
     for memtable in view.memtables() {
         let mut cursor = memtable.cursor(visible);
         cursor.seek(Seek::AtOrAfter(from))?;
         while let Some(key) = cursor.key().filter(|key| to.is_none_or(|to| *key < to)) {
-            bytes += key.len() as u64 + read::size_at(&cursor);
+            bytes += key.len() as u64 + read::size_at(&cursor)?;
             cursor.advance()?;
         }
     }

@@ -1,13 +1,14 @@
 //! Flush: a sealed memtable becomes the newest run.
 //!
-//! Steps: write the newest version of each key, a piece at a time; finish and sync the table; one
+//! Steps: write the newest version of each key, a piece at a time, long values to a segment, the rest to
+//! a table; finish and sync both; one
 //! edit that adds the run, raises the keyspace's flushed position and says what the log still keeps.
 //! The oldest sealed memtable of a keyspace goes first, and only once all of it is visible.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::output::Output;
+use super::output::{Output, Written};
 use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Work};
 use crate::error::Result;
@@ -52,12 +53,17 @@ impl FlushJob {
             keyspace: keyspace.id,
             sealed: sealed.clone(),
             cursor,
-            output: Output::new(&self.engine, keyspace.options.lsm_table()),
+            output: Output::new(
+                &self.engine,
+                keyspace.options.lsm_table(),
+                keyspace.options.separate_fresh_at(),
+                &keyspace.tables.segments,
+            ),
         })
     }
 
     fn write(&mut self, mut flush: Flush) -> Result<()> {
-        if flush.output.copy(&mut flush.cursor, true, &mut |_, _| false)? {
+        if flush.output.copy(&mut flush.cursor, true, u64::MAX)? {
             install(&self.engine, flush)
         } else {
             self.work = Some(flush);
@@ -67,8 +73,7 @@ impl FlushJob {
 }
 
 fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
-    let (tables, opened) = flush.output.finish()?;
-    let bytes: u64 = tables.iter().map(|t| t.file_bytes).sum();
+    let Written { tables, opened, bytes } = flush.output.finish()?;
     let (keyspace, up_to) = (flush.keyspace, flush.sealed.up_to);
     let mut retention = None;
     let plan = |state: &crate::manifest::State| {

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use super::output::Output;
+use super::output::{Output, Written};
 use super::read;
 use crate::cursor::{Cursor, Seek};
-use crate::engine::{Engine, Work};
+use crate::engine::{Engine, Opened, Work};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
 use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark};
-use crate::sstable::reader::Table;
+use crate::value_log::Segments;
 use crate::view::KeyspaceView;
 
 /// What an ingest did.
@@ -23,7 +23,7 @@ use crate::view::KeyspaceView;
 pub struct Ingested {
     /// Entries taken.
     pub entries: u64,
-    /// Bytes of the tables written.
+    /// Bytes of the files written.
     pub table_bytes: u64,
     /// Whether they became settled partitions (no older data lay in their range).
     pub settled: bool,
@@ -51,7 +51,12 @@ impl Ingest {
         Ok(Ingest {
             engine: engine.clone(),
             keyspace,
-            output: Output::new(engine, view.options.settled_table()),
+            output: Output::new(
+                engine,
+                view.options.settled_table(),
+                view.options.separate_settled_at(),
+                &Segments::default(),
+            ),
             table_bytes: view.options.partition(),
             sequence: engine.log.visible(),
             entries: 0,
@@ -93,7 +98,7 @@ impl Ingest {
     /// # Errors
     /// Any error of the disk; then nothing was taken.
     pub fn finish(mut self) -> Result<Ingested> {
-        let (records, tables) = self.output.finish()?;
+        let Written { tables: records, opened, bytes: table_bytes } = self.output.finish()?;
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             return Ok(Ingested::default());
         };
@@ -103,7 +108,7 @@ impl Ingest {
         let settled = loop {
             let placed = self
                 .engine
-                .with_commits_held(|| self.place(&records, &tables, &smallest, &largest));
+                .with_commits_held(|| self.place(&records, &opened, &smallest, &largest));
             if let Some(settled) = placed? {
                 break settled;
             }
@@ -115,7 +120,6 @@ impl Ingest {
             flushed = true;
         };
         self.output.keep();
-        let table_bytes = records.iter().map(|r| r.file_bytes).sum();
         Ok(Ingested { entries: self.entries, table_bytes, settled })
     }
 
@@ -123,7 +127,7 @@ impl Ingest {
     fn place(
         &self,
         records: &[TableRecord],
-        tables: &[Arc<Table>],
+        opened: &Opened,
         smallest: &[u8],
         largest: &[u8],
     ) -> Result<Option<bool>> {
@@ -144,7 +148,7 @@ impl Ingest {
         };
         // Whoever sees these entries after a crash sees every commit before them.
         let before = self.engine.log.reserved();
-        if !self.engine.edit(before, tables, plan, |_| {})? {
+        if !self.engine.edit(before, opened, plan, |_| {})? {
             return self.engine.keyspace(keyspace).map(|_| Some(false)); // dropped meanwhile
         }
         Ok(Some(settled))

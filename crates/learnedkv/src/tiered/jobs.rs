@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 use super::flush::FlushJob;
 use super::merge::{self, Merge};
 use super::sweep::{self, Next, SweepStep};
-use crate::engine::{self, Engine, lock};
+use crate::engine::{self, Engine, Opened, lock};
 use crate::error::Result;
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
+use crate::sstable::reader::Table;
 use crate::view::{KeyspaceView, View};
 
 /// Starts the jobs of `engine`.
@@ -212,15 +213,11 @@ impl SettleJob {
         if lock(&self.engine.conversions).is_wanted(keyspace.id) {
             return true;
         }
-        let bytes = |runs: &[crate::view::Run]| -> u64 {
-            runs.iter().flatten().map(|t| t.record().file_bytes).sum()
-        };
-        let fresh = bytes(&keyspace.tables.runs);
+        // With the values they point at.
+        let bytes = |t: &Arc<Table>| t.record().file_bytes + t.properties().separated_bytes();
+        let fresh: u64 = keyspace.tables.runs.iter().flatten().map(bytes).sum();
         let partitions = keyspace.tables.partitions.iter();
-        let settled: u64 = partitions
-            .flat_map(|p| p.base.iter().chain(&p.delta))
-            .map(|t| t.record().file_bytes)
-            .sum();
+        let settled: u64 = partitions.flat_map(|p| p.base.iter().chain(&p.delta)).map(bytes).sum();
         self.engine.options.automatic_conversion
             && fresh > 0
             && fresh >= keyspace.options.min_conversion().max(settled)
@@ -242,7 +239,7 @@ impl SettleJob {
             let state = state.keyspaces.get(&id)?;
             state.frozen.is_none().then(|| vec![Change::Freeze { keyspace: id }])
         };
-        self.engine.edit(0, &[], plan, |_| {})?;
+        self.engine.edit(0, &Opened::default(), plan, |_| {})?;
         Ok(true)
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::output::Output;
+use super::output::{Output, Written};
 use super::read::run_cursor;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::Engine;
@@ -66,7 +66,12 @@ impl Merge {
             first: runs.len() - newest - fan_in,
             replaced: window.iter().rev().map(ids).collect(),
             cursor,
-            output: Output::new(engine, view.options.lsm_table()),
+            output: Output::new(
+                engine,
+                view.options.lsm_table(),
+                view.options.separate_fresh_at(),
+                &view.tables.segments,
+            ),
             table_bytes: view.options.partition(),
         }))
     }
@@ -76,11 +81,7 @@ impl Merge {
     /// # Errors
     /// Those of the disk; the merge is then given up.
     pub fn step(&mut self) -> Result<bool> {
-        let table_bytes = self.table_bytes;
-        let ended = self
-            .output
-            .copy(&mut self.cursor, true, &mut |output, _| output.data_bytes() >= table_bytes)?;
-        if !ended {
+        if !self.output.copy(&mut self.cursor, true, self.table_bytes)? {
             return Ok(false);
         }
         self.output.end_table()?;
@@ -92,8 +93,7 @@ impl Merge {
     }
 
     fn install(&mut self) -> Result<()> {
-        let (tables, opened) = self.output.finish()?;
-        let written: u64 = tables.iter().map(|t| t.file_bytes).sum();
+        let Written { tables, opened, bytes: written } = self.output.finish()?;
         let (keyspace, first, count) = (self.keyspace, self.first, self.replaced.len());
         let replaced = &self.replaced;
         let plan = |state: &crate::manifest::State| {

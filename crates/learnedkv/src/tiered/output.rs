@@ -1,34 +1,119 @@
-//! Tables that a job writes: begun when the first entry comes, removed if the job fails.
+//! What a job writes: tables, begun when the first entry comes, and a value segment for what is kept
+//! apart from its keys; all removed if the job fails.
 
 use std::sync::Arc;
 
 use crate::cursor::Cursor;
-use crate::engine::Engine;
+use crate::engine::{Engine, Opened};
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::manifest::TableRecord;
-use crate::sstable::reader::Table;
+use crate::format::table::SegmentUse;
+use crate::format::value::ValuePointer;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
+use crate::value_log::writer::SegmentWriter;
+use crate::value_log::{Segments, segment_path};
 
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
 const STEP_BYTES: u64 = 1 << 20;
+/// A value segment larger than this is ended and another begun.
+const SEGMENT_BYTES: u64 = 256 << 20;
 
-/// Finished tables in key order, and the one being written.
+/// Finished tables in key order and their value segments, and those being written.
 pub struct Output {
     engine: Arc<Engine>,
     options: TableOptions,
+    /// Values of this length and longer are kept apart; shorter ones stand beside their keys, also
+    /// those that come as pointers.
+    separate_at: u64,
+    /// The segments that the pointers to be copied lead into.
+    sources: Segments,
     writer: Option<TableWriter>,
     records: Vec<TableRecord>,
+    values: Option<SegmentWriter>,
+    /// The segments written, unfinished ones too.
+    segments: Vec<u64>,
+    segment_bytes: u64,
+    waiting: Waiting,
+}
+
+/// What a job wrote, as an edit and its View need it.
+pub struct Written {
+    /// The tables, in key order.
+    pub tables: Vec<TableRecord>,
+    /// The same, and their segments, open.
+    pub opened: Opened,
+    /// Bytes of all these files.
+    pub bytes: u64,
+}
+
+/// Entries that wait for values to be read, in key order. Their keys and payloads stand back to back.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    entries: Vec<WaitingEntry>,
+    /// What they will take in blocks, about.
+    data_bytes: u64,
+}
+
+struct WaitingEntry {
+    key_start: usize,
+    payload_start: usize,
+    end: usize,
+    kind: Kind,
+    sequence: SequenceNumber,
+    /// The value to read, if its place is not to be copied.
+    load: Option<ValuePointer>,
+}
+
+impl Waiting {
+    fn push(
+        &mut self,
+        key: &[u8],
+        kind: (Kind, SequenceNumber),
+        payload: &[u8],
+        load: Option<ValuePointer>,
+    ) {
+        let key_start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let payload_start = self.bytes.len();
+        self.bytes.extend_from_slice(payload);
+        let end = self.bytes.len();
+        let (kind, sequence) = kind;
+        let value_bytes = load.map_or(payload.len() as u64, |pointer| pointer.length);
+        self.data_bytes += key.len() as u64 + value_bytes;
+        self.entries.push(WaitingEntry { key_start, payload_start, end, kind, sequence, load });
+    }
+
+    fn key(&self, entry: &WaitingEntry) -> &[u8] {
+        &self.bytes[entry.key_start..entry.payload_start]
+    }
 }
 
 impl Output {
     /// No tables yet.
-    pub fn new(engine: &Arc<Engine>, options: TableOptions) -> Output {
-        Output { engine: engine.clone(), options, writer: None, records: Vec::new() }
+    pub fn new(
+        engine: &Arc<Engine>,
+        options: TableOptions,
+        separate_at: u64,
+        sources: &Segments,
+    ) -> Output {
+        Output {
+            engine: engine.clone(),
+            options,
+            separate_at,
+            sources: sources.clone(),
+            writer: None,
+            records: Vec::new(),
+            values: None,
+            segments: Vec::new(),
+            segment_bytes: 0,
+            waiting: Waiting::default(),
+        }
     }
 
-    /// Adds an entry to the table being written.
+    /// Adds an entry to the table being written; its value to the segment, if it is long.
     ///
     /// # Errors
     /// Any error of the disk.
@@ -37,22 +122,57 @@ impl Output {
         key: &[u8],
         kind: Kind,
         sequence: SequenceNumber,
-        value: &[u8],
+        payload: &[u8],
     ) -> Result<()> {
+        let pointer = match kind {
+            Kind::Value if payload.len() as u64 >= self.separate_at => {
+                Some(self.separate(key, payload)?)
+            }
+            Kind::Pointer => {
+                let pointer = ValuePointer::decode(payload)?;
+                Some((pointer, self.sources.find(pointer.segment)?.tag()))
+            }
+            _ => None,
+        };
         if self.writer.is_none() {
             let id = self.engine.next_file();
             let (disk, dir) = (self.engine.disk(), self.engine.dir());
             self.writer = Some(TableWriter::create(&**disk, dir, id, self.options)?);
         }
-        match &mut self.writer {
-            Some(writer) => writer.add(key, kind, sequence, value),
-            None => unreachable!("a writer was just made"),
+        match (&mut self.writer, pointer) {
+            (Some(writer), Some((pointer, tag))) => writer.add_pointer(key, sequence, pointer, tag),
+            (Some(writer), None) => writer.add(key, kind, sequence, payload),
+            (None, _) => unreachable!("a writer was just made"),
         }
     }
 
-    /// What the table being written takes so far, about.
+    /// Adds a value to the segment being written: its place, and the segment's tag.
+    fn separate(&mut self, key: &[u8], value: &[u8]) -> Result<(ValuePointer, u64)> {
+        if self.values.as_ref().is_some_and(|values| values.file_bytes() >= SEGMENT_BYTES) {
+            self.end_values()?;
+        }
+        let values = match &mut self.values {
+            Some(values) => values,
+            None => {
+                let id = self.engine.next_file();
+                let (disk, dir) = (self.engine.disk(), self.engine.dir());
+                let writer = SegmentWriter::create(&**disk, dir, id)?;
+                self.segments.push(id);
+                self.values.insert(writer)
+            }
+        };
+        Ok((values.add(key, value)?, values.tag()))
+    }
+
+    fn end_values(&mut self) -> Result<()> {
+        let Some(values) = self.values.take() else { return Ok(()) };
+        self.segment_bytes += values.file_bytes();
+        values.finish()
+    }
+
+    /// What the blocks of the table being written take so far, about.
     pub fn data_bytes(&self) -> u64 {
-        self.writer.as_ref().map_or(0, TableWriter::data_bytes)
+        self.waiting.data_bytes + self.writer.as_ref().map_or(0, TableWriter::data_bytes)
     }
 
     /// Finishes the table being written, if there is one; the next entry begins another.
@@ -65,7 +185,7 @@ impl Output {
             match writer.finish() {
                 Ok(record) => self.records.push(record),
                 Err(e) => {
-                    self.remove(id);
+                    self.remove_table(id);
                     return Err(e);
                 }
             }
@@ -73,8 +193,11 @@ impl Output {
         Ok(())
     }
 
-    /// Copies a step's bytes of entries for which `wanted` is true from `cursor`; `stop` says
-    /// before which key the copy ends. Returns whether it ended there or at the cursor's end.
+    /// Copies a step's bytes of entries from `cursor`, until the table being written takes `end_at`
+    /// bytes. Returns whether it came so far, or to the cursor's end.
+    ///
+    /// Pointers to values that are to stand beside their keys gather, with the entries behind them,
+    /// until the step ends: then the values are read together, in the order of their places.
     ///
     /// # Errors
     /// Those of the cursor and of the disk.
@@ -82,45 +205,94 @@ impl Output {
         &mut self,
         cursor: &mut dyn Cursor,
         keep_tombstones: bool,
-        stop: &mut dyn FnMut(&Output, &[u8]) -> bool,
+        end_at: u64,
     ) -> Result<bool> {
         let mut copied = 0u64;
         let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 2);
+        let mut ended = false;
         while copied < step_bytes {
-            let Some(key) = cursor.key() else { return Ok(true) };
-            if stop(self, key) {
-                return Ok(true);
+            let key = cursor.key().filter(|_| self.data_bytes() < end_at);
+            let Some(key) = key else {
+                ended = true;
+                break;
+            };
+            let ((kind, sequence), payload) = (cursor.kind(), cursor.value());
+            let mut length = payload.len() as u64;
+            let mut load = None;
+            if kind == Kind::Pointer {
+                let pointer = ValuePointer::decode(payload)?;
+                load = Some(pointer).filter(|pointer| pointer.length < self.separate_at);
+                length = load.map_or(length, |pointer| pointer.length);
             }
-            let (kind, sequence) = cursor.kind();
-            if keep_tombstones || kind != Kind::Tombstone {
-                self.add(key, kind, sequence, cursor.value())?;
+            if load.is_some() || !self.waiting.entries.is_empty() {
+                if keep_tombstones || kind != Kind::Tombstone {
+                    self.waiting.push(key, (kind, sequence), payload, load);
+                }
+            } else if keep_tombstones || kind != Kind::Tombstone {
+                self.add(key, kind, sequence, payload)?;
             }
-            copied += (key.len() + cursor.value().len() + 16) as u64;
+            copied += key.len() as u64 + length + 16;
             cursor.advance()?;
         }
-        Ok(false)
+        self.load_waiting()?;
+        Ok(ended)
     }
 
-    /// Ends the last table, makes all names durable and opens the tables.
+    /// Reads the values that entries wait for, and adds the entries.
+    fn load_waiting(&mut self) -> Result<()> {
+        if self.waiting.entries.is_empty() {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let wanted = waiting.entries.iter().filter_map(|e| Some((waiting.key(e), e.load?)));
+        let mut values = self.sources.load_all(&wanted.collect::<Vec<_>>())?.into_iter();
+        for entry in &waiting.entries {
+            let (key, sequence) = (waiting.key(entry), entry.sequence);
+            match entry.load.and_then(|_| values.next()) {
+                Some(value) => self.add(key, Kind::Value, sequence, &value)?,
+                None => {
+                    let payload = &waiting.bytes[entry.payload_start..entry.end];
+                    self.add(key, entry.kind, sequence, payload)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the last table and segment, makes all names durable and opens the files.
     ///
     /// # Errors
     /// Any error of the disk.
-    pub fn finish(&mut self) -> Result<(Vec<TableRecord>, Vec<Arc<Table>>)> {
+    pub fn finish(&mut self) -> Result<Written> {
+        self.end_values()?;
         self.end_table()?;
         if !self.records.is_empty() {
             self.engine.disk().sync_dir(self.engine.dir())?;
         }
-        let tables = self.records.iter().map(|record| self.engine.open_table(record));
-        let tables = tables.collect::<Result<Vec<_>>>()?;
-        Ok((self.records.clone(), tables))
+        let mut opened = Opened::default();
+        for record in &self.records {
+            opened.tables.push(self.engine.open_table(record)?);
+        }
+        for id in &self.segments {
+            let uses = self.records.iter().flat_map(|record| &record.properties.segments);
+            let used: Option<&SegmentUse> =
+                uses.filter(|used| used.segment == *id).max_by_key(|used| used.end);
+            if let Some(used) = used {
+                opened.segments.push(self.engine.open_segment(used)?);
+            }
+        }
+        let tables = self.records.clone();
+        let bytes = tables.iter().map(|t| t.file_bytes).sum::<u64>() + self.segment_bytes;
+        Ok(Written { tables, opened, bytes })
     }
 
-    /// The tables are named by a durable edit: they stay.
+    /// The files are named by a durable edit: they stay.
     pub fn keep(&mut self) {
         self.records.clear();
+        self.segments.clear();
     }
 
-    fn remove(&self, id: u64) {
+    fn remove_table(&self, id: u64) {
         // What cannot be removed is an orphan that the next open removes.
         let _ = self.engine.disk().remove(&table_path(self.engine.dir(), id));
     }
@@ -133,10 +305,13 @@ impl Drop for Output {
             return;
         }
         if let Some(writer) = self.writer.take() {
-            self.remove(writer.id());
+            self.remove_table(writer.id());
         }
         for record in std::mem::take(&mut self.records) {
-            self.remove(record.id);
+            self.remove_table(record.id);
+        }
+        for id in std::mem::take(&mut self.segments) {
+            let _ = self.engine.disk().remove(&segment_path(self.engine.dir(), id));
         }
     }
 }

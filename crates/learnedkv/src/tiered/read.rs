@@ -3,6 +3,7 @@
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{Clipped, RunCursor, Walk};
 use crate::sstable::reader::{Caching, Table};
@@ -20,6 +21,7 @@ pub fn get(
 ) -> Result<Option<Slice>> {
     match find(view, key, visible, caching)? {
         Lookup::Value(value) => Ok(Some(value)),
+        Lookup::Pointer(pointer) => view.tables.segments.load(key, &pointer).map(Some),
         Lookup::Removed | Lookup::Absent => Ok(None),
     }
 }
@@ -36,6 +38,7 @@ pub fn size_of(
 ) -> Result<Option<u64>> {
     match find(view, key, visible, caching)? {
         Lookup::Value(value) => Ok(Some(value.len() as u64)),
+        Lookup::Pointer(pointer) => Ok(Some(ValuePointer::decode(&pointer)?.length)),
         Lookup::Removed | Lookup::Absent => Ok(None),
     }
 }
@@ -70,6 +73,17 @@ fn find(
     find_in_tables(&view.tables, key, caching)
 }
 
+/// The value a cursor over `view` stands on, read if it is kept apart.
+///
+/// # Errors
+/// `Corruption` if it is not where its pointer says; any error of the disk.
+pub fn load(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<Slice> {
+    match (cursor.key(), cursor.kind().0) {
+        (Some(key), Kind::Pointer) => view.tables.segments.load(key, cursor.value()),
+        _ => Ok(cursor.value_slice()),
+    }
+}
+
 fn find_in_tables(tables: &Tables, key: &[u8], caching: Caching) -> Result<Lookup> {
     let frozen =
         tables.frozen.iter().filter(|f| key >= f.watermark.as_slice()).flat_map(|f| &f.runs);
@@ -97,8 +111,14 @@ fn find_in_run(run: &Run, key: &[u8], caching: Caching) -> Result<Lookup> {
 }
 
 /// How long the value is that a cursor stands on, bytes. The value itself is not read.
-pub fn size_at(cursor: &dyn Cursor) -> u64 {
-    cursor.value().len() as u64
+///
+/// # Errors
+/// `Corruption` if it is kept apart and its pointer is none.
+pub fn size_at(cursor: &dyn Cursor) -> Result<u64> {
+    match cursor.kind().0 {
+        Kind::Pointer => Ok(ValuePointer::decode(cursor.value())?.length),
+        _ => Ok(cursor.value().len() as u64),
+    }
 }
 
 /// Walks all of a keyspace: for each key the newest entry, tombstones included.
@@ -167,7 +187,7 @@ pub fn tables(view: &KeyspaceView) -> impl Iterator<Item = Clipped> {
 /// # Errors
 /// Those of the cursor.
 pub fn skip_removed(cursor: &mut dyn Cursor) -> Result<()> {
-    while cursor.key().is_some() && cursor.kind().0 != Kind::Value {
+    while cursor.key().is_some() && cursor.kind().0 == Kind::Tombstone {
         cursor.advance()?;
     }
     Ok(())

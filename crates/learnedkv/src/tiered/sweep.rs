@@ -14,13 +14,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::output::Output;
+use super::output::{Output, Written};
 use super::read::{clip, run_cursor};
 use crate::cursor::{Cursor, MergeCursor, Seek};
-use crate::engine::Engine;
+use crate::engine::{Engine, Opened};
 use crate::error::Result;
 use crate::format::entry::KeyspaceId;
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
+use crate::format::table::SegmentUse;
+use crate::format::value::stored_bytes;
 use crate::manifest::KeyspaceState;
 use crate::sstable::cursor::{RunCursor, Walk};
 use crate::sstable::reader::Table;
@@ -99,7 +101,7 @@ impl SkipTo {
             partitions: vec![self.at.partition.clone()],
             watermark: self.watermark,
         };
-        Ok(commit(engine, self.keyspace, &self.at, change, &[])? && ends)
+        Ok(commit(engine, self.keyspace, &self.at, change, &Opened::default())? && ends)
     }
 }
 
@@ -152,7 +154,7 @@ fn commit(
     keyspace: KeyspaceId,
     at: &Place,
     change: Change,
-    opened: &[Arc<Table>],
+    opened: &Opened,
 ) -> Result<bool> {
     let plan = |state: &crate::manifest::State| {
         at.still_stands(state.keyspaces.get(&keyspace)?).then(|| vec![change])
@@ -160,8 +162,8 @@ fn commit(
     engine.edit(0, opened, plan, |_| {})
 }
 
-/// What lies in a partition's range, whole blocks. Fresh and settled tables may be compressed
-/// differently: what they hold is compared uncompressed.
+/// What lies in a partition's range, whole blocks, with the separated values that move into blocks. Fresh
+/// and settled tables may be compressed differently: what they hold is compared uncompressed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Size {
     stored_bytes: u64,
@@ -173,13 +175,17 @@ impl Size {
         tables: impl IntoIterator<Item = &'a Arc<Table>>,
         partition: &Partition,
         upper: Option<&[u8]>,
+        separate_at: u64,
     ) -> Size {
+        let moves = |used: &SegmentUse| used.bytes / used.entries.max(1) < stored_bytes(separate_at);
         let mut sum = Size::default();
         for table in tables {
             let stored = table.bytes_between(&partition.lower, upper);
             let whole = table.properties();
-            sum.stored_bytes += stored;
-            sum.unpacked_bytes += scale(stored, whole.unpacked_bytes, whole.data_bytes.max(1));
+            let moved = table.weight_between(&partition.lower, upper, moves) - stored;
+            sum.stored_bytes += stored + moved;
+            let unpacked = scale(stored, whole.unpacked_bytes, whole.data_bytes.max(1));
+            sum.unpacked_bytes += unpacked + moved;
         }
         sum
     }
@@ -195,9 +201,10 @@ impl SweepStep {
         let tables = &view.tables;
         let partition = &tables.partitions[at];
         let upper = tables.upper(at);
-        let in_frozen = Size::of(frozen.runs.iter().flatten(), partition, upper);
-        let in_delta = Size::of(&partition.delta, partition, upper);
-        let in_base = Size::of(&partition.base, partition, upper);
+        let separate_at = view.options.separate_settled_at();
+        let in_frozen = Size::of(frozen.runs.iter().flatten(), partition, upper, separate_at);
+        let in_delta = Size::of(&partition.delta, partition, upper, separate_at);
+        let in_base = Size::of(&partition.base, partition, upper, separate_at);
         let newer_bytes = in_frozen.unpacked_bytes + in_delta.unpacked_bytes;
         let delta_limit = in_base.unpacked_bytes / 100 * view.options.delta_limit();
         let rewrite = if partition.base.is_some() && newer_bytes <= delta_limit {
@@ -229,7 +236,12 @@ impl SweepStep {
             old: Place::of(tables, at),
             rewrite,
             cursor,
-            output: Output::new(engine, view.options.settled_table()),
+            output: Output::new(
+                engine,
+                view.options.settled_table(),
+                view.options.separate_settled_at(),
+                &tables.segments,
+            ),
             target_bytes,
         })
     }
@@ -241,15 +253,13 @@ impl SweepStep {
     pub fn step(&mut self) -> Result<Option<bool>> {
         let (rewrite, target_bytes) = (self.rewrite, self.target_bytes);
         let keep_tombstones = rewrite == Rewrite::Delta;
-        let ended = self.output.copy(&mut self.cursor, keep_tombstones, &mut |output, _| {
-            rewrite == Rewrite::Base && output.data_bytes() >= target_bytes
-        })?;
+        let end_at = if rewrite == Rewrite::Base { target_bytes } else { u64::MAX };
+        let ended = self.output.copy(&mut self.cursor, keep_tombstones, end_at)?;
         if ended { self.install().map(Some) } else { Ok(None) }
     }
 
     fn install(&mut self) -> Result<bool> {
-        let (mut tables, opened) = self.output.finish()?;
-        let written: u64 = tables.iter().map(|t| t.file_bytes).sum();
+        let Written { mut tables, opened, bytes: written } = self.output.finish()?;
         let new = tables.pop();
         let old = &self.old.partition;
         let lower = old.lower.clone();

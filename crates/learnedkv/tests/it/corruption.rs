@@ -104,7 +104,7 @@ fn sample(setup: &Setup, seed: u64, length: usize) -> (SimDisk, Model) {
     }
     // Something of each sort, whatever was drawn: settled, fresh, and only in the log.
     let put = |number, value: u8| {
-        Op::Commit(vec![("a".into(), key(number), Some(vec![value; 30]))], false)
+        Op::Commit(vec![("a".into(), key(number), Some(vec![value; 130]))], false)
     };
     let mut ops = vec![Op::Create("a".into()), put(1, 1), Op::Convert("a".into()), put(2, 2)];
     ops.extend([Op::Flush("a".into()), put(3, 3), put(4, 4)]);
@@ -153,7 +153,7 @@ fn damage_is_reported_or_does_not_matter() {
     for seed in 0..2 {
         let counts = damage_all(&Setup::default(), seed);
         println!("errors and right answers: {counts:?}");
-        for sort in ["CURRENT", "manifest", "table", "log"] {
+        for sort in ["CURRENT", "manifest", "table", "values", "log"] {
             assert!(counts[sort].0 > 0, "no damage of {sort} was reported: {counts:?}");
         }
     }

@@ -12,4 +12,5 @@ mod open_errors;
 mod reads;
 mod regressions;
 mod tidy;
+mod values;
 mod workload;

@@ -31,6 +31,20 @@ fn setups() -> Vec<(String, Setup)> {
         ("large partitions".to_owned(), with(keyspace().partition_bytes(1 << 20))),
         ("always settling".to_owned(), with(keyspace().min_conversion_bytes(0))),
         ("no deltas".to_owned(), with(keyspace().delta_limit_percent(0))),
+        (
+            "nothing separated".to_owned(),
+            with(keyspace().separate_at(1 << 20).inline_limit(1 << 20)),
+        ),
+        ("all separated".to_owned(), with(keyspace().separate_at(1).inline_limit(0))),
+        (
+            "separated till settled".to_owned(),
+            with(keyspace().separate_at(1).inline_limit(1 << 20)),
+        ),
+        (
+            "separated once settled".to_owned(),
+            with(keyspace().separate_at(1 << 20).inline_limit(0)),
+        ),
+        ("values never move".to_owned(), with(keyspace().separate_at(20).move_values(false))),
         ("all deltas".to_owned(), with(keyspace().delta_limit_percent(100))),
     ];
     for &kind in IndexKind::ALL {

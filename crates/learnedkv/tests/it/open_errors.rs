@@ -121,6 +121,8 @@ fn script() -> String {
         ("block", KeyspaceOptions::default().block_bytes(1)),
         ("partition", KeyspaceOptions::default().partition_bytes(1)),
         ("delta", KeyspaceOptions::default().delta_limit_percent(101)),
+        ("separate", KeyspaceOptions::default().separate_at(0)),
+        ("inline", KeyspaceOptions::default().inline_limit(1 << 21)),
         ("conversion", KeyspaceOptions::default().min_conversion_bytes(u64::MAX)),
         ("compression", KeyspaceOptions::default().compression(level)),
     ];

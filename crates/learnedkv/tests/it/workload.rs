@@ -188,7 +188,9 @@ impl Default for Setup {
             keyspace: KeyspaceOptions::default()
                 .block_bytes(256)
                 .partition_bytes(4 << 10)
-                .min_conversion_bytes(8 << 10),
+                .min_conversion_bytes(8 << 10)
+                .separate_at(32)
+                .inline_limit(100),
         }
     }
 }

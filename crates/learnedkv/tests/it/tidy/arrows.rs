@@ -25,8 +25,9 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("wal", &["error", "format", "disk"]),
     ("manifest", &["error", "format", "disk"]),
     ("sstable", &["learned", "error", "format", "disk", "slice", "cursor", "cache"]),
+    ("value_log", &["error", "format", "disk", "slice", "sstable"]),
     ("options", &["error", "format", "sstable"]),
-    ("view", &["format", "manifest", "memtable", "options", "sstable"]),
+    ("view", &["format", "manifest", "memtable", "options", "sstable", "value_log"]),
     // What the stores share, and the stores.
     ("engine", ENGINE_USES),
     ("tiered", STORE),
@@ -38,11 +39,30 @@ pub const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 const ENGINE_USES: &[&str] = &[
-    "error", "format", "disk", "executor", "cache", "memtable", "wal", "manifest", "sstable",
-    "options", "view",
+    "error",
+    "format",
+    "disk",
+    "executor",
+    "cache",
+    "memtable",
+    "wal",
+    "manifest",
+    "sstable",
+    "value_log",
+    "options",
+    "view",
 ];
 const STORE: &[&str] = &[
-    "error", "format", "executor", "slice", "cursor", "memtable", "manifest", "sstable", "view",
+    "error",
+    "format",
+    "executor",
+    "slice",
+    "cursor",
+    "memtable",
+    "manifest",
+    "sstable",
+    "value_log",
+    "view",
     "engine",
 ];
 const FUZZING: &[&str] =

@@ -1,0 +1,222 @@
+//! The value log: segments of values kept apart from their keys. A flush or a sweep writes one, in key
+//! order; then it never changes. [`writer`] makes them; the bytes are `format`'s.
+//!
+//! Nothing counts what in a segment is alive: the tables say how much of it they point at, and a
+//! segment goes when no table of any View does.
+
+#[cfg(test)]
+mod tests;
+pub mod writer;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+
+use crate::disk::File;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::name::{file_name, file_number};
+use crate::format::table::SegmentUse;
+use crate::format::value::{
+    CHUNK_HEADER_BYTES, VALUES_HEADER_BYTES, ValuePointer, check_header, join_chunks,
+};
+use crate::slice::Slice;
+use crate::sstable::reader::TableContext;
+
+/// Values whose places are no further apart than this are read by one request.
+const GAP_BYTES: u64 = 16 << 10;
+/// The most bytes one request for several values asks for.
+const REQUEST_BYTES: u64 = 1 << 20;
+
+/// The file of a value segment.
+pub fn segment_path(dir: &Path, id: u64) -> PathBuf {
+    dir.join(file_name("values", id))
+}
+
+/// The value segment whose file is named `name`.
+pub fn segment_id(name: &str) -> Option<u64> {
+    file_number("values", name)
+}
+
+/// An open value segment.
+#[derive(Debug)]
+pub struct Segment {
+    id: u64,
+    tag: u64,
+    file_bytes: u64,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    context: Arc<TableContext>,
+    obsolete: AtomicBool,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.context.graveyard.add(std::mem::take(&mut self.path));
+        }
+    }
+}
+
+impl Segment {
+    /// Opens the segment that a table points into.
+    ///
+    /// # Errors
+    /// `Corruption` if it is not there, is another, or ends before what is pointed at; any error of
+    /// the disk.
+    pub fn open(context: &Arc<TableContext>, used: &SegmentUse) -> Result<Segment> {
+        let path = segment_path(&context.dir, used.segment);
+        let file = context.disk.open(&path, context.access).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Error::corruption(
+                "a table points into this value segment, but it is not there: restore it from a copy",
+            )
+            .at_path(&path),
+            _ => e,
+        })?;
+        let file_bytes = file.length_bytes()?;
+        if file_bytes < used.end {
+            let message = format!(
+                "value segment: expected at least {} bytes, found {file_bytes}: it was cut; restore it \
+                 from a copy",
+                used.end
+            );
+            return Err(Error::corruption(message).at_path(&path).at_offset(file_bytes));
+        }
+        let mut header = [0; VALUES_HEADER_BYTES];
+        file.read_exact_at(&mut header, 0)?;
+        check_header(&header, used.tag).map_err(|e| e.at_path(&path))?;
+        let (id, tag, context) = (used.segment, used.tag, context.clone());
+        Ok(Segment { id, tag, file_bytes, path, file, context, obsolete: AtomicBool::new(false) })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The random tag in its header.
+    pub fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// How large its file is.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Has the file removed once nobody uses the segment.
+    pub fn retire(&self) {
+        self.obsolete.store(true, Relaxed);
+    }
+
+    /// Reads `length` bytes from `offset`, both from a pointer.
+    fn read(&self, offset: u64, end: u64) -> Result<Vec<u8>> {
+        if offset < VALUES_HEADER_BYTES as u64 || end > self.file_bytes || offset > end {
+            let message = format!(
+                "separated value: expected a place within {} bytes, found {offset}..{end}",
+                self.file_bytes
+            );
+            return Err(Error::corruption(message).at_path(&self.path));
+        }
+        let mut bytes = vec![0; (end - offset) as usize];
+        self.context.metrics.value_request(bytes.len());
+        self.file.read_exact_at(&mut bytes, offset).map_err(|e| e.at_path(&self.path))?;
+        Ok(bytes)
+    }
+
+    /// The value that `pointer` says is `key`'s.
+    ///
+    /// # Errors
+    /// `Corruption` if it is not; any error of the disk.
+    pub fn load(&self, key: &[u8], pointer: ValuePointer) -> Result<Slice> {
+        let mut stored = self.read(pointer.offset, pointer.end())?;
+        join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| e.at_path(&self.path))?;
+        let end = stored.len();
+        Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
+    }
+}
+
+/// The segments that the tables of a keyspace point into.
+#[derive(Debug, Clone, Default)]
+pub struct Segments {
+    by_id: BTreeMap<u64, Arc<Segment>>,
+}
+
+impl Segments {
+    /// Adds a segment.
+    pub fn insert(&mut self, segment: Arc<Segment>) {
+        self.by_id.insert(segment.id, segment);
+    }
+
+    /// The segment of that number.
+    pub fn get(&self, id: u64) -> Option<&Arc<Segment>> {
+        self.by_id.get(&id)
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.by_id.values()
+    }
+
+    /// The segment of that number, which a table points into.
+    ///
+    /// # Errors
+    /// `Corruption` if no table is known to.
+    pub fn find(&self, id: u64) -> Result<&Arc<Segment>> {
+        self.get(id).ok_or_else(|| {
+            Error::corruption(format!(
+                "an entry points into value segment {id}, which its table does not name"
+            ))
+        })
+    }
+
+    /// The value that a pointer entry of `key` names.
+    ///
+    /// # Errors
+    /// `Corruption` if it is not there; any error of the disk.
+    pub fn load(&self, key: &[u8], payload: &[u8]) -> Result<Slice> {
+        let pointer = ValuePointer::decode(payload)?;
+        self.find(pointer.segment)?.load(key, pointer)
+    }
+
+    /// The values that `wanted` names by key and pointer, in that order: sorted by place and read
+    /// in large requests. Memory: the values and the gaps between them, at most [`GAP_BYTES`] each.
+    ///
+    /// # Errors
+    /// As [`Segments::load`].
+    pub fn load_all(&self, wanted: &[(&[u8], ValuePointer)]) -> Result<Vec<Slice>> {
+        let mut order: Vec<usize> = (0..wanted.len()).collect();
+        order.sort_by_key(|at| wanted[*at].1);
+        let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
+        let mut from = 0;
+        while from < order.len() {
+            let start = wanted[order[from]].1;
+            let (mut to, mut end) = (from + 1, start.end());
+            while let Some(next) = order.get(to).map(|at| wanted[*at].1)
+                && next.segment == start.segment
+                && next.offset.saturating_sub(end) <= GAP_BYTES
+                && next.end().max(end) - start.offset <= REQUEST_BYTES
+            {
+                end = next.end().max(end);
+                to += 1;
+            }
+            let segment = self.find(start.segment)?;
+            let bytes = segment.read(start.offset, end)?;
+            for &at in &order[from..to] {
+                let (key, pointer) = wanted[at];
+                let inside = (pointer.offset - start.offset) as usize;
+                let length = pointer.stored_bytes() as usize;
+                let mut stored = bytes[inside..inside + length].to_vec();
+                join_chunks(&mut stored, segment.tag, pointer, key)
+                    .map_err(|e| e.at_path(&segment.path))?;
+                let end = stored.len();
+                let value = Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end);
+                values[at] = Some(value);
+            }
+            from = to;
+        }
+        Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
+    }
+}

@@ -1,0 +1,161 @@
+//! Segments as tables point into them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::writer::SegmentWriter;
+use super::*;
+use crate::cache::BlockCache;
+use crate::disk::Access;
+use crate::disk::sim::SimDisk;
+use crate::format::value::CHUNK_BYTES;
+use crate::sstable::{Graveyard, ReadMetrics};
+
+fn context() -> Arc<TableContext> {
+    Arc::new(TableContext {
+        disk: Arc::new(SimDisk::new(1)),
+        dir: PathBuf::from("/"),
+        access: Access::Random,
+        cache: BlockCache::new(0),
+        metrics: ReadMetrics::default(),
+        graveyard: Graveyard::new(|| {}),
+    })
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key{number:05}").into_bytes()
+}
+
+fn value(number: usize) -> Vec<u8> {
+    let length = match number % 40 {
+        0 => 0,
+        1 => 50_000,
+        2 => CHUNK_BYTES + number,
+        _ => number * 37 % 3000,
+    };
+    vec![number as u8; length]
+}
+
+/// Segment `id` of `numbers`' values, as a table would name it, and the pointers.
+fn write(
+    context: &Arc<TableContext>,
+    id: u64,
+    numbers: impl Iterator<Item = usize>,
+) -> (SegmentUse, Vec<(Vec<u8>, ValuePointer)>) {
+    let mut writer = SegmentWriter::create(&*context.disk, Path::new("/"), id).unwrap();
+    let mut pointers = Vec::new();
+    for number in numbers {
+        pointers.push((key(number), writer.add(&key(number), &value(number)).unwrap()));
+    }
+    let (tag, end) = (writer.tag(), writer.file_bytes());
+    writer.finish().unwrap();
+    let entries = pointers.len() as u64;
+    (SegmentUse { segment: id, tag, entries, bytes: end, end }, pointers)
+}
+
+#[test]
+fn values_come_back_alone_and_together() {
+    let context = context();
+    let mut segments = Segments::default();
+    let mut all = Vec::new();
+    for id in 0..3 {
+        let (used, pointers) = write(&context, id, (id as usize..400).step_by(3));
+        segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
+        let numbers = (id as usize..400).step_by(3);
+        all.extend(pointers.into_iter().zip(numbers).map(|((k, p), n)| (k, p, n)));
+    }
+    // In no order of places, some twice.
+    all.sort_by_key(|(_, _, number)| number * 7919 % 400);
+    let mut wanted: Vec<_> = all.iter().map(|(k, p, _)| (k.as_slice(), *p)).collect();
+    wanted.extend_from_within(..20);
+    for (key, pointer, number) in &all {
+        let mut payload = Vec::new();
+        pointer.encode(&mut payload);
+        assert!(segments.load(key, &payload).unwrap() == value(*number), "{number}");
+    }
+    let alone = context.metrics.value_requests.swap(0, Relaxed);
+    let found = segments.load_all(&wanted).unwrap();
+    for ((_, _, number), found) in all.iter().chain(&all[..20]).zip(found) {
+        assert!(found == value(*number), "{number}");
+    }
+    let together = context.metrics.value_requests.load(Relaxed);
+    assert_eq!(alone, 400);
+    assert!(together < 40, "{together} requests for neighbours");
+    assert!(segments.load_all(&[]).unwrap().is_empty());
+}
+
+#[test]
+fn far_apart_values_are_not_read_with_what_lies_between() {
+    let context = context();
+    let (used, pointers) = write(&context, 1, 0..400);
+    let mut segments = Segments::default();
+    segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
+    let ends = [&pointers[3], &pointers[399]].map(|(k, p)| (k.as_slice(), *p));
+    segments.load_all(&ends).unwrap();
+    assert_eq!(context.metrics.value_requests.load(Relaxed), 2);
+    assert_eq!(
+        context.metrics.value_bytes.load(Relaxed),
+        ends.map(|e| e.1.stored_bytes()).iter().sum()
+    );
+}
+
+#[test]
+fn a_segment_that_is_missing_cut_or_another_is_refused_by_name() {
+    let context = context();
+    let (used, _) = write(&context, 1, 0..10);
+    let (other, _) = write(&context, 2, 0..10);
+    let refused = |used: &SegmentUse| {
+        let error = Segment::open(&context, used).unwrap_err();
+        assert!(
+            error.is_corruption()
+                && error.path() == Some(&segment_path(Path::new("/"), used.segment)),
+            "{error:?}"
+        );
+        error.to_string()
+    };
+    assert!(refused(&SegmentUse { segment: 3, ..used.clone() }).contains("not there"));
+    assert!(refused(&SegmentUse { tag: other.tag, ..used.clone() }).contains("another segment"));
+    assert!(refused(&SegmentUse { end: used.end + 1, ..used.clone() }).contains("it was cut"));
+}
+
+#[test]
+fn pointers_that_lie_are_refused_before_memory_is_taken() {
+    let context = context();
+    let (used, pointers) = write(&context, 1, 3..10);
+    let mut segments = Segments::default();
+    segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
+    let (key, good) = &pointers[2];
+    let lies = [
+        ValuePointer { segment: 2, ..*good },
+        ValuePointer { offset: 0, ..*good },
+        ValuePointer { offset: good.offset + 1, ..*good },
+        ValuePointer { length: good.length + 1, ..*good },
+        ValuePointer { length: good.length - 1, ..*good },
+        ValuePointer { length: u64::MAX, ..*good },
+        ValuePointer { offset: u64::MAX, ..*good },
+        ValuePointer { offset: u64::MAX - 5, length: 1 << 40, ..*good },
+        pointers[3].1,
+    ];
+    for lie in lies {
+        let mut payload = Vec::new();
+        lie.encode(&mut payload);
+        assert!(segments.load(key, &payload).unwrap_err().is_corruption(), "{lie:?}");
+        assert!(segments.load_all(&[(key, lie)]).unwrap_err().is_corruption(), "{lie:?}");
+    }
+    assert!(segments.load(key, b"").unwrap_err().is_corruption());
+}
+
+#[test]
+fn a_retired_segment_is_buried_when_its_last_user_is_gone() {
+    let context = context();
+    let (used, _) = write(&context, 1, 0..10);
+    let segment = Arc::new(Segment::open(&context, &used).unwrap());
+    let user = segment.clone();
+    segment.retire();
+    drop(segment);
+    assert!(context.graveyard.take().is_empty());
+    drop(user);
+    assert_eq!(context.graveyard.take(), [segment_path(Path::new("/"), 1)]);
+    assert!(Segment::open(&context, &used).is_ok(), "burying is the engine's");
+}

@@ -1,0 +1,158 @@
+//! Values kept apart from their keys: where they stand, what reading them costs, when they go.
+
+use std::path::Path;
+
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::{Access, Disk};
+use learnedkv::{Database, Keyspace, KeyspaceOptions};
+
+use crate::workload::Setup;
+
+/// Values of 100 bytes are kept apart till they settle, of 1000 always; shorter ones never.
+fn setup() -> Setup {
+    Setup {
+        memtable_bytes: 64 << 10,
+        log_segment_bytes: 64 << 10,
+        block_cache: false,
+        automatic_conversion: false,
+        keyspace: KeyspaceOptions::default()
+            .separate_at(100)
+            .inline_limit(500)
+            .delta_limit_percent(0),
+    }
+}
+
+fn open(disk: &SimDisk) -> (Database, Keyspace) {
+    let db = setup().open(disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
+    (db, keyspace)
+}
+
+fn key(number: u32) -> String {
+    format!("key{number:04}")
+}
+
+fn put(keyspace: &Keyspace, numbers: impl Iterator<Item = u32>, length: usize, fill: u8) {
+    for number in numbers {
+        keyspace.insert(key(number), vec![fill; length]).unwrap();
+    }
+}
+
+fn segments(disk: &SimDisk) -> Vec<String> {
+    let names = disk.list(Path::new("/db")).unwrap();
+    names.into_iter().filter(|name| name.starts_with("values-")).collect()
+}
+
+/// Read requests for blocks and for values that `work` took.
+fn requests<T>(db: &Database, work: impl FnOnce() -> T) -> (u64, u64) {
+    let before = db.stats();
+    work();
+    let after = db.stats();
+    (after.read_requests - before.read_requests, after.value_requests - before.value_requests)
+}
+
+#[test]
+fn a_fresh_long_value_takes_two_requests_a_settled_one_one_and_a_very_long_one_two() {
+    let (db, keyspace) = open(&SimDisk::new(1));
+    for (length, fresh, settled) in
+        [(50, (1, 0), (1, 0)), (100, (1, 1), (1, 0)), (1000, (1, 1), (1, 1))]
+    {
+        put(&keyspace, 0..50, length, 1);
+        keyspace.flush().unwrap();
+        let get = || assert!(keyspace.get(key(7)).unwrap().unwrap() == vec![1; length]);
+        assert_eq!(requests(&db, get), fresh, "{length} B, fresh");
+        keyspace.convert().unwrap();
+        assert_eq!(requests(&db, get), settled, "{length} B, settled");
+    }
+}
+
+#[test]
+fn segments_go_when_nothing_points_into_them_and_not_before() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    put(&keyspace, 0..50, 200, 1);
+    keyspace.flush().unwrap();
+    put(&keyspace, 50..60, 1000, 2);
+    keyspace.flush().unwrap();
+    let stats = db.stats().keyspaces.remove(0);
+    assert_eq!((segments(&disk).len(), stats.value_segments), (2, 2));
+    assert_eq!(stats.value_live_bytes, 50 * 208 + 10 * 1008);
+    assert_eq!(stats.value_bytes, stats.value_live_bytes + 2 * 32, "and their headers");
+    let snapshot = db.snapshot();
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(segments(&disk).len(), 2, "the snapshot reads the first");
+    assert!(snapshot.get(&keyspace, key(3)).unwrap().unwrap() == vec![1; 200]);
+    drop(snapshot);
+    db.wait_idle().unwrap();
+    assert_eq!(segments(&disk).len(), 1, "the short values moved into blocks");
+    assert!(keyspace.get(key(3)).unwrap().unwrap() == vec![1; 200]);
+    assert!(keyspace.get(key(55)).unwrap().unwrap() == vec![2; 1000]);
+    // All long values removed: nothing points there any more.
+    (50..60).for_each(|number| keyspace.remove(key(number)).unwrap());
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    assert!(segments(&disk).is_empty(), "{:?}", segments(&disk));
+}
+
+#[test]
+fn merges_of_runs_move_no_values() {
+    let (db, keyspace) = open(&SimDisk::new(1));
+    for round in 0..30 {
+        put(&keyspace, (round % 3..300).step_by(3), 400, round as u8);
+        keyspace.flush().unwrap();
+    }
+    db.wait_idle().unwrap();
+    let stats = db.stats();
+    assert!(stats.merged_bytes > 0, "nothing was merged");
+    assert_eq!(stats.value_requests, 0);
+    assert!(stats.merged_bytes < stats.flushed_bytes / 10, "{stats}");
+    for number in 0..300 {
+        let fill = 27 + (number % 3) as u8;
+        assert!(keyspace.get(key(number)).unwrap().unwrap() == vec![fill; 400], "{number}");
+    }
+}
+
+#[test]
+fn a_sweep_reads_values_in_large_requests() {
+    let (db, keyspace) = open(&SimDisk::new(1));
+    for round in 0..4 {
+        put(&keyspace, (round..400).step_by(4), 300, round as u8);
+        keyspace.flush().unwrap();
+    }
+    let (_, values) = requests(&db, || keyspace.convert().unwrap());
+    assert!(values < 60, "{values} requests for 400 values in 4 segments");
+    assert_eq!(db.stats().keyspaces[0].value_segments, 0);
+}
+
+#[test]
+fn values_that_do_not_move_stay_in_their_segments() {
+    let disk = SimDisk::new(1);
+    let setup = Setup { keyspace: setup().keyspace.move_values(false), ..setup() };
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace).unwrap();
+    put(&keyspace, 0..50, 200, 1);
+    keyspace.convert().unwrap();
+    assert_eq!(segments(&disk).len(), 1);
+    let (blocks, values) = requests(&db, || keyspace.get(key(7)).unwrap().unwrap());
+    assert_eq!((blocks, values), (1, 1));
+}
+
+#[test]
+fn a_damaged_value_is_an_error_that_says_where_and_harms_no_other() {
+    let disk = SimDisk::new(1);
+    let (_db, keyspace) = open(&disk);
+    put(&keyspace, 0..20, 200, 1);
+    keyspace.flush().unwrap();
+    let path = Path::new("/db").join(&segments(&disk)[0]);
+    // Header 32, then 208 bytes a value: in the middle of the eighth.
+    let file = disk.open(&path, Access::Random).unwrap();
+    file.write_all_at(b"x", 32 + 7 * 208 + 100).unwrap();
+    let error = keyspace.get(key(7)).unwrap_err();
+    assert!(error.is_corruption());
+    assert_eq!((error.path(), error.offset_bytes()), (Some(path.as_path()), Some(32 + 7 * 208)));
+    assert!(keyspace.get(key(6)).unwrap().is_some() && keyspace.get(key(8)).unwrap().is_some());
+    let mut iter = keyspace.iter();
+    assert_eq!(iter.by_ref().take_while(Result::is_ok).count(), 7);
+    assert!(iter.next().unwrap().unwrap_err().is_corruption(), "and goes on saying so");
+}
