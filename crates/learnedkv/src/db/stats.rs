@@ -145,6 +145,8 @@ pub struct Stats {
     pub synced_sequence: u64,
     /// Memtables flushed.
     pub flushes: u64,
+    /// Of these, how many were committed before the log was durable up to them: nothing else needed it.
+    pub unlogged_flushes: u64,
     /// Bytes of tables that flushes wrote.
     pub flushed_bytes: u64,
     /// Bytes of tables that merges of runs wrote.
@@ -179,6 +181,7 @@ impl Stats {
             last_sequence: engine.log.visible(),
             synced_sequence: engine.log.synced(),
             flushes: metrics.flushes.load(Relaxed),
+            unlogged_flushes: metrics.unlogged_flushes.load(Relaxed),
             flushed_bytes: metrics.flushed_bytes.load(Relaxed),
             merged_bytes: metrics.merged_bytes.load(Relaxed),
             sweeps: metrics.sweeps.load(Relaxed),

@@ -53,6 +53,8 @@ use payloads::Payloads;
 pub struct EngineMetrics {
     /// Memtables flushed.
     pub flushes: AtomicU64,
+    /// Flushes that were committed before the log was synced so far: it holds nothing else.
+    pub unlogged_flushes: AtomicU64,
     /// Bytes of tables written by flushes.
     pub flushed_bytes: AtomicU64,
     /// Steps of sweeps committed.
@@ -451,6 +453,17 @@ impl Engine {
         let sealed = keyspaces.flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
         let sealed = (sealed.sum::<usize>() + active) as u64;
         self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata as u64));
+    }
+
+    /// Whether an edit that flushes a keyspace up to `up_to`, all of which is visible, may become durable
+    /// before the log is. It may if the log then needs no record up to there: every other keyspace has
+    /// flushed its own, so no batch can tear, and no segment that stays has one, so recovery begins
+    /// behind it. Once true it stays so: only later records are still to come.
+    pub fn needs_no_log(&self, keyspace: KeyspaceId, up_to: SequenceNumber) -> bool {
+        let view = self.view();
+        let others = view.keyspaces.values().filter(|k| k.id != keyspace);
+        let mut oldest = others.filter_map(|k| k.oldest_unflushed());
+        oldest.all(|first| first > up_to) && self.log.ends_at(up_to)
     }
 
     /// What the log may forget once the View shows `view`, given that edits are held.

@@ -92,8 +92,11 @@ fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
             Arc::make_mut(shown).sealed.retain(|s| !Arc::ptr_eq(&s.memtable, gone));
         }
     };
-    if engine.edit(up_to, &opened, plan, forget)? {
+    let needs_no_log = engine.needs_no_log(keyspace, up_to);
+    let depends_on = if needs_no_log { 0 } else { up_to };
+    if engine.edit(depends_on, &opened, plan, forget)? {
         flush.output.keep();
+        engine.metrics.unlogged_flushes.fetch_add(u64::from(needs_no_log), Ordering::Relaxed);
         engine.metrics.flushes.fetch_add(1, Ordering::Relaxed);
         engine.metrics.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -36,8 +36,8 @@ pub fn spawn(engine: &Arc<Engine>) {
 }
 
 /// What a rotation asks for: the cache gives way to the sealed memtable, the next log segment is made
-/// ready, and the log is synced ahead of the flush that depends on it, which meanwhile writes its
-/// table.
+/// ready, and the log is synced ahead of a flush that depends on it, which meanwhile writes its
+/// table (see [`Engine::needs_no_log`]).
 struct LogJob {
     engine: Arc<Engine>,
 }
@@ -55,8 +55,10 @@ impl Job for LogJob {
         engine.fit_cache();
         let visible = engine.log.visible();
         let view = engine.view();
-        let sealed = view.keyspaces.values().flat_map(|k| &k.sealed).map(|s| s.up_to);
-        if let Some(up_to) = sealed.filter(|up_to| *up_to <= visible).max()
+        let sealed = view.keyspaces.values().flat_map(|k| k.sealed.iter().map(|s| (k.id, s.up_to)));
+        let sealed = sealed.filter(|(_, up_to)| *up_to <= visible);
+        let needed = sealed.filter(|(keyspace, up_to)| !engine.needs_no_log(*keyspace, *up_to));
+        if let Some(up_to) = needed.map(|(_, up_to)| up_to).max()
             && let Err(e) = engine.log.sync(up_to)
         {
             engine.poison(&e);

@@ -177,7 +177,8 @@ impl Size {
         upper: Option<&[u8]>,
         separate_at: u64,
     ) -> Size {
-        let moves = |used: &SegmentUse| used.bytes / used.entries.max(1) < stored_bytes(separate_at);
+        let moves =
+            |used: &SegmentUse| used.bytes / used.entries.max(1) < stored_bytes(separate_at);
         let mut sum = Size::default();
         for table in tables {
             let stored = table.bytes_between(&partition.lower, upper);

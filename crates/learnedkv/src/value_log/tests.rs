@@ -9,6 +9,7 @@ use super::*;
 use crate::cache::BlockCache;
 use crate::disk::Access;
 use crate::disk::sim::SimDisk;
+use crate::format::compression::Codecs;
 use crate::format::value::CHUNK_BYTES;
 use crate::sstable::{Graveyard, ReadMetrics};
 
@@ -18,6 +19,7 @@ fn context() -> Arc<TableContext> {
         dir: PathBuf::from("/"),
         access: Access::Random,
         cache: BlockCache::new(0),
+        codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: Graveyard::new(|| {}),
     })

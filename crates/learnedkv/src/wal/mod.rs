@@ -264,7 +264,7 @@ impl Log {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// The highest sequence number known to be durable, with all before it.
+    /// The highest sequence number known to be durable, in the log or in tables, with all before it.
     pub fn synced(&self) -> SequenceNumber {
         self.synced.load(Ordering::Acquire)
     }
@@ -534,6 +534,14 @@ impl Log {
         (ended, last_ended, order.active.clone())
     }
 
+    /// Whether a segment ends with the record of `sequence`: none holds records on both sides of it.
+    pub fn ends_at(&self, sequence: SequenceNumber) -> bool {
+        let order = lock(&self.order);
+        let is_beside =
+            |k: &Kept| k.first > sequence || k.last.is_some_and(|last| last <= sequence);
+        order.kept.iter().all(is_beside)
+    }
+
     /// What may go if only records from `needed` on are still needed.
     pub fn retention(&self, needed: SequenceNumber) -> Retention {
         let order = lock(&self.order);
@@ -547,13 +555,17 @@ impl Log {
         Retention { change: Change::Log { ended, open_from, first }, keep_from }
     }
 
-    /// Removes what `retention` does not keep. The edit with its change is durable.
+    /// Removes what `retention` does not keep. The edit with its change is durable, so what the removed
+    /// segments hold is durable without them, synced or not.
     pub fn remove(&self, retention: &Retention) {
         let gone: Vec<_> = {
             let mut order = lock(&self.order);
             let keep = order.kept.iter().take_while(|k| k.id < retention.keep_from).count();
             order.kept.drain(..keep).collect()
         };
+        if let Some(last) = gone.last().and_then(|kept| kept.last) {
+            self.synced.fetch_max(last, Ordering::AcqRel);
+        }
         for kept in gone {
             // A file that cannot be removed now is an orphan that the next open removes.
             let _ = self.disk.remove(&segment_path(&self.dir, kept.id));
