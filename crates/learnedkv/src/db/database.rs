@@ -17,10 +17,15 @@ use crate::tiered;
 const MAX_NAME_BYTES: usize = 255;
 
 /// Closes the engine when the last handle goes.
-#[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) engine: Arc<Engine>,
     report: OpenReport,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Handle").field(&self.engine.dir()).finish()
+    }
 }
 
 impl Drop for Handle {
