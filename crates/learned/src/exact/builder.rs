@@ -272,5 +272,5 @@ fn single(buffered: &Buffered<'_>) -> Option<Chunk> {
         let (end, separator) = buffered.shortest(end, end);
         return Some(Chunk { cuts: vec![Cut { end, separator }], inner: Inner::Body(body) });
     }
-    Some(Chunk::finish(buffered, Vec::new(), &buffered.firsts(10), body))
+    Some(Chunk::finish(buffered, Vec::new(), 10, body))
 }

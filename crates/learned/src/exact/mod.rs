@@ -49,11 +49,11 @@
 //! 01 01 0000000000000000 00 00000000 00                 first blocks: 0 (see `monotone`)
 //! 01 01 0700000000000000 00 00000000 00                 body ends: 7
 //! 01 04 2000000000000000 8040 00000000 00               ends: 32, 64, 96, 128 units
-//! 01 06 39 00 e807 00               numeric, prefix: 6 bytes of the head; shift 57, width 0,
+//! 01 06 3a 00 f403 00               numeric, prefix: 6 bytes of the head; shift 58, width 0,
 //! ```
-//! slope 1000 / 256, start 0. With six bytes cut off, key 2000 is the number `2000 << 48`. Separator
-//! 1 is `(1000 * 1 >> 8) << 57` = `0x600 << 48`: the bytes `000000000000` and `06`, above 1000
-//! (`0x3e8`) and not above 2000 (`0x7d0`); the others are `0xe00` and `0x1600`, and cost nothing.
+//! slope 500 / 256, start 0. With six bytes cut off, key 2000 is the number `2000 << 48`. Separator
+//! 1 is `(500 * 1 >> 8) << 58` = `0x400 << 48`: the bytes `000000000000` and `04`, above 1000
+//! (`0x3e8`) and not above 2000 (`0x7d0`); the others are `0xc00` and `0x1400`, and cost nothing.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -155,11 +155,11 @@ impl Chunk {
     fn finish(
         buffered: &Buffered<'_>,
         inner: Vec<(usize, Vec<u8>)>,
-        firsts: &[u32],
+        slack: u64,
         body: Vec<u8>,
     ) -> Self {
         let start = inner.last().map_or(0, |&(end, _)| end);
-        let inner = inner.into_iter().chain([buffered.last_cut(start, firsts)]);
+        let inner = inner.into_iter().chain([buffered.last_cut(start, slack)]);
         Self {
             cuts: inner.map(|(end, separator)| Cut { end, separator }).collect(),
             inner: Inner::Body(body),
@@ -206,6 +206,17 @@ fn embed(bytes: &[u8]) -> u64 {
             let value = bytes.iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
             if bytes.is_empty() { 0 } else { value << (64 - 8 * bytes.len()) }
         }
+    }
+}
+
+/// [`embed`] of what follows the first `prefix` bytes, none if there are fewer. Keys of eight bytes,
+/// of which a prefix is cut off, are the usual ones: their last eight bytes are moved up.
+#[inline]
+fn embed_behind(bytes: &[u8], prefix: usize) -> u64 {
+    let left = bytes.len().saturating_sub(prefix);
+    match bytes.last_chunk::<8>() {
+        Some(eight) if (1..8).contains(&left) => u64::from_be_bytes(*eight) << (64 - 8 * left),
+        _ => embed(bytes.get(prefix..).unwrap_or_default()),
     }
 }
 

@@ -42,7 +42,7 @@ const NO_PATH: Path = Path { bits: u64::MAX, blocks: 0, from: 0 };
 pub(super) fn plan(buffered: &Buffered<'_>) -> Option<Chunk> {
     let reach = buffered.reach();
     let entries = (reach / buffered.blocks) as u64;
-    let firsts = buffered.firsts(SLACK * (entries / FEW).max(1));
+    let slack = SLACK * (entries / FEW).max(1);
     let pairs = buffered.keys[..reach].windows(2);
     let mut shared = vec![common_prefix(buffered.head, buffered.keys[0])];
     shared.extend(pairs.map(|pair| common_prefix(pair[0], pair[1])));
@@ -50,12 +50,15 @@ pub(super) fn plan(buffered: &Buffered<'_>) -> Option<Chunk> {
     paths[0] = Path { bits: 0, blocks: 0, from: 0 };
     let (mut best, mut best_cost) = (0, f64::INFINITY);
     let mut inside = SlidingLeast::default();
+    let mut entries = 0;
     for start in 0..reach {
         let Path { bits, blocks, .. } = paths[start];
         if bits == u64::MAX || blocks as usize >= buffered.blocks {
             continue;
         }
-        let (first, last) = (firsts[start] as usize, buffered.last[start] as usize);
+        let last = buffered.last(start, start + entries);
+        let first = buffered.first(start, last, slack);
+        entries = last - start;
         let mut offer = |end: usize, suffix: usize, head: usize| {
             let close = bits + BLOCK + CHUNK + HEAD_CHARACTER * head as u64;
             let cost = close as f64 / buffered.sums[end].max(1) as f64;

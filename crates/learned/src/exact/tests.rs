@@ -411,3 +411,59 @@ fn numbers_compare_as_the_strings_they_stand_for() {
         );
     }
 }
+
+/// SplitMix64's finalizer over a counter.
+fn random(i: u64) -> u64 {
+    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^ (z >> 27)
+}
+
+#[test]
+fn residuals_are_sorted_near_and_far() {
+    for round in 0..2000u64 {
+        let spread = 1u64 << (round % 64);
+        let origin = [0, i64::MIN, i64::MAX, random(round) as i64][round as usize % 4];
+        let residual = |i| origin.wrapping_add((random(round << 8 | i) % spread) as i64);
+        let mut residuals: Vec<i64> = (0..round % 64).map(residual).collect();
+        let mut expected = residuals.clone();
+        expected.sort_unstable();
+        fit::sort(&mut residuals);
+        assert_eq!(residuals, expected, "round {round}");
+    }
+}
+
+#[test]
+fn a_key_behind_a_prefix_is_its_tail_as_a_number() {
+    let key: Vec<u8> = (1..=20).collect();
+    for length in 0..=key.len() {
+        for prefix in 0..=length + 2 {
+            let tail = key[..length].get(prefix..).unwrap_or_default();
+            assert_eq!(embed_behind(&key[..length], prefix), embed(tail), "{length}, {prefix}");
+        }
+    }
+}
+
+#[test]
+fn where_blocks_may_end_depends_on_no_guess() {
+    let keys = vec![b"".as_slice(); 60];
+    for max in [1, 99, 100, 1000, 5000] {
+        // Sizes of 0 to 299, now and then a giant.
+        let sizes: Vec<u32> =
+            (0..60).map(|i| random(i) as u32 % 300 + (i % 17 / 16) as u32 * 9000).collect();
+        let buffered = Buffered::new(&keys, &sizes, true, b"", max, 64);
+        let bytes = |start: usize, end: usize| buffered.sums[end] - buffered.sums[start];
+        for start in 0..keys.len() {
+            let fits = |end: &usize| bytes(start, *end) <= max;
+            let last = (start + 1..=60).rfind(fits).unwrap_or(start + 1);
+            let full = |end: &usize| bytes(start, *end) >= max - max / 10;
+            let first = (start + 1..=last).find(full).unwrap_or(last);
+            for guess in [0, start, start + 1, start + 7, 60, 100] {
+                assert_eq!(buffered.last(start, guess), last, "{max} from {start}, guess {guess}");
+            }
+            assert_eq!(buffered.first(start, last, 10), first, "{max} from {start}");
+            assert_eq!(buffered.is_open(start), last == 60, "{max} from {start}");
+            assert_eq!(start >= buffered.open_from(), last == 60, "{max} from {start}");
+        }
+    }
+}

@@ -4,14 +4,13 @@ use super::common_prefix;
 
 /// The entries that the writer has buffered, and where the block that begins at each may end.
 ///
-/// A block `[a, j)` may hold up to `max` bytes, or one entry of any size. `last[a]` is the greatest
-/// such `j`. `j` equal to the number of entries means that the block takes all of them.
+/// A block `[a, j)` may hold up to `max` bytes, or one entry of any size. `j` equal to the number of
+/// entries means that the block takes all of them.
 #[derive(Debug)]
 pub(super) struct Buffered<'a> {
     pub keys: &'a [&'a [u8]],
     /// `sums[i]`: bytes of the entries before `i`.
     pub sums: Vec<u64>,
-    pub last: Vec<u32>,
     pub end_of_table: bool,
     /// The separator below the first entry.
     pub head: &'a [u8],
@@ -36,56 +35,70 @@ impl<'a> Buffered<'a> {
             sum += u64::from(size);
             sum
         }));
-        let mut last = Vec::with_capacity(keys.len());
-        let mut end = 0;
-        for start in 0..keys.len() {
-            end = end.max(start + 1);
-            while end < keys.len() && sums[end + 1] - sums[start] <= max {
-                end += 1;
-            }
-            last.push(end as u32);
-        }
-        Self { keys, sums, last, end_of_table, head, blocks, max }
+        Self { keys, sums, end_of_table, head, blocks, max }
     }
 
-    /// For each start, the first end that leaves no more than a `slack`-th of the block empty.
-    pub fn firsts(&self, slack: u64) -> Vec<u32> {
-        let full = self.max - self.max / slack;
-        let mut end = 0;
-        let starts = self.last.iter().enumerate();
-        let firsts = starts.map(|(start, &last)| {
-            end = end.max(start + 1);
-            while end < last as usize && self.sums[end] - self.sums[start] < full {
-                end += 1;
-            }
-            end as u32
-        });
-        firsts.collect()
+    /// The greatest end of a block that begins at `start`. Looked for step by step from `guess` on:
+    /// entries are mostly as large as those of the block before, and where they are not, a walk over
+    /// all blocks makes at most two steps for each entry.
+    #[inline]
+    pub fn last(&self, start: usize, guess: usize) -> usize {
+        let most = self.sums[start].saturating_add(self.max);
+        let mut end = guess.clamp(start + 1, self.keys.len());
+        while end < self.keys.len() && self.sums[end + 1] <= most {
+            end += 1;
+        }
+        while end > start + 1 && self.sums[end] > most {
+            end -= 1;
+        }
+        end
+    }
+
+    /// The first end that leaves no more than a `slack`-th of the block empty, where `last` is the
+    /// greatest one.
+    #[inline]
+    pub fn first(&self, start: usize, last: usize, slack: u64) -> usize {
+        let full = self.sums[start].saturating_add(self.max - self.max / slack);
+        let mut end = last;
+        while end > start + 1 && self.sums[end - 1] >= full {
+            end -= 1;
+        }
+        end
     }
 
     /// Whether the block that begins at `start` would take all that is buffered.
     pub fn is_open(&self, start: usize) -> bool {
-        self.last[start] as usize == self.keys.len()
+        let bytes = self.sums[self.keys.len()] - self.sums[start];
+        bytes <= self.max || start + 1 == self.keys.len()
+    }
+
+    /// The first entry whose block would take all that is buffered.
+    pub fn open_from(&self) -> usize {
+        let least = self.sums[self.keys.len()].saturating_sub(self.max);
+        self.sums.partition_point(|&sum| sum < least).min(self.keys.len() - 1)
     }
 
     /// One past the last entry that a chunk can reach, all blocks as full as they can be.
     pub fn reach(&self) -> usize {
-        let mut end = 0;
+        let (mut end, mut entries) = (0, 0);
         for _ in 0..self.blocks {
             if end == self.keys.len() {
                 break;
             }
-            end = self.last[end] as usize;
+            let start = end;
+            end = self.last(start, start + entries);
+            entries = end - start;
         }
         end
     }
 
     /// Where the chunk's last block ends, if it begins at `start`, and the separator above it.
-    pub fn last_cut(&self, start: usize, firsts: &[u32]) -> (usize, Vec<u8>) {
+    pub fn last_cut(&self, start: usize, slack: u64) -> (usize, Vec<u8>) {
         if self.is_open(start) {
             return (self.keys.len(), Vec::new());
         }
-        self.shortest(firsts[start] as usize, self.last[start] as usize)
+        let last = self.last(start, start);
+        self.shortest(self.first(start, last, slack), last)
     }
 
     /// The shortest separator of any gap in `first..=last` (gap `j` lies below entry `j`), and its

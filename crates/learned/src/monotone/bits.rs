@@ -42,28 +42,34 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 /// Appends numbers to a bit string.
 #[derive(Debug, Default)]
 pub(crate) struct BitWriter {
+    /// Whole words of eight bytes.
     bytes: Vec<u8>,
-    /// The bits of the last, unfinished byte, and how many they are (below 8).
+    /// The bits of the last, unfinished word, and how many they are (below 64).
     open: u64,
     open_bits: u32,
 }
 
 impl BitWriter {
     /// Appends the lowest `width` bits of `value`, at most 64.
+    #[inline]
     pub(crate) fn push(&mut self, value: u64, width: u32) {
         debug_assert!(width <= 64 && value & !mask(width) == 0, "{value} in {width} bits");
-        let joined = u128::from(self.open) | u128::from(value & mask(width)) << self.open_bits;
+        let value = value & mask(width);
+        self.open |= value << self.open_bits;
         let total = self.open_bits + width;
-        let whole = (total / 8) as usize;
-        self.bytes.extend(joined.to_le_bytes().iter().take(whole));
-        self.open = (joined >> (8 * whole)) as u64;
-        self.open_bits = total % 8;
+        if total < 64 {
+            self.open_bits = total;
+            return;
+        }
+        self.bytes.extend_from_slice(&self.open.to_le_bytes());
+        self.open = value.checked_shr(64 - self.open_bits).unwrap_or(0);
+        self.open_bits = total - 64;
     }
 
     /// Appends all bits of another string.
     pub(crate) fn append(&mut self, other: BitWriter) {
-        for &byte in &other.bytes {
-            self.push(byte.into(), 8);
+        for &word in other.bytes.as_chunks::<8>().0 {
+            self.push(u64::from_le_bytes(word), 64);
         }
         self.push(other.open, other.open_bits);
     }
@@ -75,9 +81,8 @@ impl BitWriter {
 
     /// The bits as bytes, the last one filled up with zeros.
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        if self.open_bits > 0 {
-            self.bytes.push(self.open as u8);
-        }
+        let open = self.open.to_le_bytes();
+        self.bytes.extend(open.iter().take(self.open_bits.div_ceil(8) as usize));
         self.bytes
     }
 }
