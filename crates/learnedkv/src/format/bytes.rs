@@ -151,7 +151,19 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// `Corruption` at the end, or if it does not fit 64 bits.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        match self.bytes.get(self.position) {
+            // Lengths and young sequence numbers.
+            Some(&byte) if byte < 0x80 => {
+                self.position += 1;
+                Ok(byte.into())
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
