@@ -13,7 +13,7 @@ use std::hint::select_unpredictable;
 
 use super::numeric::{FRACTION, line};
 use super::windows::{Buffered, roundest};
-use super::{Chunk, Kind, MOST_BLOCKS, common_prefix, embed, embed_behind};
+use super::{Chunk, Kind, MOST_BLOCKS, common_prefix, embed};
 use crate::bytes::Writer;
 use crate::monotone::bits::{BitWriter, bits_of};
 use crate::monotone::strip::{Scratch, narrowest_slope};
@@ -113,7 +113,7 @@ impl<'a> Fitter<'a> {
     /// What follows the prefix in an entry's key, as a number.
     #[inline]
     fn number(&self, entry: usize) -> u64 {
-        embed_behind(self.buffered.keys[entry], self.prefix.len())
+        embed(self.buffered.keys[entry].get(self.prefix.len()..).unwrap_or_default())
     }
 
     /// The cheapest plan found; none where some window's keys all share their number, or where there

@@ -200,24 +200,21 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 /// The first eight bytes as a big-endian number, zeros where there are none.
 #[inline]
 fn embed(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk::<8>() {
-        Some(eight) => u64::from_be_bytes(*eight),
-        None => {
-            let value = bytes.iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
-            if bytes.is_empty() { 0 } else { value << (64 - 8 * bytes.len()) }
-        }
+    if let Some(eight) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*eight);
     }
-}
-
-/// [`embed`] of what follows the first `prefix` bytes, none if there are fewer. Keys of eight bytes,
-/// of which a prefix is cut off, are the usual ones: their last eight bytes are moved up.
-#[inline]
-fn embed_behind(bytes: &[u8], prefix: usize) -> u64 {
-    let left = bytes.len().saturating_sub(prefix);
-    match bytes.last_chunk::<8>() {
-        Some(eight) if (1..8).contains(&left) => u64::from_be_bytes(*eight) << (64 - 8 * left),
-        _ => embed(bytes.get(prefix..).unwrap_or_default()),
+    // Fewer (a key of eight without its prefix, say) are two pieces that may overlap: where they do,
+    // they agree.
+    let last_bit = 64 - 8 * bytes.len() as u32;
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
+        return u64::from(first) << 32 | u64::from(last) << last_bit;
     }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<2>(), bytes.last_chunk::<2>()) {
+        let (first, last) = (u16::from_be_bytes(*first), u16::from_be_bytes(*last));
+        return u64::from(first) << 48 | u64::from(last) << last_bit;
+    }
+    bytes.first().map_or(0, |&byte| u64::from(byte) << 56)
 }
 
 /// Without the zero bytes at the end.

@@ -33,9 +33,15 @@ pub(crate) fn read(bytes: &[u8], offset: usize, width: u32) -> u64 {
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u64 {
     let Some(rest) = bytes.get(at..) else { return 0 };
-    match rest.first_chunk::<8>() {
-        Some(eight) => u64::from_le_bytes(*eight),
-        None => rest.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)),
+    if let Some(eight) = rest.first_chunk::<8>() {
+        return u64::from_le_bytes(*eight);
+    }
+    match bytes.last_chunk::<8>() {
+        // The last eight bytes, without those before `at`.
+        Some(eight) if !rest.is_empty() => {
+            u64::from_le_bytes(*eight) >> (64 - 8 * rest.len() as u32)
+        }
+        _ => rest.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)),
     }
 }
 
@@ -88,6 +94,7 @@ impl BitWriter {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 
@@ -105,6 +112,24 @@ mod tests {
                 assert_eq!(bytes.len(), (skip + width + 3).div_ceil(8) as usize);
                 assert_eq!(read(&bytes, skip as usize, width), value, "{width} bits at {skip}");
                 assert_eq!(read(&bytes, (skip + width) as usize, 3), 5);
+            }
+        }
+    }
+
+    #[test]
+    fn words_near_the_end_are_those_of_longer_strings() {
+        let bytes: Vec<u8> = (1..=20).collect();
+        for length in 0..=bytes.len() {
+            let padded = [&bytes[..length], &[0; 16]].concat();
+            for offset in 0..=8 * length + 8 {
+                for width in [1, 7, 8, 31, 57, 64] {
+                    let expected = read(&padded, offset, width);
+                    assert_eq!(
+                        read(&bytes[..length], offset, width),
+                        expected,
+                        "{length} {offset}"
+                    );
+                }
             }
         }
     }
