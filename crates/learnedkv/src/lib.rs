@@ -60,5 +60,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use format::compression::Compression;
 pub use options::{Durability, KeyspaceOptions, ReadOptions, WriteOptions};
 pub use slice::Slice;
+pub use sstable::filter::FilterKind;
 pub use sstable::index::IndexKind;
 pub use tiered::ingest::Ingested;

@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::{
-    Change, Edit, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark,
-    decode_edit, decode_header, encode_edit, encode_header, later_edit,
+    Change, Edit, FilterRecord, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord,
+    Watermark, decode_edit, decode_header, encode_edit, encode_header, later_edit,
 };
 use crate::format::name::{file_name, file_number};
 
@@ -70,6 +70,23 @@ impl KeyspaceState {
         let frozen = self.frozen.iter().flat_map(|f| &f.runs);
         let runs = self.runs.iter().chain(frozen).flatten();
         runs.chain(self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)))
+    }
+
+    /// The same, to change what is said of them. A table may be listed more than once.
+    pub fn tables_mut(&mut self) -> impl Iterator<Item = &mut TableRecord> {
+        let frozen = self.frozen.iter_mut().flat_map(|f| &mut f.runs);
+        let runs = self.runs.iter_mut().chain(frozen).flatten();
+        runs.chain(self.partitions.iter_mut().flat_map(|p| p.base.iter_mut().chain(&mut p.delta)))
+    }
+
+    /// Says which filter a table has, wherever it is listed. False: it is nowhere.
+    fn set_filter(&mut self, table: TableId, filter: Option<FilterRecord>) -> bool {
+        let mut found = false;
+        for record in self.tables_mut().filter(|record| record.id == table) {
+            record.filter = filter;
+            found = true;
+        }
+        found
     }
 }
 
@@ -156,6 +173,11 @@ impl State {
             Change::Frozen { keyspace, runs, watermark } => {
                 let frozen = FrozenState { runs: runs.clone(), watermark: watermark.clone() };
                 self.keyspace(*keyspace)?.frozen = Some(frozen);
+            }
+            Change::SetFilter { keyspace, table, filter } => {
+                if !self.keyspace(*keyspace)?.set_filter(*table, *filter) {
+                    return Err(misfit(format!("keyspace {keyspace} has no table {table}")));
+                }
             }
             Change::Log { ended, open_from, first } => {
                 self.log = LogState { ended: ended.clone(), open_from: *open_from, first: *first };

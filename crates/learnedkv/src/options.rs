@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::format::compression::Compression;
 use crate::sstable::cursor::Walk;
+use crate::sstable::filter::FilterKind;
 use crate::sstable::index::IndexKind;
 use crate::sstable::partition::Limits;
 use crate::sstable::reader::Caching;
@@ -194,6 +195,9 @@ pub struct KeyspaceOptions {
     settled_index: IndexKind,
     lsm_compression: Compression,
     settled_compression: Compression,
+    lsm_filter: Option<FilterKind>,
+    settled_filter: Option<FilterKind>,
+    attach_filters: bool,
 }
 
 impl Default for KeyspaceOptions {
@@ -210,6 +214,9 @@ impl Default for KeyspaceOptions {
             settled_index: IndexKind::Exact,
             lsm_compression: Compression::None,
             settled_compression: Compression::None,
+            lsm_filter: Some(FilterKind::BlockedBloom { bits_per_key: 10 }),
+            settled_filter: None,
+            attach_filters: true,
         }
     }
 }
@@ -306,11 +313,41 @@ impl KeyspaceOptions {
         self.lsm_compression(compression).settled_compression(compression)
     }
 
+    /// The filter of fresh tables; blocked Bloom with 10 bits a key by default. Lookups ask each run in
+    /// turn, so without it a lookup of a settled or absent key reads a block of each. It is in memory;
+    /// give it up only where nobody looks single keys up before they are settled.
+    pub fn lsm_filter(mut self, kind: Option<FilterKind>) -> Self {
+        self.lsm_filter = kind;
+        self
+    }
+
+    /// The filter of settled tables; none by default: a settled key is found by one read without it.
+    /// Where many lookups are of absent keys, it saves their read for about nine bits of memory a key;
+    /// see also [`KeyspaceOptions::attach_filters`].
+    pub fn settled_filter(mut self, kind: Option<FilterKind>) -> Self {
+        self.settled_filter = kind;
+        self
+    }
+
+    /// Whether a settled table without a filter gets one in the background, once lookups of absent keys
+    /// have cost as much as making it does; true by default. Its kind is that of `settled_filter`, or
+    /// binary fuse. It stays out where metadata would then take more than half the memory budget.
+    pub fn attach_filters(mut self, attach: bool) -> Self {
+        self.attach_filters = attach;
+        self
+    }
+
     /// Checks the options.
     ///
     /// # Errors
     /// `InvalidArgument` naming the option, what is allowed and what was found.
     pub fn check(&self) -> Result<()> {
+        for (name, filter) in
+            [("lsm_filter", self.lsm_filter), ("settled_filter", self.settled_filter)]
+        {
+            let checked = filter.map_or(Ok(()), FilterKind::check);
+            checked.map_err(|e| Error::invalid(format!("{name}: {e}")))?;
+        }
         within("block_bytes", self.block_bytes, 256, 1 << 20)?;
         within("partition_bytes", self.partition_bytes, 4 << 10, 4 << 30)?;
         within("delta_limit_percent", self.delta_limit_percent, 0, 100)?;
@@ -343,6 +380,11 @@ impl KeyspaceOptions {
         if self.move_values { self.inline_limit + 1 } else { self.separate_at }
     }
 
+    /// The kind of filter that settled tables get later; `None`: they get none.
+    pub(crate) fn attached_filter(&self) -> Option<FilterKind> {
+        self.attach_filters.then(|| self.settled_filter.unwrap_or(FilterKind::BinaryFuse8))
+    }
+
     fn limits(&self) -> Limits {
         Limits { block_bytes: self.block_bytes as usize }
     }
@@ -352,6 +394,7 @@ impl KeyspaceOptions {
             limits: self.limits(),
             index: self.lsm_index,
             compression: self.lsm_compression,
+            filter: self.lsm_filter,
         }
     }
 
@@ -360,6 +403,7 @@ impl KeyspaceOptions {
             limits: self.limits(),
             index: self.settled_index,
             compression: self.settled_compression,
+            filter: self.settled_filter,
         }
     }
 
@@ -379,6 +423,9 @@ impl KeyspaceOptions {
             pair("settled_index", self.settled_index.to_string()),
             pair("lsm_compression", self.lsm_compression.to_string()),
             pair("settled_compression", self.settled_compression.to_string()),
+            pair("lsm_filter", filter_text(self.lsm_filter)),
+            pair("settled_filter", filter_text(self.settled_filter)),
+            pair("attach_filters", self.attach_filters.to_string()),
         ]
     }
 
@@ -431,8 +478,30 @@ impl KeyspaceOptions {
             "settled_index" => self.settled_index = IndexKind::from_text(value)?,
             "lsm_compression" => self.lsm_compression = Compression::from_text(value)?,
             "settled_compression" => self.settled_compression = Compression::from_text(value)?,
+            "lsm_filter" => self.lsm_filter = filter_from_text(value)?,
+            "settled_filter" => self.settled_filter = filter_from_text(value)?,
+            "attach_filters" => {
+                self.attach_filters = value.parse().map_err(|_| {
+                    Error::invalid(format!("expected true or false, found {value:?}"))
+                })?;
+            }
             _ => return Err(Error::invalid("there is no such option")),
         }
         Ok(())
     }
+}
+
+/// How no filter is written.
+const NO_FILTER: &str = "none";
+
+fn filter_text(kind: Option<FilterKind>) -> String {
+    kind.map_or(NO_FILTER.to_owned(), |kind| kind.to_string())
+}
+
+fn filter_from_text(text: &str) -> Result<Option<FilterKind>> {
+    if text == NO_FILTER {
+        return Ok(None);
+    }
+    let kind = FilterKind::from_text(text);
+    kind.map(Some).map_err(|e| Error::invalid(format!("{e}; or {NO_FILTER}")))
 }

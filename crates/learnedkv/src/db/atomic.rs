@@ -192,8 +192,8 @@ impl Keyspace {
         let seen = engine.look();
         let caching = ReadOptions::default().caching();
         let current = match seen.keyspace(self.id()) {
-            Some(view) => read::get(view, key, seen.visible, caching)?,
-            None => read::get(&*engine.keyspace(self.id())?, key, seen.visible, caching)?,
+            Some(view) => read::get(engine, view, key, seen.visible, caching)?,
+            None => read::get(engine, &*engine.keyspace(self.id())?, key, seen.visible, caching)?,
         };
         Ok((seen, current))
     }

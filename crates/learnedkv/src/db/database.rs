@@ -269,8 +269,8 @@ impl Database {
         engine.log.sync(engine.log.visible()).inspect_err(|e| engine.poison(e))
     }
 
-    /// Waits until there is no background work: flushes, merges and sweeps under way are done, and files
-    /// that nobody uses any more are removed.
+    /// Waits until there is no background work: flushes, merges and sweeps under way are done, filters that
+    /// misses have paid for are made, and files that nobody uses any more are removed.
     ///
     /// # Errors
     /// The error that background work met.
@@ -278,11 +278,12 @@ impl Database {
         let engine = self.engine();
         let busy = || {
             let view = engine.view();
-            view.keyspaces.values().any(|k| {
+            let unsettled = view.keyspaces.values().any(|k| {
                 !k.sealed.is_empty()
                     || k.tables.frozen.is_some()
                     || k.tables.runs.len() > tiered::MAX_RUNS
-            })
+            });
+            unsettled || tiered::filter_is_due(engine, &view)
         };
         if engine.health.is_read_only() {
             return Ok(());

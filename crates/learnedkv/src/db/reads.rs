@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::iter::{self, Bounds};
 use super::{Iter, Keys, Keyspace, Snapshot};
-use crate::engine::Seen;
+use crate::engine::{Engine, Seen};
 use crate::error::Result;
 use crate::format::entry::SequenceNumber;
 use crate::options::ReadOptions;
@@ -18,12 +18,15 @@ type Entry = Option<(Slice, Slice)>;
 
 impl Keyspace {
     /// Reads what the View of now shows, without keeping it.
-    fn look<T>(&self, read: impl FnOnce(&KeyspaceView, SequenceNumber) -> Result<T>) -> Result<T> {
+    fn look<T>(
+        &self,
+        read: impl FnOnce(&Engine, &KeyspaceView, SequenceNumber) -> Result<T>,
+    ) -> Result<T> {
         let engine = &self.handle().engine;
         let view = engine.view();
         match view.keyspaces.get(&self.id()) {
-            Some(keyspace) => read(keyspace, engine.log.visible()),
-            None => read(&*engine.keyspace(self.id())?, engine.log.visible()),
+            Some(keyspace) => read(engine, keyspace, engine.log.visible()),
+            None => read(engine, &*engine.keyspace(self.id())?, engine.log.visible()),
         }
     }
 
@@ -60,7 +63,9 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Slice>> {
-        self.look(|view, visible| read::get(view, key.as_ref(), visible, options.caching()))
+        self.look(|engine, view, visible| {
+            read::get(engine, view, key.as_ref(), visible, options.caching())
+        })
     }
 
     /// Whether a key is there. Its value is not read, wherever it is kept.
@@ -69,7 +74,9 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let caching = ReadOptions::default().caching();
-        self.look(|view, visible| read::contains(view, key.as_ref(), visible, caching))
+        self.look(|engine, view, visible| {
+            read::contains(engine, view, key.as_ref(), visible, caching)
+        })
     }
 
     /// How long the value of a key is, bytes. The value is not read, wherever it is kept.
@@ -78,7 +85,9 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn size_of(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
         let caching = ReadOptions::default().caching();
-        self.look(|view, visible| read::size_of(view, key.as_ref(), visible, caching))
+        self.look(|engine, view, visible| {
+            read::size_of(engine, view, key.as_ref(), visible, caching)
+        })
     }
 
     /// The entries with keys in `range`, in order from both ends, as they are now. A range that ends
@@ -166,7 +175,7 @@ impl Keyspace {
     /// # Errors
     /// `NotFound` if the keyspace was dropped.
     pub fn approximate_len(&self) -> Result<u64> {
-        self.look(|view, _| Ok(estimate::len(view)))
+        self.look(|_, view, _| Ok(estimate::len(view)))
     }
 
     /// How many bytes the entries with keys in `range` take, about: of tables the blocks that may
@@ -180,7 +189,7 @@ impl Keyspace {
     /// `NotFound` if the keyspace was dropped.
     pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
         let bounds = iter::bounds(&range);
-        self.look(|view, visible| size_within(view, visible, bounds))
+        self.look(|_, view, visible| size_within(view, visible, bounds))
     }
 }
 
@@ -225,8 +234,8 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         options: &ReadOptions,
     ) -> Result<Option<Slice>> {
-        let view = self.keyspace(keyspace)?;
-        read::get(view, key.as_ref(), self.visible(), options.caching())
+        let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
+        read::get(engine, view, key.as_ref(), self.visible(), options.caching())
     }
 
     /// Whether a key was there. Its value is not read, wherever it is kept.
@@ -235,7 +244,8 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let caching = ReadOptions::default().caching();
-        read::contains(self.keyspace(keyspace)?, key.as_ref(), self.visible(), caching)
+        let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
+        read::contains(engine, view, key.as_ref(), self.visible(), caching)
     }
 
     /// How long the value of a key was, bytes. The value is not read, wherever it is kept.
@@ -244,7 +254,8 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn size_of(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
         let caching = ReadOptions::default().caching();
-        read::size_of(self.keyspace(keyspace)?, key.as_ref(), self.visible(), caching)
+        let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
+        read::size_of(engine, view, key.as_ref(), self.visible(), caching)
     }
 
     /// The entries in `range` as they were; see [`Keyspace::range`].

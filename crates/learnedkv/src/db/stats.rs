@@ -38,6 +38,12 @@ pub struct KeyspaceStats {
     pub value_live_bytes: u64,
     /// Bytes of memory that find the blocks of all its tables.
     pub metadata_bytes: u64,
+    /// Tables that have a filter.
+    pub filters: u64,
+    /// Bytes of memory that these filters take; part of `metadata_bytes`.
+    pub filter_bytes: u64,
+    /// Entries of the tables that have a filter.
+    pub filtered_entries: u64,
     /// Bytes of the index sections of all its tables, as they stand on the disk.
     pub index_bytes: u64,
     /// Data blocks of all its tables.
@@ -67,14 +73,19 @@ impl KeyspaceStats {
         let frozen = tables.frozen.iter().flat_map(|f| &f.runs);
         for table in tables.runs.iter().chain(frozen).flatten() {
             stats.lsm_entries += table.properties().entries;
-            stats.lsm_bytes += table.record().file_bytes;
+            stats.lsm_bytes += table.file_bytes();
         }
         for table in tables.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)) {
             stats.settled_entries += table.properties().entries;
-            stats.settled_bytes += table.record().file_bytes;
+            stats.settled_bytes += table.file_bytes();
         }
         for table in tables.all() {
             stats.metadata_bytes += table.metadata_bytes() as u64;
+            if let Some(bytes) = table.filter_bytes() {
+                stats.filters += 1;
+                stats.filter_bytes += bytes as u64;
+                stats.filtered_entries += table.properties().entries;
+            }
             stats.index_bytes += table.index_bytes();
             stats.blocks += table.block_count();
             stats.block_bytes += table.properties().data_bytes;
@@ -96,6 +107,11 @@ impl KeyspaceStats {
     /// How many times as long the blocks would be uncompressed; 1 if there are none.
     pub fn compression_ratio(&self) -> f64 {
         self.unpacked_block_bytes.max(1) as f64 / self.block_bytes.max(1) as f64
+    }
+
+    /// What filters take in memory, bits per entry of the tables that have one; 0 if none has.
+    pub fn filter_bits_per_key(&self) -> f64 {
+        self.filter_bytes as f64 * 8.0 / self.filtered_entries.max(1) as f64
     }
 
     /// The share of table entries that are settled, 0 to 1; 1 if there are none.
@@ -135,6 +151,14 @@ pub struct Stats {
     pub index_fallbacks: u64,
     /// Tables whose index was rebuilt from their blocks.
     pub rebuilt_indexes: u64,
+    /// Lookups of a table that its filter ended: no index was asked, and no block was read.
+    pub filter_stops: u64,
+    /// Lookups of a table that its filter let pass, though the key is not there.
+    pub filter_false_positives: u64,
+    /// Filters made for settled tables that had none, because misses paid for them.
+    pub attached_filters: u64,
+    /// Filters that could not be read, or not made when they paid, and are done without.
+    pub dropped_filters: u64,
     /// Bytes of keys and values put.
     pub put_bytes: u64,
     /// Bytes of the log's segments.
@@ -176,6 +200,10 @@ impl Stats {
             value_read_bytes: reads.value_bytes.load(Relaxed),
             index_fallbacks: reads.fallbacks.load(Relaxed),
             rebuilt_indexes: reads.rebuilt_indexes.load(Relaxed),
+            filter_stops: reads.filter_stops.load(Relaxed),
+            filter_false_positives: reads.filter_false_positives.load(Relaxed),
+            attached_filters: reads.attached_filters.load(Relaxed),
+            dropped_filters: reads.dropped_filters.load(Relaxed),
             put_bytes: metrics.put_bytes.load(Relaxed),
             log_bytes: engine.log.size_bytes(),
             last_sequence: engine.log.visible(),
@@ -247,6 +275,13 @@ impl fmt::Display for KeyspaceStats {
             self.metadata_bytes as f64 / MIB,
             self.metadata_bits_per_entry(),
             self.blocks
+        )?;
+        writeln!(
+            f,
+            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables",
+            self.filter_bytes as f64 / MIB,
+            self.filter_bits_per_key(),
+            self.filters
         )
     }
 }
@@ -274,6 +309,14 @@ impl fmt::Display for Stats {
             self.value_read_bytes as f64 / MIB,
             self.index_fallbacks,
             self.rebuilt_indexes
+        )?;
+        writeln!(
+            f,
+            "filters          {:>12}      lookups stopped, {} false positives; {} filters attached, {} dropped",
+            self.filter_stops,
+            self.filter_false_positives,
+            self.attached_filters,
+            self.dropped_filters
         )?;
         writeln!(
             f,

@@ -390,12 +390,11 @@ impl Engine {
         memtables: impl FnOnce(&mut View),
     ) -> Result<()> {
         let before = self.view.load_full();
-        let mut known: BTreeMap<_, _> =
-            opened.tables.iter().map(|t| (t.record().id, t.clone())).collect();
+        let mut known: BTreeMap<_, _> = opened.tables.iter().map(|t| (t.id(), t.clone())).collect();
         let mut segments = Segments::default();
         opened.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         for keyspace in touched.iter().filter_map(|id| before.keyspaces.get(id)) {
-            known.extend(keyspace.tables.all().map(|t| (t.record().id, t.clone())));
+            known.extend(keyspace.tables.all().map(|t| (t.id(), t.clone())));
             keyspace.tables.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         }
         let mut shown = Vec::new();
@@ -414,7 +413,7 @@ impl Engine {
         let mut kept: BTreeSet<TableId> = BTreeSet::new();
         for (_, _, tables) in &shown {
             // Tables and segments take their numbers from one sequence.
-            kept.extend(tables.all().map(|t| t.record().id));
+            kept.extend(tables.all().map(|t| t.id()));
             kept.extend(tables.segments.iter().map(|s| s.id()));
         }
         self.change_view(|view| {
@@ -434,7 +433,7 @@ impl Engine {
             }
             memtables(view);
         });
-        known.values().filter(|t| !kept.contains(&t.record().id)).for_each(|t| t.retire());
+        known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire());
         segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire());
         self.fit_cache();
         Ok(())
@@ -445,14 +444,25 @@ impl Engine {
     pub fn fit_cache(&self) {
         let view = self.view();
         let keyspaces = view.keyspaces.values();
-        let tables = keyspaces.clone().flat_map(|k| k.tables.all());
-        let metadata: usize = tables.map(|t| t.metadata_bytes()).sum();
+        let metadata = self.metadata_bytes();
         // Active memtables of more than one keyspace are counted as they are.
         let largest = keyspaces.clone().map(|k| k.active.size_bytes()).max().unwrap_or(0);
         let active = keyspaces.clone().map(|k| k.active.size_bytes()).sum::<usize>() - largest;
         let sealed = keyspaces.flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
         let sealed = (sealed.sum::<usize>() + active) as u64;
-        self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata as u64));
+        self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
+    }
+
+    /// What the tables keep in memory to find keys.
+    fn metadata_bytes(&self) -> u64 {
+        let view = self.view();
+        let tables = view.keyspaces.values().flat_map(|k| k.tables.all());
+        tables.map(|t| t.metadata_bytes() as u64).sum()
+    }
+
+    /// Whether metadata may grow by `bytes` and still take half the budget at most.
+    pub fn has_room_for_metadata(&self, bytes: u64) -> bool {
+        self.metadata_bytes() + bytes <= self.options.memory_budget_bytes / 2
     }
 
     /// Whether an edit that flushes a keyspace up to `up_to`, all of which is visible, may become durable
@@ -564,7 +574,8 @@ fn touched_keyspaces(changes: &[Change]) -> BTreeSet<KeyspaceId> {
         | Change::ReplaceRuns { keyspace, .. }
         | Change::Freeze { keyspace }
         | Change::ReplacePartitions { keyspace, .. }
-        | Change::Frozen { keyspace, .. } => Some(*keyspace),
+        | Change::Frozen { keyspace, .. }
+        | Change::SetFilter { keyspace, .. } => Some(*keyspace),
         Change::Log { .. } => None,
     });
     keyspaces.collect()

@@ -27,10 +27,12 @@ use crate::format::batch::Ops;
 use crate::format::compression::Codecs;
 use crate::format::entry::KeyspaceId;
 use crate::format::log::RecordHeader;
-use crate::format::manifest::LogState;
+use crate::format::manifest::{LogState, TableRecord};
+use crate::format::table::SegmentUse;
 use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, KeyspaceOptions};
+use crate::sstable::filter::file::filter_id;
 use crate::sstable::reader::{Table, TableContext};
 use crate::sstable::{Graveyard, ReadMetrics, table_id};
 use crate::value_log::{self, Segment};
@@ -90,6 +92,7 @@ pub fn open(
         (None, log, Vec::new())
     } else {
         recovery::make_durable(&*disk, dir, &recovered)?;
+        let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
         let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
         let removed = remove_orphans(&*disk, dir, manifest.state(), manifest.number(), &log)?;
         (Some(manifest), log, removed)
@@ -192,9 +195,9 @@ fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
         name == LOCK || name.starts_with(CURRENT) || manifest_number(name).is_some()
     };
     if let Some(name) = names.iter().find(|name| !leftover(name)) {
-        let ours = segment_id(name).is_some()
-            || table_id(name).is_some()
-            || value_log::segment_id(name).is_some();
+        let numbers =
+            [segment_id(name), table_id(name), filter_id(name), value_log::segment_id(name)];
+        let ours = numbers.iter().any(Option::is_some);
         let message = if ours {
             format!(
                 "found {name:?} but no {CURRENT}: a part of a database without its head; restore {CURRENT}"
@@ -236,14 +239,35 @@ fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
     let mut view = View::default();
     for (&id, keyspace) in &state.keyspaces {
         let options = KeyspaceOptions::decode(&keyspace.options)?;
-        let tables = Tables::of(
-            keyspace,
-            |record| Table::open(context, record.clone()).map(Arc::new),
-            |used| Segment::open(context, used).map(Arc::new),
-        )?;
+        // Neighbouring partitions may share a table: it is opened once.
+        let mut opened = BTreeMap::new();
+        let open = |record: &TableRecord| -> Result<Arc<Table>> {
+            if let Some(table) = opened.get(&record.id) {
+                return Ok(Arc::clone(table));
+            }
+            let table = Arc::new(Table::open(context, record.clone())?);
+            opened.insert(record.id, table.clone());
+            Ok(table)
+        };
+        let open_segment = |used: &SegmentUse| Segment::open(context, used).map(Arc::new);
+        let tables = Tables::of(keyspace, open, open_segment)?;
         view.keyspaces.insert(id, new_keyspace(id, &keyspace.name, options, Arc::new(tables)));
     }
     Ok(view)
+}
+
+/// The state without the filters that could not be read: the next manifest does not name them, so that
+/// their files are orphans, and the tables are as if they never had one.
+fn without_dropped_filters(mut state: State, view: &View) -> State {
+    for (id, keyspace) in &mut state.keyspaces {
+        let tables = view.keyspaces.get(id).into_iter().flat_map(|k| k.tables.all());
+        let filtered = tables.filter(|table| table.filter_bytes().is_some());
+        let filtered: BTreeSet<_> = filtered.map(|table| table.id()).collect();
+        for table in keyspace.tables_mut().filter(|table| !filtered.contains(&table.id)) {
+            table.filter = None;
+        }
+    }
+    state
 }
 
 /// Memtables filled from the log.
@@ -345,7 +369,9 @@ fn begin(
     let Loaded { database, mut state } = loaded;
     let names = disk.list(dir)?;
     let number = names.iter().filter_map(|n| manifest_number(n)).max().unwrap_or(0) + 1;
-    let files = names.iter().filter_map(|n| table_id(n).or_else(|| value_log::segment_id(n)));
+    let of_file =
+        |n: &String| table_id(n).or_else(|| filter_id(n)).or_else(|| value_log::segment_id(n));
+    let files = names.iter().filter_map(of_file);
     state.next_file = state.next_file.max(files.max().map_or(1, |id| id + 1));
     state.synced = recovered.last;
     let oldest = view.keyspaces.values().filter_map(|k| k.oldest_unflushed()).min();
@@ -375,11 +401,14 @@ fn remove_orphans(
     let all = state.keyspaces.values().flat_map(|k| k.tables());
     let values: BTreeSet<_> =
         all.flat_map(|t| &t.properties.segments).map(|used| used.segment).collect();
+    let filters = state.keyspaces.values().flat_map(|k| k.tables().filter_map(|t| t.filter));
+    let filters: BTreeSet<_> = filters.map(|filter| filter.id).collect();
     let segments: BTreeSet<_> = log.segments().into_iter().collect();
     let mut removed = Vec::new();
     for name in disk.list(dir)? {
         let orphan = table_id(&name).is_some_and(|id| !tables.contains(&id))
             || value_log::segment_id(&name).is_some_and(|id| !values.contains(&id))
+            || filter_id(&name).is_some_and(|id| !filters.contains(&id))
             || segment_id(&name).is_some_and(|id| !segments.contains(&id))
             || manifest_number(&name).is_some_and(|number| number != manifest);
         if orphan {

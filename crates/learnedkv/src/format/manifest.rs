@@ -7,17 +7,24 @@
 //! edit     := checksum u64 | payload length u32 | ordinal u32 | payload
 //! payload  := synced varint | next file varint | next keyspace varint | change*
 //! change   := code u8, then the fields of the [`Change`] in the order of its declaration;
-//!             numbers are varints, keys and names slices, lists have their count before them
+//!             numbers are varints, keys and names slices; tables, filters, partitions and lists
+//!             as in `manifest/records.rs`
 //! ```
 //! An edit's checksum is bound to the database, the manifest's number and the edit's offset;
 //! ordinals count from 0. `synced` is the highest sequence number known to be durable in the log when
 //! the edit was written: all that the edit depends on lies at or below it.
 
+mod records;
+
 use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
 use super::checksum::{checksum, mix, seal};
 use super::entry::{KeyspaceId, SequenceNumber, TableId};
-use super::table::Properties;
 use crate::error::{Error, ErrorKind, Result};
+pub use records::{FilterRecord, PartitionRecord, TableRecord};
+use records::{
+    put_filter, put_list, put_partition, put_table, take_filter, take_list, take_partition,
+    take_table, take_text,
+};
 
 /// What stands before the first edit.
 pub const MANIFEST_HEADER_BYTES: usize = 32;
@@ -25,30 +32,6 @@ pub const MANIFEST_HEADER_BYTES: usize = 32;
 pub const EDIT_HEADER_BYTES: usize = 16;
 
 const MAGIC: &[u8; 8] = b"LKVMANI\x01";
-
-/// What the manifest says of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableRecord {
-    /// Its number, which names the file.
-    pub id: TableId,
-    /// The random tag in its footer.
-    pub tag: u64,
-    /// The file's length.
-    pub file_bytes: u64,
-    /// What the table says of itself.
-    pub properties: Properties,
-}
-
-/// A part of the settled run: all keys from `lower` up to the next partition's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartitionRecord {
-    /// Its first possible key. Entries of its tables below that are cut off.
-    pub lower: Vec<u8>,
-    /// The settled data.
-    pub base: Option<TableRecord>,
-    /// A smaller, newer table over it.
-    pub delta: Option<TableRecord>,
-}
 
 /// What the manifest says of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +118,15 @@ pub enum Change {
         runs: Vec<Vec<TableRecord>>,
         /// Keys below it are settled.
         watermark: Vec<u8>,
+    },
+    /// A table gets a filter, or another one; or it loses the one it had.
+    SetFilter {
+        /// Its keyspace.
+        keyspace: KeyspaceId,
+        /// The table, wherever the keyspace lists it.
+        table: TableId,
+        /// Its filter from now on.
+        filter: Option<FilterRecord>,
     },
     /// Which log segments hold what is not flushed.
     Log {
@@ -325,6 +317,7 @@ mod code {
     pub const REPLACE_PARTITIONS: u8 = 7;
     pub const FROZEN: u8 = 8;
     pub const LOG: u8 = 9;
+    pub const SET_FILTER: u8 = 10;
 }
 
 fn put_numbers(out: &mut Vec<u8>, change: u8, numbers: &[u64]) {
@@ -376,6 +369,10 @@ fn put_change(out: &mut Vec<u8>, change: &Change) {
             put_list(out, runs, |out, run| put_list(out, run, put_table));
             put_slice(out, watermark);
         }
+        Change::SetFilter { keyspace, table, filter } => {
+            put_numbers(out, code::SET_FILTER, &[*keyspace, *table]);
+            put_filter(out, *filter);
+        }
         Change::Log { ended, open_from, first } => {
             out.push(code::LOG);
             put_list(out, ended, |out, (segment, end)| {
@@ -394,7 +391,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
         let ended = take_list(reader, |r| Ok((r.varint()?, r.varint()?)))?;
         return Ok(Change::Log { ended, open_from: reader.varint()?, first: reader.varint()? });
     }
-    if !(code::CREATE_KEYSPACE..=code::LOG).contains(&change) {
+    if !(code::CREATE_KEYSPACE..=code::SET_FILTER).contains(&change) {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!("change {change} is unknown: a newer version of learnedkv wrote it"),
@@ -424,6 +421,9 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
             partitions: take_list(reader, take_partition)?,
             watermark: take_watermark(reader)?,
         },
+        code::SET_FILTER => {
+            Change::SetFilter { keyspace, table: reader.varint()?, filter: take_filter(reader)? }
+        }
         _ => Change::Frozen {
             keyspace,
             runs: take_list(reader, |r| take_list(r, take_table))?,
@@ -441,70 +441,10 @@ fn take_watermark(reader: &mut Reader<'_>) -> Result<Watermark> {
     }
 }
 
-fn put_table(out: &mut Vec<u8>, table: &TableRecord) {
-    put_varint(out, table.id);
-    put_u64(out, table.tag);
-    put_varint(out, table.file_bytes);
-    table.properties.encode(out);
-}
-
-fn take_table(reader: &mut Reader<'_>) -> Result<TableRecord> {
-    Ok(TableRecord {
-        id: reader.varint()?,
-        tag: reader.u64()?,
-        file_bytes: reader.varint()?,
-        properties: Properties::decode(reader)?,
-    })
-}
-
-fn put_partition(out: &mut Vec<u8>, partition: &PartitionRecord) {
-    put_slice(out, &partition.lower);
-    for table in [&partition.base, &partition.delta] {
-        out.push(u8::from(table.is_some()));
-        if let Some(table) = table {
-            put_table(out, table);
-        }
-    }
-}
-
-fn take_partition(reader: &mut Reader<'_>) -> Result<PartitionRecord> {
-    let lower = reader.slice()?.to_vec();
-    let mut optional = || match reader.u8()? {
-        0 => Ok(None),
-        1 => take_table(reader).map(Some),
-        other => Err(Error::corruption(format!("expected 0 or 1, found {other}"))),
-    };
-    Ok(PartitionRecord { lower, base: optional()?, delta: optional()? })
-}
-
-fn put_list<T>(out: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
-    put_varint(out, list.len() as u64);
-    for item in list {
-        put(out, item);
-    }
-}
-
-fn take_list<'a, T>(
-    reader: &mut Reader<'a>,
-    take: impl Fn(&mut Reader<'a>) -> Result<T>,
-) -> Result<Vec<T>> {
-    let count = reader.length()?;
-    // No allocation from an untrusted count: each item takes at least a byte, or the reader ends.
-    let mut list = Vec::new();
-    for _ in 0..count {
-        list.push(take(reader)?);
-    }
-    Ok(list)
-}
-
-fn take_text(reader: &mut Reader<'_>) -> Result<String> {
-    String::from_utf8(reader.slice()?.to_vec())
-        .map_err(|e| Error::corruption(format!("expected a name in UTF-8: {e}")))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
+    use super::super::table::Properties;
     use super::*;
 
     fn table(id: u64) -> TableRecord {
@@ -513,6 +453,9 @@ mod tests {
             tag: 1 << 63,
             file_bytes: 1 << 33,
             properties: Properties { smallest: b"a".to_vec(), ..Properties::default() },
+            filter: id
+                .is_multiple_of(2)
+                .then_some(FilterRecord { id: id + 7, file_bytes: 1 << 20 }),
         }
     }
 
@@ -542,6 +485,12 @@ mod tests {
                     watermark: Watermark::Raise(b"q".to_vec()),
                 },
                 Change::Frozen { keyspace, runs: vec![vec![table(5)]], watermark: vec![] },
+                Change::SetFilter {
+                    keyspace,
+                    table: 5,
+                    filter: Some(FilterRecord { id: 6, file_bytes: 300 }),
+                },
+                Change::SetFilter { keyspace, table: 5, filter: None },
                 Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
             ],
         }

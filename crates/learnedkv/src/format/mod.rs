@@ -12,6 +12,7 @@ pub mod bytes;
 pub mod checksum;
 pub mod compression;
 pub mod entry;
+pub mod filter;
 pub mod log;
 pub mod manifest;
 pub mod name;

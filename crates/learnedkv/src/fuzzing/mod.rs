@@ -18,8 +18,10 @@ use crate::error::Result;
 use crate::format::batch::Ops;
 use crate::format::block::{self, Block, Stored};
 use crate::format::bytes::Reader;
+use crate::format::checksum::mix;
 use crate::format::compression::{Codecs, MOST_EXPANSION};
 use crate::format::entry::SequenceNumber;
+use crate::format::filter::{decode_filter, mend_filter};
 use crate::format::log::{SEGMENT_HEADER_BYTES, check_segment_header, mend_record};
 use crate::format::manifest::{
     Edit, LogState, MANIFEST_HEADER_BYTES, decode_edit, decode_header, encode_edit, mend_edit,
@@ -28,6 +30,7 @@ use crate::format::table::{FOOTER_BYTES, Footer, Properties, mend_footer};
 use crate::format::value::{VALUES_HEADER_BYTES, ValuePointer, check_header, join_chunks};
 use crate::manifest::{self, CURRENT, State};
 use crate::memtable::Memtable;
+use crate::sstable::filter;
 use crate::sstable::index::{self, IndexKind, SECTION_PREFIX};
 use crate::wal::{recovery, segment_path};
 
@@ -252,6 +255,24 @@ fn apply_batch(payload: &[u8], first: SequenceNumber) -> Result<usize> {
     }
     assert!(entries <= operations);
     Ok(operations)
+}
+
+/// A filter file: as it is, with its checksums right, and as a payload of the kind that it names.
+pub fn filter(bytes: &[u8]) -> bool {
+    let mut mended = bytes.to_vec();
+    mend_filter(&mut mended, TAG);
+    let keys = |bytes: &[u8]| decode_filter(TAG, bytes).map_or(0, |file| file.keys);
+    let filters = [bytes, &mended].map(|b| filter::file::from_bytes(TAG, keys(b), b));
+    for filter in filters.iter().flatten() {
+        for number in 0..64 {
+            filter.may_contain(mix(number));
+            filter.may_contain(u64::MAX << number);
+        }
+        // A shard of a fuse filter takes 14 bytes at least, and some words beside its slots.
+        let size_bytes = filter.size_bytes();
+        assert!(size_bytes <= 16 * bytes.len() + 4096, "{size_bytes} of {}", bytes.len());
+    }
+    filters.iter().any(Result::is_ok)
 }
 
 /// An index section. The first byte chooses the kind, the second how many bytes are a key to look for.

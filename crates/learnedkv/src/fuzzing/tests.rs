@@ -7,9 +7,12 @@ use crate::format::block::BlockBuilder;
 use crate::format::compression::Compression;
 use crate::format::entry::Kind;
 use crate::format::log::{RecordHeader, encode_segment_header, record_bytes, write_record};
-use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark, encode_header};
+use crate::format::manifest::{
+    Change, FilterRecord, PartitionRecord, TableRecord, Watermark, encode_header,
+};
 use crate::format::table::{Section, SegmentUse, encode_directory};
 use crate::format::value::{self, put_value};
+use crate::sstable::filter::{FilterBuilder, FilterKind};
 use crate::sstable::partition::Limits;
 
 const MUTANTS: u64 = 4000;
@@ -83,7 +86,8 @@ fn table_record(id: u64) -> TableRecord {
         segments: vec![used],
         ..Properties::default()
     };
-    TableRecord { id, tag: TAG, file_bytes: 1 << 20, properties }
+    let filter = Some(FilterRecord { id, file_bytes: 100 });
+    TableRecord { id, tag: TAG, file_bytes: 1 << 20, properties, filter }
 }
 
 #[test]
@@ -149,7 +153,7 @@ fn manifests() {
             Change::AddRun { keyspace, tables: vec![table_record(1), table_record(2)] },
             Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
         ],
-        vec![Change::Freeze { keyspace }],
+        vec![Change::SetFilter { keyspace, table: 1, filter: None }, Change::Freeze { keyspace }],
         vec![Change::ReplacePartitions {
             keyspace,
             from: Vec::new(),
@@ -187,6 +191,15 @@ fn logs_and_batches() {
         write_record(&mut bytes[offset..], TAG, offset as u64, &header, &payload);
     }
     try_mutants("log", log, &bytes);
+}
+
+#[test]
+fn filters() {
+    for kind in FilterKind::ALL {
+        let mut builder = FilterBuilder::new(*kind);
+        (0..40).for_each(|number| builder.add(&key(number)));
+        try_mutants(kind.name(), filter, &builder.finish(TAG).unwrap());
+    }
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Tables: immutable files of sorted entries, each user key at most once.
 //!
-//! [`writer`] makes them, [`reader`] finds keys in them, [`cursor`] walks them; [`index`] holds the
-//! kinds of index, [`partition`] decides where blocks end. The bytes are `format`'s.
+//! [`writer`] makes them, [`reader`] finds keys in them, [`sought`] is what they are asked for, [`cursor`] walks them; [`index`] holds the
+//! kinds of index, [`filter`] those of filters, [`partition`] decides where blocks end. The bytes are `format`'s.
 
 pub mod cursor;
+pub mod filter;
 pub mod index;
+mod opening;
 pub mod partition;
 pub mod reader;
+pub mod sought;
 #[cfg(test)]
 mod tests;
 pub mod writer;
@@ -53,6 +56,14 @@ pub struct ReadMetrics {
     pub value_bytes: AtomicU64,
     /// Tables whose index could not be used and was rebuilt from their blocks.
     pub rebuilt_indexes: AtomicU64,
+    /// Lookups of a table that its filter ended.
+    pub filter_stops: AtomicU64,
+    /// Lookups of a table that its filter let pass, though the key is not there.
+    pub filter_false_positives: AtomicU64,
+    /// Filters made for tables that had none, because misses paid for them.
+    pub attached_filters: AtomicU64,
+    /// Filters that could not be read, or not made when they paid, and are done without.
+    pub dropped_filters: AtomicU64,
 }
 
 impl ReadMetrics {

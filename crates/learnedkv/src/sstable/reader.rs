@@ -1,34 +1,42 @@
 //! Reading a table: a key to its entry with one read request.
 //!
+//! 0. The filter, if there is one, may say that the key is not there.
 //! 1. The index names a contiguous range of blocks; they come from the cache or by one request.
 //! 2. The block whose separators hold the key is searched.
 //! 3. If none of them does, or a named block is no block, the index lies: the table's blocks are
 //!    walked once by their own headers, and the separators found so serve from then on (`stats`
 //!    counts it). A model costs time, never an answer.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use super::filter::{self, Filter, file::filter_path};
 use super::index::{self, Index, fence::Fence};
+use super::opening::{check_properties, read_directory, read_section, walk};
+use super::sought::Sought;
 use super::{Graveyard, ReadMetrics, scale, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::block::{self, BLOCK_ALIGNMENT, Block, Stored};
-use crate::format::bytes::Reader;
+use crate::format::block::{Block, Stored};
 use crate::format::compression::Codecs;
-use crate::format::entry::Kind;
-use crate::format::manifest::TableRecord;
-use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section, SegmentUse};
+use crate::format::entry::{Kind, TableId};
+use crate::format::manifest::{FilterRecord, TableRecord};
+use crate::format::table::{Properties, SegmentUse};
 use crate::slice::{Lookup, Slice};
 
 /// The section of [`Properties`].
 pub const PROPERTIES: &str = "properties";
 
-/// How much a walk over damaged tables reads at once.
-const WALK_BYTES: usize = 1 << 20;
+/// So many bytes are read in order in the time of one random read of a block, about.
+const MISS_BYTES: u64 = 64 << 10;
+/// So many random reads take as long as the syncs of a filter, its name, log and manifest, about.
+const SYNC_MISSES: u64 = 16;
+/// What a filter takes, about.
+const FILTER_BITS_PER_KEY: u64 = 10;
 
 /// What all tables of a database share.
 #[derive(Debug)]
@@ -70,8 +78,20 @@ pub struct Table {
     index_bytes: u64,
     /// The separators of the blocks themselves, once they were needed.
     walked: OnceLock<Result<Fence>>,
+    /// Asked first by lookups. It may come later than the table: no answer depends on it.
+    filter: OnceLock<TableFilter>,
+    /// Lookups that read a block and found nothing, which a filter would have saved; since the table was
+    /// opened, or [`Table::forget_misses`].
+    misses: AtomicU64,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
+}
+
+#[derive(Debug)]
+struct TableFilter {
+    record: FilterRecord,
+    filter: Box<dyn Filter>,
+    size_bytes: usize,
 }
 
 impl std::fmt::Debug for Table {
@@ -83,7 +103,9 @@ impl std::fmt::Debug for Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
+            let filter = self.filter.get().map(|f| filter_path(&self.context.dir, f.record.id));
             self.context.graveyard.add(std::mem::take(&mut self.path));
+            filter.into_iter().for_each(|path| self.context.graveyard.add(path));
         }
     }
 }
@@ -131,10 +153,16 @@ impl Table {
                 Box::new(walk(&*file, &record).map_err(|e| e.at_path(&path))?)
             }
         };
+        let filter = OnceLock::new();
+        if let Some(found) = read_filter(context, &record) {
+            let _ = filter.set(found);
+        }
         Ok(Table {
             record,
             path,
             file,
+            filter,
+            misses: AtomicU64::new(0),
             index_memory_bytes: index.size_bytes(),
             index,
             index_bytes,
@@ -155,9 +183,24 @@ impl Table {
         table
     }
 
-    /// What the manifest says of it.
-    pub fn record(&self) -> &TableRecord {
-        &self.record
+    /// What the manifest says of it, but of a filter that could not be read: that is left out.
+    pub fn record(&self) -> TableRecord {
+        TableRecord { filter: self.filter.get().map(|f| f.record), ..self.record.clone() }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> TableId {
+        self.record.id
+    }
+
+    /// The length of its file.
+    pub fn file_bytes(&self) -> u64 {
+        self.record.file_bytes
+    }
+
+    /// What its filter takes in memory, bytes; `None` if it has none.
+    pub fn filter_bytes(&self) -> Option<usize> {
+        self.filter.get().map(|f| f.size_bytes)
     }
 
     /// What it says of itself.
@@ -175,12 +218,40 @@ impl Table {
         self.index_bytes
     }
 
-    /// What it keeps in memory to find blocks, bytes.
+    /// Gives the table a filter, which a durable edit names; unless it has one.
+    pub fn attach(&self, record: FilterRecord, filter: Box<dyn Filter>) {
+        let size_bytes = filter.size_bytes();
+        let _ = self.filter.set(TableFilter { record, filter, size_bytes });
+    }
+
+    /// Whether a filter, had it been there, would have saved as much as making it now costs. Whoever
+    /// pays then never pays more than twice what was best in hindsight (rent or buy: Karlin et al.,
+    /// "Competitive Snoopy Caching", 1988).
+    pub fn filter_pays(&self) -> bool {
+        self.filter.get().is_none()
+            && self.properties().entries <= filter::MAX_KEYS as u64
+            && self.misses.load(Relaxed) >= self.misses_that_pay()
+    }
+
+    /// What making the filter costs, in lookups that read a block for nothing: reading the table and
+    /// writing the filter in large requests, and some syncs.
+    fn misses_that_pay(&self) -> u64 {
+        let filter_bytes = self.properties().entries * FILTER_BITS_PER_KEY / 8;
+        SYNC_MISSES + (self.record.file_bytes + filter_bytes) / MISS_BYTES
+    }
+
+    /// Begins to count anew: the filter could not be made.
+    pub fn forget_misses(&self) {
+        self.misses.store(0, Relaxed);
+    }
+
+    /// What it keeps in memory to find blocks, or that there is nothing to find, bytes.
     pub fn metadata_bytes(&self) -> usize {
         let walked = self.walked.get().and_then(|w| w.as_ref().ok()).map_or(0, Fence::size_bytes);
         let record = &self.record.properties;
         self.index_memory_bytes
             + walked
+            + self.filter_bytes().unwrap_or(0)
             + record.smallest.len()
             + record.largest.len()
             + size_of::<Table>()
@@ -220,18 +291,31 @@ impl Table {
         blocks + scale(separated, blocks, properties.data_bytes.max(1))
     }
 
-    /// Looks `key` up.
+    /// Looks a key up.
     ///
     /// # Errors
     /// `Corruption` if the block that must hold it is damaged; any error of the disk.
-    pub fn get(&self, key: &[u8], caching: Caching) -> Result<Lookup> {
+    pub fn get(&self, sought: &Sought<'_>) -> Result<Lookup> {
+        let key = sought.key();
         let properties = &self.record.properties;
         if key < properties.smallest.as_slice() || key > properties.largest.as_slice() {
             return Ok(Lookup::Absent);
         }
-        let (_, block) = self.find_block(key, caching)?;
+        let filter = self.filter.get();
+        if filter.is_some_and(|f| !f.filter.may_contain(sought.hash())) {
+            sought.stops.update(|stops| stops + 1);
+            return Ok(Lookup::Absent);
+        }
+        sought.read.set(false);
+        let (_, block) = self.find(key, sought.caching, &sought.read)?;
         let (index, found) = block.lower_bound(key).map_err(|e| e.at_path(&self.path))?;
         if !found {
+            if filter.is_some() {
+                sought.false_positives.update(|count| count + 1);
+            } else if sought.read.get() {
+                let before = self.misses.fetch_add(1, Relaxed);
+                sought.pays.set(sought.pays.get() || before + 1 == self.misses_that_pay());
+            }
             return Ok(Lookup::Absent);
         }
         let entry = block.entry(index).map_err(|e| e.at_path(&self.path))?;
@@ -248,8 +332,13 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn find_block(&self, key: &[u8], caching: Caching) -> Result<(u64, Arc<Block>)> {
+        self.find(key, caching, &Cell::new(false))
+    }
+
+    /// [`Table::find_block`]; says in `read` whether a block was read from the disk.
+    fn find(&self, key: &[u8], caching: Caching, read: &Cell<bool>) -> Result<(u64, Arc<Block>)> {
         let (first, last) = self.index.locate(key);
-        let found = self.search(first, last, key, caching);
+        let found = self.search(first, last, key, caching, read);
         match found {
             Ok(Some(found)) => return Ok(found),
             // A read that failed says nothing about the index.
@@ -274,18 +363,26 @@ impl Table {
         last: u64,
         key: &[u8],
         caching: Caching,
+        read: &Cell<bool>,
     ) -> Result<Option<(u64, Arc<Block>)>> {
-        let read = if last > first { self.fetch(first, last, caching)? } else { Vec::new() };
+        let fetched =
+            if last > first { self.fetch(first, last, caching, read)? } else { Vec::new() };
         // An absent key's place may be in the block just before or after those named.
         let count = self.block_count();
         let (mut low, mut high) = (first.saturating_sub(1), last.saturating_add(2).min(count));
         // The named blocks come first: present keys lie in them.
         let mut middle = first + last.saturating_sub(first) / 2;
         while low < high {
-            let at_hand = read.iter().find(|(ordinal, _)| *ordinal == middle);
+            let at_hand = fetched.iter().find(|(ordinal, _)| *ordinal == middle);
             let block = match at_hand {
                 Some((_, block)) => block.clone(),
-                None => self.block(middle, caching)?,
+                None => match self.cached(middle) {
+                    Some(block) => block,
+                    None => {
+                        read.set(true);
+                        self.uncached(middle, caching)?
+                    }
+                },
             };
             match block.place(key) {
                 Ordering::Equal => return Ok(Some((middle, block))),
@@ -334,9 +431,13 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn block(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
-        if let Some(block) = self.cached(ordinal) {
-            return Ok(block);
+        match self.cached(ordinal) {
+            Some(block) => Ok(block),
+            None => self.uncached(ordinal, caching),
         }
+    }
+
+    fn uncached(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
         self.context.metrics.cache_misses.fetch_add(1, Relaxed);
         self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching))
     }
@@ -407,7 +508,13 @@ impl Table {
     }
 
     /// The blocks `first..=last`: from the cache if all are there, else by one request.
-    fn fetch(&self, first: u64, last: u64, caching: Caching) -> Result<Vec<(u64, Arc<Block>)>> {
+    fn fetch(
+        &self,
+        first: u64,
+        last: u64,
+        caching: Caching,
+        read: &Cell<bool>,
+    ) -> Result<Vec<(u64, Arc<Block>)>> {
         let cached = (first..=last.min(self.block_count()))
             .map(|ordinal| Some((ordinal, self.context.cache.get(self.record.id, ordinal)?)));
         if let Some(blocks) = cached.collect::<Option<Vec<_>>>() {
@@ -415,6 +522,7 @@ impl Table {
             return Ok(blocks);
         }
         self.context.metrics.cache_misses.fetch_add(1, Relaxed);
+        read.set(true);
         let blocks = self.read_range(first, last)?;
         if caching == Caching::Fill {
             self.keep(&blocks);
@@ -465,92 +573,15 @@ impl Table {
     }
 }
 
-fn read_directory(file: &dyn File, record: &TableRecord) -> Result<Vec<Section>> {
-    let length = file.length_bytes()?;
-    if length != record.file_bytes || length < FOOTER_BYTES as u64 {
-        return Err(Error::corruption(format!(
-            "table: expected a file of {} bytes, found {length}",
-            record.file_bytes
-        )));
-    }
-    let footer_offset = length - FOOTER_BYTES as u64;
-    let mut footer = [0; FOOTER_BYTES];
-    file.read_exact_at(&mut footer, footer_offset)?;
-    let footer = Footer::decode(&footer).map_err(|e| e.at_offset(footer_offset))?;
-    let end = footer.directory_offset.checked_add(u64::from(footer.directory_bytes));
-    if footer.tag != record.tag || end != Some(footer_offset) {
-        return Err(Error::corruption(format!(
-            "table: expected the file tagged {:016x}, found {:016x}: another table took its place",
-            record.tag, footer.tag
-        )));
-    }
-    let mut directory = vec![0; footer.directory_bytes as usize];
-    file.read_exact_at(&mut directory, footer.directory_offset)?;
-    footer.decode_directory(&directory).map_err(|e| e.at_offset(footer.directory_offset))
-}
-
-fn read_section(file: &dyn File, record: &TableRecord, section: &Section) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; section.length as usize];
-    file.read_exact_at(&mut bytes, section.offset)?;
-    section.check(record.tag, &bytes)?;
-    Ok(bytes)
-}
-
-fn check_properties(bytes: &[u8], record: &TableRecord) -> Result<()> {
-    let found = Properties::decode(&mut Reader::new(bytes))?;
-    if found == record.properties {
-        return Ok(());
-    }
-    Err(Error::corruption("table: its properties are not those the manifest says"))
-}
-
-/// Finds the blocks of a table without its index, by their headers, one after another.
-fn walk(file: &dyn File, record: &TableRecord) -> Result<Fence> {
-    let data_bytes = record.properties.data_bytes;
-    let mut fence = Fence::default();
-    let mut offset = 0u64;
-    while offset < data_bytes {
-        // A window; a block longer than that is read alone.
-        let mut window = vec![0; WALK_BYTES.min((data_bytes - offset) as usize)];
-        file.read_exact_at(&mut window, offset)?;
-        let mut inside = 0usize;
-        while let Some((_, length)) = window.get(inside..).and_then(block::peek) {
-            let start = offset + inside as u64;
-            let end = (start + length as u64).next_multiple_of(BLOCK_ALIGNMENT);
-            if end > data_bytes {
-                return Err(Error::corruption(format!(
-                    "data block: expected an end within {data_bytes} bytes, found {end}"
-                ))
-                .at_offset(start));
-            }
-            let alone;
-            let bytes = match window.get(inside..(end - offset) as usize) {
-                Some(bytes) => bytes,
-                None if inside > 0 => break,
-                None => {
-                    let mut bytes = vec![0; (end - start) as usize];
-                    file.read_exact_at(&mut bytes, start)?;
-                    alone = bytes;
-                    &alone
-                }
-            };
-            // The separators are not compressed.
-            fence.push(&Stored::check(bytes, record.tag, start)?.lower(), end);
-            inside = (end - offset) as usize;
+/// The filter that `record` names; none if it cannot be read, whatever the reason.
+fn read_filter(context: &TableContext, record: &TableRecord) -> Option<TableFilter> {
+    let named = record.filter?;
+    let (tag, keys) = (record.tag, record.properties.entries);
+    match filter::file::read(&*context.disk, &context.dir, named, tag, keys) {
+        Ok(filter) => Some(TableFilter { record: named, size_bytes: filter.size_bytes(), filter }),
+        Err(_) => {
+            context.metrics.dropped_filters.fetch_add(1, Relaxed);
+            None
         }
-        if inside == 0 {
-            return Err(
-                Error::corruption("data block: expected a header, found the end").at_offset(offset)
-            );
-        }
-        offset += inside as u64;
     }
-    if fence.block_count() != record.properties.blocks {
-        return Err(Error::corruption(format!(
-            "table: expected {} blocks, found {}",
-            record.properties.blocks,
-            fence.block_count()
-        )));
-    }
-    Ok(fence)
 }

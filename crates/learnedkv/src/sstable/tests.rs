@@ -8,6 +8,7 @@ use super::cursor::{Clipped, RunCursor, Walk};
 use super::index::{Index, IndexKind};
 use super::partition::Limits;
 use super::reader::{Caching, Table, TableContext};
+use super::sought::Sought;
 use super::writer::{TableOptions, TableWriter};
 use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
@@ -68,8 +69,13 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn table(context: &Arc<TableContext>, index: IndexKind, compression: Compression) -> Table {
-    let options = TableOptions { limits: Limits { block_bytes: BLOCK_BYTES }, index, compression };
-    let mut writer = TableWriter::create(&*context.disk, Path::new("/"), 1, options).unwrap();
+    let options = TableOptions {
+        limits: Limits { block_bytes: BLOCK_BYTES },
+        index,
+        compression,
+        filter: None,
+    };
+    let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
     for number in 0..ENTRIES {
         writer.add(&key(number * 2), Kind::Value, number, &[number as u8; 20]).unwrap();
     }
@@ -79,7 +85,7 @@ fn table(context: &Arc<TableContext>, index: IndexKind, compression: Compression
 /// Reads everything in every way.
 fn check(table: Table, name: &str) {
     for number in 0..ENTRIES * 2 {
-        let found = table.get(&key(number), Caching::Fill);
+        let found = table.get(&Sought::new(&key(number), Caching::Fill));
         let found = found.unwrap_or_else(|e| panic!("{name}, {number}: {e:?}"));
         match found {
             Lookup::Value(value) if number % 2 == 0 => {

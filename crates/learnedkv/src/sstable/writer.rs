@@ -3,11 +3,13 @@
 //! Entries gather until the index wants them cut into blocks (a block or a chunk of about 64); then
 //! each block is encoded between its separators, compressed and appended. Nothing is read back. Blocks
 //! are cut by what they take uncompressed; where they end in the file is known once they are written,
-//! and only then told to the index.
+//! and only then told to the index. The table's filter,
+//! if it gets one, is a second file, written when the table is finished.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::filter::{FilterBuilder, FilterKind, file};
 use super::index::{IndexBuilder, IndexKind, SECTION_PREFIX};
 use super::partition::{Cut, Limits, entry_size};
 use super::{scale, table_path};
@@ -32,6 +34,8 @@ pub struct TableOptions {
     pub index: IndexKind,
     /// How its blocks are compressed.
     pub compression: Compression,
+    /// Which filter is written beside it.
+    pub filter: Option<FilterKind>,
 }
 
 struct Pending {
@@ -42,14 +46,17 @@ struct Pending {
     sequence: SequenceNumber,
 }
 
-/// Writes one table. Drop it unfinished and the file is left behind for the next open to delete.
+/// Writes one table. Drop it unfinished and its files are left behind for the next open to delete.
 pub struct TableWriter {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
     options: TableOptions,
     id: TableId,
     path: PathBuf,
     file: Arc<dyn File>,
     tag: u64,
     index: Option<Box<dyn IndexBuilder>>,
+    filter: Option<FilterBuilder>,
     properties: Properties,
     /// Entries not yet in a block: keys and values back to back, where each stands, how large each is.
     bytes: Vec<u8>,
@@ -71,7 +78,7 @@ impl TableWriter {
     /// # Errors
     /// Any error of the disk.
     pub fn create(
-        disk: &dyn Disk,
+        disk: &Arc<dyn Disk>,
         dir: &Path,
         id: TableId,
         options: TableOptions,
@@ -79,12 +86,15 @@ impl TableWriter {
         let path = table_path(dir, id);
         let file = disk.create(&path)?;
         Ok(TableWriter {
+            disk: disk.clone(),
+            dir: dir.to_owned(),
             options,
             id,
             path,
             file,
             tag: disk.random_u64(),
             index: None,
+            filter: options.filter.map(FilterBuilder::new),
             properties: Properties::default(),
             bytes: Vec::new(),
             pending: Vec::new(),
@@ -111,6 +121,11 @@ impl TableWriter {
             unpacked if unpacked > stored => stored + scale(pending, stored, unpacked),
             _ => stored + pending,
         }
+    }
+
+    /// Whether a further entry would leave the table without the filter it is to get.
+    pub fn is_full(&self) -> bool {
+        self.filter.as_ref().is_some_and(FilterBuilder::is_full)
     }
 
     /// Adds an entry; its key is above all before.
@@ -140,6 +155,9 @@ impl TableWriter {
         properties.tombstones += u64::from(kind == Kind::Tombstone);
         properties.raw_bytes += (key.len() + value.len()) as u64;
         properties.last_sequence = properties.last_sequence.max(sequence);
+        if let Some(filter) = &mut self.filter {
+            filter.add(key);
+        }
         let key_start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         let value_start = self.bytes.len();
@@ -254,8 +272,8 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Writes what is left, syncs the file, and says what the manifest has to know. The name is not
-    /// durable yet: sync the directory before the edit.
+    /// Writes what is left and the filter, syncs the files, and says what the manifest has to know. The
+    /// names are not durable yet: sync the directory before the edit.
     ///
     /// # Errors
     /// Any error of the disk; the table is then lost.
@@ -276,11 +294,15 @@ impl TableWriter {
         Footer::new(self.tag, directory_offset, &directory).encode(&mut self.out);
         self.write_out()?;
         self.file.sync().map_err(|e| e.at_path(&self.path))?;
+        // Numbered as the table is: both are never used again.
+        let filter = self.filter.take().and_then(|filter| filter.finish(self.tag));
+        let filter = filter.map(|bytes| file::write(&*self.disk, &self.dir, self.id, &bytes));
         Ok(TableRecord {
             id: self.id,
             tag: self.tag,
             file_bytes: self.written_bytes,
             properties: self.properties,
+            filter: filter.transpose()?,
         })
     }
 

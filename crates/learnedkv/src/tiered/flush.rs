@@ -63,12 +63,14 @@ impl FlushJob {
     }
 
     fn write(&mut self, mut flush: Flush) -> Result<()> {
-        if flush.output.copy(&mut flush.cursor, true, u64::MAX)? {
-            install(&self.engine, flush)
-        } else {
-            self.work = Some(flush);
-            Ok(())
+        if flush.output.copy(&mut flush.cursor, true, Some(u64::MAX))? {
+            if flush.cursor.key().is_none() {
+                return install(&self.engine, flush);
+            }
+            flush.output.end_table()?;
         }
+        self.work = Some(flush);
+        Ok(())
     }
 }
 

@@ -83,7 +83,7 @@ impl Ingest {
                 key.len()
             )));
         }
-        if self.output.data_bytes() >= self.table_bytes {
+        if self.output.data_bytes() >= self.table_bytes || self.output.is_full() {
             self.output.end_table()?;
         }
         self.output.add(key, Kind::Value, self.sequence, value)?;

@@ -1,13 +1,14 @@
 //! The jobs of the tiered store, besides the flush: settling, the log, removals.
 //!
 //! [`SettleJob`] does one thing at a time: a merge of runs where a keyspace has too many, else the
-//! next step of a sweep. A sweep begins when it was asked for or a trigger is met: rotate, wait
+//! next step of a sweep, else a filter that has come to pay. A sweep begins when it was asked for or a trigger is met: rotate, wait
 //! until what was rotated is flushed, freeze; then steps until the watermark passes the last key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::attach::Attach;
 use super::flush::FlushJob;
 use super::merge::{self, Merge};
 use super::sweep::{self, Next, SweepStep};
@@ -99,6 +100,7 @@ enum Work {
     None,
     Merge(Box<Merge>),
     Sweep(KeyspaceId, Box<SweepStep>),
+    Attach(Box<Attach>),
 }
 
 /// A keyspace about to be frozen.
@@ -138,6 +140,12 @@ impl SettleJob {
                 match step.step()? {
                     None => self.work = Work::Sweep(keyspace, step),
                     Some(ends) => self.after_step(keyspace, ends),
+                }
+                Ok(true)
+            }
+            Work::Attach(mut attach) => {
+                if !attach.step() {
+                    self.work = Work::Attach(attach);
                 }
                 Ok(true)
             }
@@ -202,7 +210,12 @@ impl SettleJob {
             return self.freeze(freezing, view);
         }
         let wanted = keyspaces.iter().find(|k| self.is_wanted(k)).map(|k| k.id);
-        let Some(keyspace) = wanted else { return Ok(false) };
+        let Some(keyspace) = wanted else {
+            let attach = Attach::find(&self.engine, view);
+            let found = attach.is_some();
+            self.work = attach.map_or(Work::None, |attach| Work::Attach(Box::new(attach)));
+            return Ok(found);
+        };
         // Requests up to here are covered: what they want settled is in the memtables by now.
         self.covers = Some((keyspace, lock(&self.engine.conversions).asked(keyspace)));
         // Dropped meanwhile: then there is nothing to settle.
@@ -216,7 +229,7 @@ impl SettleJob {
             return true;
         }
         // With the values they point at.
-        let bytes = |t: &Arc<Table>| t.record().file_bytes + t.properties().separated_bytes();
+        let bytes = |t: &Arc<Table>| t.file_bytes() + t.properties().separated_bytes();
         let fresh: u64 = keyspace.tables.runs.iter().flatten().map(bytes).sum();
         let partitions = keyspace.tables.partitions.iter();
         let settled: u64 = partitions.flat_map(|p| p.base.iter().chain(&p.delta)).map(bytes).sum();

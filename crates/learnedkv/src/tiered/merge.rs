@@ -38,7 +38,7 @@ pub struct Merge {
 }
 
 fn bytes(run: &Run) -> u64 {
-    run.iter().map(|table| table.record().file_bytes).sum()
+    run.iter().map(|table| table.file_bytes()).sum()
 }
 
 impl Merge {
@@ -59,7 +59,7 @@ impl Merge {
         let sources = window.iter().map(|run| run_cursor(run, &[], None, Walk::Bulk)).collect();
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;
-        let ids = |run: &Run| run.iter().map(|table| table.record().id).collect();
+        let ids = |run: &Run| run.iter().map(|table| table.id()).collect();
         Ok(Some(Merge {
             engine: engine.clone(),
             keyspace: view.id,
@@ -81,7 +81,7 @@ impl Merge {
     /// # Errors
     /// Those of the disk; the merge is then given up.
     pub fn step(&mut self) -> Result<bool> {
-        if !self.output.copy(&mut self.cursor, true, self.table_bytes)? {
+        if !self.output.copy(&mut self.cursor, true, Some(self.table_bytes))? {
             return Ok(false);
         }
         self.output.end_table()?;

@@ -4,9 +4,11 @@
 //! holds its newest version, and no job ever places older data above newer.
 //!
 //! [`read`] looks up and walks, [`flush`] writes memtables to runs, [`merge`] keeps runs few,
-//! [`sweep`] settles, [`ingest`] takes sorted data in bulk, [`estimate`] reckons without reading. This room knows the engine and its parts;
-//! it never knows the API above it.
+//! [`sweep`] settles, [`attach`] gives settled tables filters, [`ingest`] takes sorted data in bulk,
+//! [`estimate`] reckons without reading. This room knows the engine and its parts; it never knows the
+//! API above it.
 
+mod attach;
 pub mod estimate;
 pub mod flush;
 pub mod ingest;
@@ -16,5 +18,6 @@ mod output;
 pub mod read;
 mod sweep;
 
+pub use attach::is_due as filter_is_due;
 pub use jobs::spawn;
 pub use merge::MAX_RUNS;

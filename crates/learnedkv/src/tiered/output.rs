@@ -10,6 +10,7 @@ use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
+use crate::sstable::filter::file::filter_path;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 use crate::value_log::writer::SegmentWriter;
@@ -137,7 +138,7 @@ impl Output {
         if self.writer.is_none() {
             let id = self.engine.next_file();
             let (disk, dir) = (self.engine.disk(), self.engine.dir());
-            self.writer = Some(TableWriter::create(&**disk, dir, id, self.options)?);
+            self.writer = Some(TableWriter::create(disk, dir, id, self.options)?);
         }
         match (&mut self.writer, pointer) {
             (Some(writer), Some((pointer, tag))) => writer.add_pointer(key, sequence, pointer, tag),
@@ -175,6 +176,11 @@ impl Output {
         self.waiting.data_bytes + self.writer.as_ref().map_or(0, TableWriter::data_bytes)
     }
 
+    /// Whether the table being written can take no more entries without losing its filter.
+    pub fn is_full(&self) -> bool {
+        self.writer.as_ref().is_some_and(TableWriter::is_full)
+    }
+
     /// Finishes the table being written, if there is one; the next entry begins another.
     ///
     /// # Errors
@@ -194,7 +200,7 @@ impl Output {
     }
 
     /// Copies a step's bytes of entries from `cursor`, until the table being written takes `end_at`
-    /// bytes. Returns whether it came so far, or to the cursor's end.
+    /// bytes, or could take no more without losing its filter; `None`: all go into one table. Returns whether it came so far, or to the cursor's end.
     ///
     /// Pointers to values that are to stand beside their keys gather, with the entries behind them,
     /// until the step ends: then the values are read together, in the order of their places.
@@ -205,13 +211,14 @@ impl Output {
         &mut self,
         cursor: &mut dyn Cursor,
         keep_tombstones: bool,
-        end_at: u64,
+        end_at: Option<u64>,
     ) -> Result<bool> {
         let mut copied = 0u64;
         let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 2);
         let mut ended = false;
         while copied < step_bytes {
-            let key = cursor.key().filter(|_| self.data_bytes() < end_at);
+            let ends = end_at.is_some_and(|end| self.data_bytes() >= end || self.is_full());
+            let key = cursor.key().filter(|_| !ends);
             let Some(key) = key else {
                 ended = true;
                 break;
@@ -281,7 +288,13 @@ impl Output {
                 opened.segments.push(self.engine.open_segment(used)?);
             }
         }
-        let tables = self.records.clone();
+        // The edit names no filter that the open tables do without.
+        let tables: Vec<_> = opened.tables.iter().map(|table| table.record()).collect();
+        for (written, record) in self.records.iter().zip(&tables) {
+            if let Some(lost) = written.filter.filter(|_| record.filter.is_none()) {
+                let _ = self.engine.disk().remove(&filter_path(self.engine.dir(), lost.id));
+            }
+        }
         let bytes = tables.iter().map(|t| t.file_bytes).sum::<u64>() + self.segment_bytes;
         Ok(Written { tables, opened, bytes })
     }
@@ -294,7 +307,11 @@ impl Output {
 
     fn remove_table(&self, id: u64) {
         // What cannot be removed is an orphan that the next open removes.
-        let _ = self.engine.disk().remove(&table_path(self.engine.dir(), id));
+        let (disk, dir) = (self.engine.disk(), self.engine.dir());
+        let _ = disk.remove(&table_path(dir, id));
+        if self.options.filter.is_some() {
+            let _ = disk.remove(&filter_path(dir, id));
+        }
     }
 }
 

@@ -1,12 +1,14 @@
 //! Reading a keyspace as one View shows it.
 
 use crate::cursor::{Cursor, MergeCursor, Seek};
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{Clipped, RunCursor, Walk};
 use crate::sstable::reader::{Caching, Table};
+use crate::sstable::sought::Sought;
 use crate::view::{KeyspaceView, Partition, Run, Tables};
 
 /// The value of `key`, from the newest data that holds it.
@@ -14,12 +16,13 @@ use crate::view::{KeyspaceView, Partition, Run, Tables};
 /// # Errors
 /// `Corruption` if a block that must hold it is damaged; any error of the disk.
 pub fn get(
+    engine: &Engine,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Option<Slice>> {
-    match find(view, key, visible, caching)? {
+    match find(engine, view, key, visible, caching)? {
         Lookup::Value(value) => Ok(Some(value)),
         Lookup::Pointer(pointer) => view.tables.segments.load(key, &pointer).map(Some),
         Lookup::Removed | Lookup::Absent => Ok(None),
@@ -31,12 +34,13 @@ pub fn get(
 /// # Errors
 /// As [`get`].
 pub fn size_of(
+    engine: &Engine,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Option<u64>> {
-    match find(view, key, visible, caching)? {
+    match find(engine, view, key, visible, caching)? {
         Lookup::Value(value) => Ok(Some(value.len() as u64)),
         Lookup::Pointer(pointer) => Ok(Some(ValuePointer::decode(&pointer)?.length)),
         Lookup::Removed | Lookup::Absent => Ok(None),
@@ -48,17 +52,20 @@ pub fn size_of(
 /// # Errors
 /// As [`get`].
 pub fn contains(
+    engine: &Engine,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<bool> {
-    let found = find(view, key, visible, caching)?;
+    let found = find(engine, view, key, visible, caching)?;
     Ok(!matches!(found, Lookup::Removed | Lookup::Absent))
 }
 
-/// The newest version of `key`.
+/// The newest version of `key`. What filters did is counted; where the misses of a table have come to
+/// pay for one, background work is woken.
 fn find(
+    engine: &Engine,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
@@ -70,7 +77,13 @@ fn find(
             found => return Ok(found),
         }
     }
-    find_in_tables(&view.tables, key, caching)
+    let sought = Sought::new(key, caching);
+    let found = find_in_tables(&view.tables, &sought);
+    sought.count(&engine.context.metrics);
+    if sought.pays() {
+        engine.executor.notify();
+    }
+    found
 }
 
 /// The value a cursor over `view` stands on, read if it is kept apart.
@@ -84,11 +97,12 @@ pub fn load(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<Slice> {
     }
 }
 
-fn find_in_tables(tables: &Tables, key: &[u8], caching: Caching) -> Result<Lookup> {
+fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
+    let key = sought.key();
     let frozen =
         tables.frozen.iter().filter(|f| key >= f.watermark.as_slice()).flat_map(|f| &f.runs);
     for run in tables.runs.iter().chain(frozen) {
-        match find_in_run(run, key, caching)? {
+        match find_in_run(run, sought)? {
             Lookup::Absent => {}
             found => return Ok(found),
         }
@@ -97,7 +111,7 @@ fn find_in_tables(tables: &Tables, key: &[u8], caching: Caching) -> Result<Looku
         return Ok(Lookup::Absent);
     };
     for table in partition.delta.iter().chain(&partition.base) {
-        match table.get(key, caching)? {
+        match table.get(sought)? {
             Lookup::Absent => {}
             found => return Ok(found),
         }
@@ -105,9 +119,9 @@ fn find_in_tables(tables: &Tables, key: &[u8], caching: Caching) -> Result<Looku
     Ok(Lookup::Absent)
 }
 
-fn find_in_run(run: &Run, key: &[u8], caching: Caching) -> Result<Lookup> {
-    let index = run.partition_point(|table| table.properties().largest.as_slice() < key);
-    run.get(index).map_or(Ok(Lookup::Absent), |table| table.get(key, caching))
+fn find_in_run(run: &Run, sought: &Sought<'_>) -> Result<Lookup> {
+    let index = run.partition_point(|table| table.properties().largest.as_slice() < sought.key());
+    run.get(index).map_or(Ok(Lookup::Absent), |table| table.get(sought))
 }
 
 /// How long the value is that a cursor stands on, bytes. The value itself is not read.

@@ -140,7 +140,7 @@ fn frozen_sources(frozen: &Frozen, upper: Option<&[u8]>, walk: Walk) -> Vec<Box<
 }
 
 fn record(partition: &Partition) -> PartitionRecord {
-    let of = |table: &Option<Arc<Table>>| table.as_ref().map(|t| t.record().clone());
+    let of = |table: &Option<Arc<Table>>| table.as_ref().map(|t| t.record());
     PartitionRecord {
         lower: partition.lower.clone(),
         base: of(&partition.base),
@@ -213,6 +213,12 @@ impl SweepStep {
         } else {
             Rewrite::Base
         };
+        // A filter that misses paid for once is made anew with its table.
+        let mut options = view.options.settled_table();
+        let tables_here = || partition.base.iter().chain(&partition.delta);
+        if tables_here().any(|table| table.filter_bytes().is_some()) {
+            options.filter = options.filter.or(view.options.attached_filter());
+        }
         let mut sources = frozen_sources(frozen, upper, Walk::Bulk);
         let old = match rewrite {
             Rewrite::Delta => [&partition.delta, &None],
@@ -239,7 +245,7 @@ impl SweepStep {
             cursor,
             output: Output::new(
                 engine,
-                view.options.settled_table(),
+                options,
                 view.options.separate_settled_at(),
                 &tables.segments,
             ),
@@ -254,7 +260,8 @@ impl SweepStep {
     pub fn step(&mut self) -> Result<Option<bool>> {
         let (rewrite, target_bytes) = (self.rewrite, self.target_bytes);
         let keep_tombstones = rewrite == Rewrite::Delta;
-        let end_at = if rewrite == Rewrite::Base { target_bytes } else { u64::MAX };
+        // A delta is one table, whatever its size.
+        let end_at = (rewrite == Rewrite::Base).then_some(target_bytes);
         let ended = self.output.copy(&mut self.cursor, keep_tombstones, end_at)?;
         if ended { self.install().map(Some) } else { Ok(None) }
     }

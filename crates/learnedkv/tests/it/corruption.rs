@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
-use learnedkv::{Compression, Error, ErrorKind};
+use learnedkv::{Compression, Error, ErrorKind, FilterKind};
 
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded, key};
 
@@ -156,6 +156,9 @@ fn damage_is_reported_or_does_not_matter() {
         for sort in ["CURRENT", "manifest", "table", "values", "log"] {
             assert!(counts[sort].0 > 0, "no damage of {sort} was reported: {counts:?}");
         }
+        // A filter is no data: without it everything is read as well.
+        let (errors, answers) = counts["filter"];
+        assert!(errors == 0 && answers > 10, "damage of filters: {counts:?}");
     }
 }
 
@@ -200,6 +203,65 @@ fn a_damaged_index_is_rebuilt_from_the_blocks() {
         }
     }
     assert!(rebuilt > 0, "no index section was met");
+}
+
+/// A filter that is lost, cut, too long or another table's is done without, and forgotten.
+#[test]
+fn a_filter_that_cannot_be_read_costs_no_answer() {
+    let filter = Some(FilterKind::BinaryFuse8);
+    let keyspace = Setup::default().keyspace.settled_filter(filter);
+    let setup = Setup { keyspace, automatic_conversion: false, ..Setup::default() };
+    let (disk, model) = sample(&setup, 3, 60);
+    // So that no file is there that nothing names.
+    drop(setup.open(&disk, 3).unwrap());
+    let is_filter = |p: &PathBuf| p.to_string_lossy().contains("filter-");
+    let filters: Vec<_> = files(&disk).into_iter().filter(is_filter).collect();
+    assert!(filters.len() > 2, "{filters:?}");
+    let whole = setup.open(&disk.crash_clone(CrashKind::Process, 0), 1).unwrap().stats();
+    let count = |stats: &learnedkv::Stats| stats.keyspaces.iter().map(|k| k.filters).sum::<u64>();
+    assert_eq!((whole.dropped_filters, count(&whole)), (0, filters.len() as u64));
+    for (number, path) in filters.iter().enumerate() {
+        let bytes = read(&disk, path);
+        let other = read(&disk, &filters[(number + 1) % filters.len()]);
+        let empty: &[u8] = &[];
+        let mut contents_of = vec![
+            ("lost", None),
+            ("empty", Some(empty.to_vec())),
+            ("too long", Some([&bytes[..], &[0]].concat())),
+            ("another table's", Some(other)),
+            ("zeros", Some(vec![0; bytes.len()])),
+        ];
+        for at in (0..bytes.len()).step_by(5) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            contents_of.push(("a bit flipped", Some(flipped)));
+            contents_of.push(("cut", Some(bytes[..at].to_vec())));
+        }
+        for (name, new) in contents_of {
+            let left = disk.crash_clone(CrashKind::Process, 0);
+            left.remove(path).unwrap();
+            if let Some(new) = &new {
+                left.create(path).unwrap().write_all_at(new, 0).unwrap();
+            }
+            let db = setup.open(&left, 1).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+            assert_eq!(contents(&db).unwrap(), model, "{name}: {}", path.display());
+            let stats = db.stats();
+            assert_eq!(stats.dropped_filters, 1, "{name}");
+            assert_eq!(count(&stats), filters.len() as u64 - 1, "{name}");
+            let removed = path.file_name().unwrap().to_str().unwrap();
+            let orphans = &db.open_report().removed_files;
+            assert_eq!(orphans.iter().any(|n| n == removed), new.is_some(), "{name}: {orphans:?}");
+            // The tables go on as those that never had one.
+            for keyspace in db.keyspace_names() {
+                db.find(&keyspace).unwrap().convert().unwrap();
+            }
+            assert_eq!(contents(&db).unwrap(), model, "{name}, converted");
+            drop(db);
+            let db = setup.open(&left, 2).unwrap();
+            assert_eq!(db.stats().dropped_filters, 0, "{name}: it was forgotten");
+            assert_eq!(contents(&db).unwrap(), model, "{name}, opened again");
+        }
+    }
 }
 
 /// Of a log whose end was never synced, a torn end is cut off, and the report says so.

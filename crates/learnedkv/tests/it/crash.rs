@@ -101,6 +101,11 @@ fn clone_of(
 fn recover(setup: &Setup, crash: &Crash, states: &[Model]) -> Result<(Database, usize), String> {
     let db = setup.open(&crash.disk, crash.seed).map_err(|e| format!("open: {e:?}"))?;
     let found = contents(&db).map_err(|e| format!("reading: {e:?}"))?;
+    // A filter is synced before an edit names it.
+    let dropped = db.stats().dropped_filters;
+    if dropped > 0 {
+        return Err(format!("{dropped} filters that were named could not be read"));
+    }
     let mut allowed = crash.allowed.clone();
     match allowed.find(|k| states[*k] == found) {
         Some(k) => Ok((db, k)),

@@ -5,6 +5,7 @@ mod concurrency;
 mod corruption;
 mod crash;
 mod faults;
+mod filters;
 mod lifecycle;
 mod metamorphic;
 mod model;

@@ -1,14 +1,15 @@
 //! The same operations under every configuration give the same answers: those of the model.
 //!
-//! Each configuration changes one thing that must not matter (block and memtable sizes, index kinds,
-//! compression, the cache, the log's regions, when settling starts, the order in which background work steps).
+//! Each configuration changes one thing that must not matter (block and memtable sizes, index and filter
+//! kinds, compression, the cache, the log's regions, when settling starts, the order in which background
+//! work steps).
 
 use std::sync::Arc;
 
 use learnedkv::disk::real::{LogRegionKind, RealDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::ThreadExecutor;
-use learnedkv::{Compression, Database, IndexKind, KeyspaceOptions};
+use learnedkv::{Compression, Database, FilterKind, IndexKind, KeyspaceOptions};
 
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
@@ -57,6 +58,15 @@ fn setups() -> Vec<(String, Setup)> {
         let settled = with(keyspace().settled_compression(how).block_bytes(1024));
         setups.push((format!("settled compression {how}"), settled));
     }
+    let kinds = FilterKind::ALL.iter().map(|kind| Some(*kind));
+    for kind in kinds.chain([None]) {
+        let name = kind.map_or("none".to_owned(), |kind| kind.to_string());
+        let filtered = with(keyspace().lsm_filter(kind).settled_filter(kind));
+        setups.push((format!("filters {name}"), filtered));
+    }
+    // So few bits that most absent keys pass.
+    let poor = Some(FilterKind::BlockedBloom { bits_per_key: 1 });
+    setups.push(("poor filters".to_owned(), with(keyspace().lsm_filter(poor))));
     setups
 }
 
