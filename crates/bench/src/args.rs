@@ -68,6 +68,9 @@ pub struct BenchArgs {
     /// Read around the operating system's cache
     #[arg(long)]
     pub direct_reads: bool,
+    /// An option of the store's keyspace as NAME=VALUE, for example lsm_filter=none; may be repeated
+    #[arg(long = "option", value_name = "NAME=VALUE")]
+    pub options: Vec<String>,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 42)]
     pub seed: u64,
@@ -108,6 +111,11 @@ impl BenchArgs {
                 block_size_bytes: bytes("--block-size", &self.block_size)?,
                 durability: option("--durability", &self.durability, Durability::from_str)?,
                 direct_reads: self.direct_reads,
+                options: self
+                    .options
+                    .iter()
+                    .map(|text| name_and_value(text))
+                    .collect::<Result<_>>()?,
             },
             keys,
             value_size,
@@ -130,6 +138,14 @@ impl BenchArgs {
 /// Reads the value of option `name`, naming it in the error.
 fn option<T>(name: &str, text: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<T> {
     parse(text).map_err(|error| error.within(name))
+}
+
+/// The two sides of `NAME=VALUE`.
+fn name_and_value(text: &str) -> Result<(String, String)> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| Error::usage(format!("--option: expected NAME=VALUE, found `{text}`")))?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// A count of at least one.

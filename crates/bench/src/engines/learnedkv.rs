@@ -50,6 +50,10 @@ pub fn open_database(settings: &OpenSettings, create: bool) -> Result<Box<dyn En
     if let Some(bytes) = settings.block_size_bytes {
         options = options.block_bytes(bytes);
     }
+    for (name, value) in &settings.options {
+        let set = options.set(name, value);
+        set.map_err(|e| Error::usage(format!("option {name}={value}: {e}")))?;
+    }
     let database = builder.open().map_err(told)?;
     let keyspace = database.keyspace(KEYSPACE, options).map_err(told)?;
     Ok(Box::new(LearnedKv { database, keyspace }))
@@ -106,7 +110,7 @@ impl Engine for LearnedKv {
 
     fn stats(&self) -> EngineStats {
         let stats = self.database.stats();
-        let whole: [(&str, u64); 8] = [
+        let whole: [(&str, u64); 12] = [
             ("cache_bytes", stats.cache_bytes),
             ("read_requests", stats.read_requests),
             ("read_bytes", stats.read_bytes),
@@ -115,12 +119,18 @@ impl Engine for LearnedKv {
             ("merged_bytes", stats.merged_bytes),
             ("swept_bytes", stats.swept_bytes),
             ("index_fallbacks", stats.index_fallbacks),
+            ("filter_stops", stats.filter_stops),
+            ("filter_false_positives", stats.filter_false_positives),
+            ("attached_filters", stats.attached_filters),
+            ("dropped_filters", stats.dropped_filters),
         ];
         let mut figures: Vec<(String, f64)> =
             whole.iter().map(|(name, value)| ((*name).to_string(), *value as f64)).collect();
         if let Some(keyspace) = stats.keyspaces.iter().find(|k| k.name == KEYSPACE) {
             let bits = keyspace.metadata_bits_per_entry();
             figures.push(("metadata_bits_per_entry".to_string(), bits));
+            let bits = keyspace.filter_bits_per_key();
+            figures.push(("filter_bits_per_key".to_string(), bits));
             figures.push(("settled_share".to_string(), keyspace.settled_share()));
         }
         EngineStats { text: stats.to_string(), figures }

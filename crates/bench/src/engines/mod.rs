@@ -130,6 +130,8 @@ pub struct OpenSettings {
     pub durability: Durability,
     /// Whether reads go around the operating system's cache.
     pub direct_reads: bool,
+    /// Options of the engine's own, by name, set when the store is made.
+    pub options: Vec<(String, String)>,
 }
 
 impl OpenSettings {
@@ -143,6 +145,7 @@ impl OpenSettings {
             block_size_bytes: None,
             durability: Durability::Buffered,
             direct_reads: false,
+            options: Vec::new(),
         }
     }
 }

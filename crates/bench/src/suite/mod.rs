@@ -179,6 +179,11 @@ fn announce(plan: &Plan, keys: &NamedKeys, size: &Size) -> String {
 fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
     let bytes = |asked: Option<u64>| asked.map_or("the store's own".to_string(), show_bytes);
     let limits = &plan.limits;
+    let options = plan.open.options.iter().map(|(name, value)| format!("{name}={value}"));
+    let options = match options.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "the store's own".to_string(),
+        some => some,
+    };
     [
         ("keys", format!("{}, {} distinct", keys.name, show_count(keys.set.len() as u64))),
         ("value size", plan.value_size.to_string()),
@@ -192,6 +197,7 @@ fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
         ("block size", bytes(plan.open.block_size_bytes)),
         ("durability", plan.open.durability.to_string()),
         ("direct reads", plan.open.direct_reads.to_string()),
+        ("options", options),
         ("seed", limits.seed.to_string()),
     ]
     .map(|(name, value)| (name.to_string(), value))
