@@ -27,7 +27,7 @@ pub fn seal_end(tag: u64, bytes: &mut [u8]) {
 
 /// The hash of a key, as filters know it: XXH3-64, unseeded. It stands in files; it never changes.
 pub fn key_hash(key: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(key)
+    XxHash3_64::oneshot(key)
 }
 
 /// A bijection of `u64` that spreads every bit (the finalizer of SplitMix64, Steele et al. 2014).
