@@ -244,6 +244,7 @@ fn workload(seed: u64, spread: Spread) -> Vec<Op> {
         }
         Op::Create(name) | Op::Drop(name) if !one(&name) => None,
         Op::Drop(_) => None,
+        Op::Update(name, ..) | Op::Pop(name, _) if !one(&name) => None,
         Op::Ingest(name, _) | Op::Flush(name) | Op::Convert(name) if !one(&name) => None,
         Op::Create(_) if number > 1 => None,
         op => Some(op),
