@@ -188,6 +188,8 @@ pub struct KeyspaceOptions {
     partition_bytes: u64,
     delta_limit_percent: u64,
     min_conversion_bytes: u64,
+    over_provision_percent: u64,
+    lsm_ratio_percent: u64,
     separate_at: u64,
     inline_limit: u64,
     move_values: bool,
@@ -207,6 +209,8 @@ impl Default for KeyspaceOptions {
             partition_bytes: 64 << 20,
             delta_limit_percent: 25,
             min_conversion_bytes: 512 << 20,
+            over_provision_percent: 30,
+            lsm_ratio_percent: 100,
             separate_at: 512,
             inline_limit: 16 << 10,
             move_values: true,
@@ -249,6 +253,22 @@ impl KeyspaceOptions {
     /// How large the LSM part gets at least before it is settled by itself; 512 MiB by default.
     pub fn min_conversion_bytes(mut self, bytes: u64) -> Self {
         self.min_conversion_bytes = bytes;
+        self
+    }
+
+    /// How much garbage there may be before a sweep begins by itself, percent of the settled bytes; 30
+    /// by default. Garbage is what fresh entries overwrite in the settled run, and dead bytes of value
+    /// segments. Less of it costs more rewriting: each byte put is written about
+    /// 1 + 100 / `over_provision_percent` times more if keys are updated evenly.
+    pub fn over_provision_percent(mut self, percent: u64) -> Self {
+        self.over_provision_percent = percent;
+        self
+    }
+
+    /// How large the LSM part may get before a sweep begins by itself, percent of the settled bytes;
+    /// 100 by default. It matters where keys are new: there is no garbage then.
+    pub fn lsm_ratio_percent(mut self, percent: u64) -> Self {
+        self.lsm_ratio_percent = percent;
         self
     }
 
@@ -352,6 +372,8 @@ impl KeyspaceOptions {
         within("partition_bytes", self.partition_bytes, 4 << 10, 4 << 30)?;
         within("delta_limit_percent", self.delta_limit_percent, 0, 100)?;
         within("min_conversion_bytes", self.min_conversion_bytes, 0, 1 << 50)?;
+        within("over_provision_percent", self.over_provision_percent, 1, 1000)?;
+        within("lsm_ratio_percent", self.lsm_ratio_percent, 1, 10_000)?;
         within("separate_at", self.separate_at, 1, 1 << 20)?;
         within("inline_limit", self.inline_limit, 0, 1 << 20)?;
         self.lsm_compression.check()?;
@@ -368,6 +390,14 @@ impl KeyspaceOptions {
 
     pub(crate) fn min_conversion(&self) -> u64 {
         self.min_conversion_bytes
+    }
+
+    pub(crate) fn over_provision(&self) -> u64 {
+        self.over_provision_percent
+    }
+
+    pub(crate) fn lsm_ratio(&self) -> u64 {
+        self.lsm_ratio_percent
     }
 
     /// From which length on values are kept apart: fresh ones, and those in settled tables.
@@ -416,6 +446,8 @@ impl KeyspaceOptions {
             pair("partition_bytes", self.partition_bytes.to_string()),
             pair("delta_limit_percent", self.delta_limit_percent.to_string()),
             pair("min_conversion_bytes", self.min_conversion_bytes.to_string()),
+            pair("over_provision_percent", self.over_provision_percent.to_string()),
+            pair("lsm_ratio_percent", self.lsm_ratio_percent.to_string()),
             pair("separate_at", self.separate_at.to_string()),
             pair("inline_limit", self.inline_limit.to_string()),
             pair("move_values", self.move_values.to_string()),
@@ -467,6 +499,8 @@ impl KeyspaceOptions {
             "partition_bytes" => self.partition_bytes = number()?,
             "delta_limit_percent" => self.delta_limit_percent = number()?,
             "min_conversion_bytes" => self.min_conversion_bytes = number()?,
+            "over_provision_percent" => self.over_provision_percent = number()?,
+            "lsm_ratio_percent" => self.lsm_ratio_percent = number()?,
             "separate_at" => self.separate_at = number()?,
             "inline_limit" => self.inline_limit = number()?,
             "move_values" => {

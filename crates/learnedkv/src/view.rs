@@ -116,11 +116,16 @@ impl Tables {
         self.partitions.get(partition + 1).map(|p| p.lower.as_slice())
     }
 
+    /// The tables of the settled run.
+    pub fn settled(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta))
+    }
+
     /// All tables.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Table>> {
         let frozen = self.frozen.iter().flat_map(|f| &f.runs);
         let runs = self.runs.iter().chain(frozen).flatten();
-        runs.chain(self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)))
+        runs.chain(self.settled())
     }
 }
 

@@ -202,6 +202,8 @@ pub struct Properties {
     pub unpacked_bytes: u64,
     /// The largest sequence number in it.
     pub last_sequence: SequenceNumber,
+    /// Bytes of settled entries that its entries overwrote when it was written, estimated.
+    pub shadowed_bytes: u64,
     /// Its smallest key.
     pub smallest: Vec<u8>,
     /// Its largest key.
@@ -265,7 +267,7 @@ impl Properties {
         }
     }
 
-    fn numbers(&self) -> [u64; 7] {
+    fn numbers(&self) -> [u64; 8] {
         [
             self.entries,
             self.tombstones,
@@ -274,6 +276,7 @@ impl Properties {
             self.data_bytes,
             self.unpacked_bytes,
             self.last_sequence,
+            self.shadowed_bytes,
         ]
     }
 
@@ -290,6 +293,7 @@ impl Properties {
             data_bytes: reader.varint()?,
             unpacked_bytes: reader.varint()?,
             last_sequence: reader.varint()?,
+            shadowed_bytes: reader.varint()?,
             smallest: reader.slice()?.to_vec(),
             largest: reader.slice()?.to_vec(),
             segments: take_segments(reader)?,
@@ -362,6 +366,7 @@ mod tests {
             data_bytes: 99_968,
             unpacked_bytes: 299_968,
             last_sequence: 1 << 55,
+            shadowed_bytes: 1 << 20,
             smallest: b"a".to_vec(),
             largest: b"zz".to_vec(),
             segments: Vec::new(),

@@ -195,6 +195,11 @@ impl TableWriter {
         self.add(key, Kind::Pointer, sequence, &payload)
     }
 
+    /// Says how many bytes of older entries the table's overwrite, for its properties.
+    pub fn set_shadowed_bytes(&mut self, bytes: u64) {
+        self.properties.shadowed_bytes = bytes;
+    }
+
     fn cut(&mut self, end_of_table: bool) -> Result<()> {
         let Some(mut index) = self.index.take() else { return Ok(()) };
         let mut start = 0;

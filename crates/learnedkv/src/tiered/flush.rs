@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::debt::Shadow;
 use super::output::{Output, Written};
 use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Work};
@@ -58,7 +59,8 @@ impl FlushJob {
                 keyspace.options.lsm_table(),
                 keyspace.options.separate_fresh_at(),
                 &keyspace.tables.segments,
-            ),
+            )
+            .with_shadow(Shadow::over(&keyspace.tables)),
         })
     }
 

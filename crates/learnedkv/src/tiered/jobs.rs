@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::attach::Attach;
+use super::debt::{self, Debt};
 use super::flush::FlushJob;
 use super::merge::{self, Merge};
-use super::sweep::{self, Next, SweepStep};
+use super::sweep::{self, Course, Next, SweepStep};
 use crate::engine::{self, Engine, Opened, lock};
 use crate::error::Result;
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
-use crate::sstable::reader::Table;
 use crate::view::{KeyspaceView, View};
 
 /// Starts the jobs of `engine`.
@@ -30,6 +30,7 @@ pub fn spawn(engine: &Arc<Engine>) {
         engine: engine.clone(),
         work: Work::None,
         freezing: None,
+        course: None,
         covers: None,
         at: None,
         failed: BTreeMap::new(),
@@ -117,6 +118,8 @@ struct SettleJob {
     freezing: Option<Freezing>,
     /// The requests that the sweep under way covers.
     covers: Option<(KeyspaceId, u64)>,
+    /// The keyspace being swept, and what the sweep keeps in mind.
+    course: Option<(KeyspaceId, Course)>,
     /// The keyspace it works at.
     at: Option<KeyspaceId>,
     /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
@@ -137,9 +140,18 @@ impl SettleJob {
                 Ok(true)
             }
             Work::Sweep(keyspace, mut step) => {
-                match step.step()? {
-                    None => self.work = Work::Sweep(keyspace, step),
-                    Some(ends) => self.after_step(keyspace, ends),
+                match step.step() {
+                    Ok(None) => self.work = Work::Sweep(keyspace, step),
+                    Ok(Some(ends)) => self.after_step(keyspace, ends),
+                    Err(e) => match (step.unreadable_base(&e), &mut self.course) {
+                        (Some(base), Some((_, course))) => {
+                            // Not lost, and in nobody's way: what is newer becomes its delta.
+                            course.unreadable.insert(base);
+                            let work = engine::Work::Settle(keyspace);
+                            self.engine.health.note_background(work, &Err(e));
+                        }
+                        _ => return Err(e),
+                    },
                 }
                 Ok(true)
             }
@@ -156,8 +168,23 @@ impl SettleJob {
     fn after_step(&mut self, keyspace: KeyspaceId, ends: bool) {
         if ends {
             self.failed.remove(&keyspace);
+            self.course = None;
             self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
             self.finish(keyspace);
+        }
+    }
+
+    /// What the sweep of a keyspace keeps in mind.
+    fn course(&mut self, keyspace: &KeyspaceView) -> Course {
+        match &self.course {
+            Some((id, course)) if *id == keyspace.id => course.clone(),
+            _ => {
+                let over_provision = keyspace.options.over_provision();
+                let victims = Arc::new(debt::victims(&keyspace.tables, over_provision));
+                let course = Course { victims, ..Course::default() };
+                self.course = Some((keyspace.id, course.clone()));
+                course
+            }
         }
     }
 
@@ -195,7 +222,8 @@ impl SettleJob {
         for keyspace in keyspaces {
             self.at = Some(keyspace.id);
             if let Some(frozen) = &keyspace.tables.frozen {
-                match sweep::next(&self.engine, keyspace, frozen)? {
+                let course = self.course(keyspace);
+                match sweep::next(&self.engine, keyspace, frozen, &course)? {
                     Next::Rewrite(step) => self.work = Work::Sweep(keyspace.id, step),
                     Next::Skip(skip) => {
                         let ends = skip.commit(&self.engine)?;
@@ -228,14 +256,8 @@ impl SettleJob {
         if lock(&self.engine.conversions).is_wanted(keyspace.id) {
             return true;
         }
-        // With the values they point at.
-        let bytes = |t: &Arc<Table>| t.file_bytes() + t.properties().separated_bytes();
-        let fresh: u64 = keyspace.tables.runs.iter().flatten().map(bytes).sum();
-        let partitions = keyspace.tables.partitions.iter();
-        let settled: u64 = partitions.flat_map(|p| p.base.iter().chain(&p.delta)).map(bytes).sum();
         self.engine.options.automatic_conversion
-            && fresh > 0
-            && fresh >= keyspace.options.min_conversion().max(settled)
+            && Debt::of(&keyspace.tables).is_due(&keyspace.options)
     }
 
     /// Freezes once all that was rotated is flushed. False: it is not yet.

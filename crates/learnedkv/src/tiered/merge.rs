@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::debt::Shadow;
 use super::output::{Output, Written};
 use super::read::run_cursor;
 use crate::cursor::{Cursor, MergeCursor, Seek};
@@ -71,7 +72,8 @@ impl Merge {
                 view.options.lsm_table(),
                 view.options.separate_fresh_at(),
                 &view.tables.segments,
-            ),
+            )
+            .with_shadow(Shadow::over(&view.tables)),
             table_bytes: view.options.partition(),
         }))
     }

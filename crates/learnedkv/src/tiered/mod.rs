@@ -9,6 +9,7 @@
 //! API above it.
 
 mod attach;
+mod debt;
 pub mod estimate;
 pub mod flush;
 pub mod ingest;

@@ -1,7 +1,10 @@
 //! What a job writes: tables, begun when the first entry comes, and a value segment for what is kept
 //! apart from its keys; all removed if the job fails.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use super::debt::Shadow;
 
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Opened};
@@ -37,6 +40,9 @@ pub struct Output {
     segments: Vec<u64>,
     segment_bytes: u64,
     waiting: Waiting,
+    /// Values in these segments are written anew, whatever their length.
+    victims: Arc<BTreeSet<u64>>,
+    shadow: Option<Shadow>,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -111,7 +117,21 @@ impl Output {
             segments: Vec::new(),
             segment_bytes: 0,
             waiting: Waiting::default(),
+            victims: Arc::default(),
+            shadow: None,
         }
+    }
+
+    /// Has each table say what it overwrites.
+    pub fn with_shadow(mut self, shadow: Shadow) -> Output {
+        self.shadow = Some(shadow);
+        self
+    }
+
+    /// Has values in these segments written anew.
+    pub fn with_victims(mut self, victims: Arc<BTreeSet<u64>>) -> Output {
+        self.victims = victims;
+        self
     }
 
     /// Adds an entry to the table being written; its value to the segment, if it is long.
@@ -139,6 +159,9 @@ impl Output {
             let id = self.engine.next_file();
             let (disk, dir) = (self.engine.disk(), self.engine.dir());
             self.writer = Some(TableWriter::create(disk, dir, id, self.options)?);
+        }
+        if let Some(shadow) = &mut self.shadow {
+            shadow.add(key);
         }
         match (&mut self.writer, pointer) {
             (Some(writer), Some((pointer, tag))) => writer.add_pointer(key, sequence, pointer, tag),
@@ -186,8 +209,11 @@ impl Output {
     /// # Errors
     /// Any error of the disk.
     pub fn end_table(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.take() {
+        if let Some(mut writer) = self.writer.take() {
             let id = writer.id();
+            if let Some(shadow) = &mut self.shadow {
+                writer.set_shadowed_bytes(shadow.take());
+            }
             match writer.finish() {
                 Ok(record) => self.records.push(record),
                 Err(e) => {
@@ -228,7 +254,9 @@ impl Output {
             let mut load = None;
             if kind == Kind::Pointer {
                 let pointer = ValuePointer::decode(payload)?;
-                load = Some(pointer).filter(|pointer| pointer.length < self.separate_at);
+                let moves =
+                    pointer.length < self.separate_at || self.victims.contains(&pointer.segment);
+                load = moves.then_some(pointer);
                 length = load.map_or(length, |pointer| pointer.length);
             }
             if load.is_some() || !self.waiting.entries.is_empty() {

@@ -40,9 +40,17 @@ pub fn size_of(
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Option<u64>> {
-    match find(engine, view, key, visible, caching)? {
+    length(&find(engine, view, key, visible, caching)?)
+}
+
+/// How long the value found is, bytes.
+///
+/// # Errors
+/// `Corruption` if it is kept apart and its pointer is none.
+pub fn length(found: &Lookup) -> Result<Option<u64>> {
+    match found {
         Lookup::Value(value) => Ok(Some(value.len() as u64)),
-        Lookup::Pointer(pointer) => Ok(Some(ValuePointer::decode(&pointer)?.length)),
+        Lookup::Pointer(pointer) => Ok(Some(ValuePointer::decode(pointer)?.length)),
         Lookup::Removed | Lookup::Absent => Ok(None),
     }
 }
@@ -107,7 +115,15 @@ fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
             found => return Ok(found),
         }
     }
-    let Some(partition) = tables.partitions.get(tables.partition(key)) else {
+    find_settled(tables, sought)
+}
+
+/// The newest settled version of a key.
+///
+/// # Errors
+/// As [`get`].
+pub fn find_settled(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
+    let Some(partition) = tables.partitions.get(tables.partition(sought.key())) else {
         return Ok(Lookup::Absent);
     };
     for table in partition.delta.iter().chain(&partition.base) {

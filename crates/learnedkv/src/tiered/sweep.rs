@@ -1,16 +1,19 @@
 //! The sweep: the frozen part is merged into the settled run, partition by partition.
 //!
 //! One step, at watermark W, which is always the lower key of a partition P:
-//! 1. Nothing frozen lies in P: W rises to the first partition in which something does.
-//! 2. What lies in P, with its delta, stays below the delta limit: they become P's new delta.
+//! 1. Nothing frozen lies in P, and P points into no segment that the sweep empties (a victim): W rises to
+//!    the first partition where that is not so.
+//! 2. What lies in P, with its delta, stays below the delta limit (in bytes and in entries), and the base points into no victim:
+//!    they become P's new delta. So they do where the base cannot be read.
 //! 3. Else P's base is rewritten from all of them, without tombstones, up to the partition size; if
 //!    that ends within P, the rest of P becomes a partition of its own, with the old tables cut off
-//!    below W'.
+//!    below W'. Partitions that have become small are joined with those behind them.
 //!
 //! Each step ends in one edit: the new partitions and W'. Where an ingest has split the partition
 //! meanwhile, the step is given up and begun again. A crash before it leaves orphans; after it,
 //! the sweep goes on at W'. Readers see the frozen part and the old partitions from W on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,15 +21,15 @@ use super::output::{Output, Written};
 use super::read::{clip, run_cursor};
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::{Engine, Opened};
-use crate::error::Result;
-use crate::format::entry::KeyspaceId;
+use crate::error::{Error, Result};
+use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
 use crate::format::table::SegmentUse;
 use crate::format::value::stored_bytes;
 use crate::manifest::KeyspaceState;
 use crate::sstable::cursor::{RunCursor, Walk};
 use crate::sstable::reader::Table;
-use crate::sstable::scale;
+use crate::sstable::{scale, table_path};
 use crate::view::{Frozen, KeyspaceView, Partition, Tables};
 
 /// What a step does to its partition.
@@ -44,8 +47,8 @@ pub struct SweepStep {
     rewrite: Rewrite,
     cursor: MergeCursor,
     output: Output,
-    /// Where the output ends if the partition's end does not come before.
-    target_bytes: u64,
+    /// Where the output ends if the partition's end does not come before; `None`: nowhere.
+    target_bytes: Option<u64>,
 }
 
 /// What to do at the watermark.
@@ -63,26 +66,54 @@ pub struct SkipTo {
     watermark: Watermark,
 }
 
-/// The partition at the watermark as a step found it. An ingest may split it meanwhile; then the
-/// step's change does not fit any more.
+/// What a sweep keeps in mind from step to step. It is found again after a crash.
+#[derive(Debug, Clone, Default)]
+pub struct Course {
+    /// The value segments that it empties.
+    pub victims: Arc<BTreeSet<u64>>,
+    /// Bases that could not be read: they get deltas, and stay.
+    pub unreadable: BTreeSet<TableId>,
+}
+
+impl Course {
+    fn empties(&self, table: &Arc<Table>) -> bool {
+        table.properties().segments.iter().any(|used| self.victims.contains(&used.segment))
+    }
+
+    /// Whether a partition is to be rewritten though nothing frozen lies in it.
+    fn wants(&self, partition: &Partition) -> bool {
+        let readable = |t: &&Arc<Table>| !self.unreadable.contains(&t.id());
+        let base = partition.base.as_ref().filter(readable);
+        base.into_iter().chain(&partition.delta).any(|table| self.empties(table))
+    }
+}
+
+/// The partitions at the watermark as a step found them: one, or several to be joined. An ingest may
+/// split one meanwhile; then the step's change does not fit any more.
 struct Place {
-    partition: PartitionRecord,
+    partitions: Vec<PartitionRecord>,
     upper: Option<Vec<u8>>,
 }
 
 impl Place {
-    fn of(tables: &Tables, at: usize) -> Place {
-        let upper = tables.upper(at).map(<[u8]>::to_vec);
-        Place { partition: record(&tables.partitions[at]), upper }
+    fn of(tables: &Tables, at: std::ops::Range<usize>) -> Place {
+        let upper = tables.upper(at.end - 1).map(<[u8]>::to_vec);
+        Place { partitions: tables.partitions[at].iter().map(record).collect(), upper }
     }
 
-    /// Whether the watermark is still here, and the partition as it was.
+    fn lower(&self) -> &Vec<u8> {
+        &self.partitions[0].lower
+    }
+
+    /// Whether the watermark is still here, and the partitions as they were.
     fn still_stands(&self, state: &KeyspaceState) -> bool {
-        let lower = &self.partition.lower;
-        let at = state.partitions.iter().position(|p| p.lower == *lower);
-        let upper = at.and_then(|at| state.partitions.get(at + 1)).map(|next| &next.lower);
-        state.frozen.as_ref().is_some_and(|frozen| frozen.watermark == *lower)
-            && at.is_some_and(|at| state.partitions[at] == self.partition)
+        let Some(at) = state.partitions.iter().position(|p| p.lower == *self.lower()) else {
+            return false;
+        };
+        let end = at + self.partitions.len();
+        let upper = state.partitions.get(end).map(|next| &next.lower);
+        state.frozen.as_ref().is_some_and(|frozen| frozen.watermark == *self.lower())
+            && state.partitions.get(at..end) == Some(self.partitions.as_slice())
             && upper == self.upper.as_ref()
     }
 }
@@ -96,9 +127,9 @@ impl SkipTo {
         let ends = self.watermark == Watermark::End;
         let change = Change::ReplacePartitions {
             keyspace: self.keyspace,
-            from: self.at.partition.lower.clone(),
+            from: self.at.lower().clone(),
             count: 1,
-            partitions: vec![self.at.partition.clone()],
+            partitions: self.at.partitions.clone(),
             watermark: self.watermark,
         };
         Ok(commit(engine, self.keyspace, &self.at, change, &Opened::default())? && ends)
@@ -109,34 +140,52 @@ impl SkipTo {
 ///
 /// # Errors
 /// Those of reading the frozen part.
-pub fn next(engine: &Arc<Engine>, view: &KeyspaceView, frozen: &Frozen) -> Result<Next> {
+pub fn next(
+    engine: &Arc<Engine>,
+    view: &KeyspaceView,
+    frozen: &Frozen,
+    course: &Course,
+) -> Result<Next> {
     let tables = &view.tables;
     let at = tables.partition(&frozen.watermark);
     let partition = &tables.partitions[at];
     debug_assert_eq!(partition.lower, frozen.watermark, "the watermark begins a partition");
-    let upper = tables.upper(at);
     let mut ahead = MergeCursor::new(frozen_sources(frozen, None, Walk::Cached));
     ahead.seek(Seek::AtOrAfter(&frozen.watermark))?;
-    let watermark = match (ahead.key(), upper) {
-        (None, _) => Some(Watermark::End),
-        (Some(key), Some(upper)) if key >= upper => {
-            let target = tables.partition(key);
+    let next_frozen = ahead.key().map(|key| tables.partition(key).max(at));
+    let next_wanted = (at..tables.partitions.len()).find(|i| course.wants(&tables.partitions[*i]));
+    let watermark = match next_frozen.into_iter().chain(next_wanted).min() {
+        None => Some(Watermark::End),
+        Some(target) if target > at => {
             Some(Watermark::Raise(tables.partitions[target].lower.clone()))
         }
-        _ => None,
+        Some(_) => None,
     };
     if let Some(watermark) = watermark {
-        let at = Place::of(tables, at);
+        let at = Place::of(tables, at..at + 1);
         let skip = SkipTo { keyspace: view.id, at, watermark };
         return Ok(Next::Skip(Box::new(skip)));
     }
     drop(ahead);
-    let step = SweepStep::begin(engine, view, frozen, at)?;
+    let step = SweepStep::begin(engine, view, frozen, at, course)?;
     Ok(Next::Rewrite(Box::new(step)))
 }
 
 fn frozen_sources(frozen: &Frozen, upper: Option<&[u8]>, walk: Walk) -> Vec<Box<dyn Cursor>> {
     frozen.runs.iter().map(|run| run_cursor(run, &frozen.watermark, upper, walk)).collect()
+}
+
+/// One table of each partition, as one sorted run.
+fn settled_source(
+    tables: &Tables,
+    partitions: std::ops::Range<usize>,
+    choose: impl Fn(&Partition) -> Option<&Arc<Table>>,
+) -> Box<dyn Cursor> {
+    let clipped = partitions.filter_map(|at| {
+        let partition = &tables.partitions[at];
+        Some(clip(choose(partition)?, &partition.lower, tables.upper(at)))
+    });
+    Box::new(RunCursor::new(clipped.collect(), Walk::Bulk))
 }
 
 fn record(partition: &Partition) -> PartitionRecord {
@@ -168,6 +217,8 @@ fn commit(
 struct Size {
     stored_bytes: u64,
     unpacked_bytes: u64,
+    entries: u64,
+    tombstones: u64,
 }
 
 impl Size {
@@ -187,8 +238,73 @@ impl Size {
             sum.stored_bytes += stored + moved;
             let unpacked = scale(stored, whole.unpacked_bytes, whole.data_bytes.max(1));
             sum.unpacked_bytes += unpacked + moved;
+            sum.entries += scale(stored, whole.entries, whole.data_bytes.max(1));
+            sum.tombstones += scale(stored, whole.tombstones, whole.data_bytes.max(1));
         }
         sum
+    }
+}
+
+/// What a step is to do.
+struct Plan {
+    rewrite: Rewrite,
+    /// The partition behind the last one that it takes.
+    end: usize,
+    target_bytes: Option<u64>,
+}
+
+impl Plan {
+    fn of(view: &KeyspaceView, frozen: &Frozen, at: usize, course: &Course) -> Plan {
+        let (tables, options) = (&view.tables, &view.options);
+        let separate_at = options.separate_settled_at();
+        let weigh = |at: usize| {
+            let (partition, upper) = (&tables.partitions[at], tables.upper(at));
+            let in_frozen = Size::of(frozen.runs.iter().flatten(), partition, upper, separate_at);
+            let in_delta = Size::of(&partition.delta, partition, upper, separate_at);
+            (in_frozen, in_delta, Size::of(&partition.base, partition, upper, separate_at))
+        };
+        let (in_frozen, in_delta, in_base) = weigh(at);
+        let newer_bytes = in_frozen.unpacked_bytes + in_delta.unpacked_bytes;
+        // By entries too: tombstones are small, and what they remove is given back by a rewrite alone.
+        let limit = |whole: u64| scale(whole, options.delta_limit(), 100);
+        let fits_delta = newer_bytes <= limit(in_base.unpacked_bytes)
+            && in_frozen.entries + in_delta.entries <= limit(in_base.entries);
+        let unreadable = |table: &Arc<Table>| course.unreadable.contains(&table.id());
+        let base = tables.partitions[at].base.as_ref();
+        if base.is_some_and(|b| unreadable(b) || fits_delta && !course.empties(b)) {
+            // A delta is one table, whatever its size.
+            return Plan { rewrite: Rewrite::Delta, end: at + 1, target_bytes: None };
+        }
+        let partition_bytes = options.partition();
+        // What a partition will take: no tombstones, and each takes an entry from the base.
+        let part = |size: Size, entries| scale(size.stored_bytes, entries, size.entries.max(1));
+        let left = |(frozen, delta, base): (Size, Size, Size)| {
+            let entries = base.entries.saturating_sub(frozen.tombstones + delta.tombstones);
+            let values = |size: Size| part(size, size.entries - size.tombstones);
+            values(frozen) + values(delta) + part(base, entries)
+        };
+        let mut stored = left((in_frozen, in_delta, in_base));
+        let mut end = at + 1;
+        while let Some(next) = tables.partitions.get(end)
+            && !next.base.as_ref().is_some_and(unreadable)
+        {
+            stored += left(weigh(end));
+            if stored > partition_bytes / 2 {
+                break;
+            }
+            end += 1;
+        }
+        if end > at + 1 {
+            return Plan { rewrite: Rewrite::Base, end, target_bytes: None };
+        }
+        // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
+        // base did; where there is none, as it did when it was flushed.
+        let like = if in_base.unpacked_bytes > 0 { in_base } else { in_frozen };
+        let total = newer_bytes + in_base.unpacked_bytes;
+        let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
+        let parts = total.div_ceil(partition_bytes).max(1);
+        let target_bytes = Some((total / parts).max(partition_bytes / 2));
+        Plan { rewrite: Rewrite::Base, end, target_bytes }
     }
 }
 
@@ -198,49 +314,30 @@ impl SweepStep {
         view: &KeyspaceView,
         frozen: &Frozen,
         at: usize,
+        course: &Course,
     ) -> Result<SweepStep> {
         let tables = &view.tables;
-        let partition = &tables.partitions[at];
-        let upper = tables.upper(at);
-        let separate_at = view.options.separate_settled_at();
-        let in_frozen = Size::of(frozen.runs.iter().flatten(), partition, upper, separate_at);
-        let in_delta = Size::of(&partition.delta, partition, upper, separate_at);
-        let in_base = Size::of(&partition.base, partition, upper, separate_at);
-        let newer_bytes = in_frozen.unpacked_bytes + in_delta.unpacked_bytes;
-        let delta_limit = in_base.unpacked_bytes / 100 * view.options.delta_limit();
-        let rewrite = if partition.base.is_some() && newer_bytes <= delta_limit {
-            Rewrite::Delta
-        } else {
-            Rewrite::Base
-        };
+        let plan = Plan::of(view, frozen, at, course);
+        let (rewrite, joined) = (plan.rewrite, at..plan.end);
         // A filter that misses paid for once is made anew with its table.
         let mut options = view.options.settled_table();
-        let tables_here = || partition.base.iter().chain(&partition.delta);
-        if tables_here().any(|table| table.filter_bytes().is_some()) {
+        let mut tables_here =
+            tables.partitions[joined.clone()].iter().flat_map(|p| p.base.iter().chain(&p.delta));
+        if tables_here.any(|table| table.filter_bytes().is_some()) {
             options.filter = options.filter.or(view.options.attached_filter());
         }
+        let upper = tables.upper(joined.end - 1);
         let mut sources = frozen_sources(frozen, upper, Walk::Bulk);
-        let old = match rewrite {
-            Rewrite::Delta => [&partition.delta, &None],
-            Rewrite::Base => [&partition.delta, &partition.base],
-        };
-        for table in old.into_iter().flatten() {
-            let clipped = clip(table, &partition.lower, upper);
-            sources.push(Box::new(RunCursor::new(vec![clipped], Walk::Bulk)));
+        sources.push(settled_source(tables, joined.clone(), |p| p.delta.as_ref()));
+        if rewrite == Rewrite::Base {
+            sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
         }
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;
-        // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
-        // base did; where there is none, as it did when it was flushed.
-        let like = if in_base.unpacked_bytes > 0 { in_base } else { in_frozen };
-        let total = newer_bytes + in_base.unpacked_bytes;
-        let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
-        let parts = total.div_ceil(view.options.partition()).max(1);
-        let target_bytes = (total / parts).max(view.options.partition() / 2);
         Ok(SweepStep {
             engine: engine.clone(),
             keyspace: view.id,
-            old: Place::of(tables, at),
+            old: Place::of(tables, joined),
             rewrite,
             cursor,
             output: Output::new(
@@ -248,9 +345,18 @@ impl SweepStep {
                 options,
                 view.options.separate_settled_at(),
                 &tables.segments,
-            ),
-            target_bytes,
+            )
+            .with_victims(course.victims.clone()),
+            target_bytes: plan.target_bytes,
         })
+    }
+
+    /// The base that a step which failed could not read, if that is why.
+    pub fn unreadable_base(&self, error: &Error) -> Option<TableId> {
+        let dir = self.engine.dir();
+        let bases = self.old.partitions.iter().filter_map(|p| p.base.as_ref());
+        let mut ids = bases.map(|base| base.id);
+        ids.find(|id| error.is_corruption() && error.path() == Some(&table_path(dir, *id)))
     }
 
     /// Goes on. `None`: not over yet; else whether the whole sweep is over.
@@ -258,18 +364,15 @@ impl SweepStep {
     /// # Errors
     /// Those of the disk; the step is then given up, and begun again later.
     pub fn step(&mut self) -> Result<Option<bool>> {
-        let (rewrite, target_bytes) = (self.rewrite, self.target_bytes);
-        let keep_tombstones = rewrite == Rewrite::Delta;
-        // A delta is one table, whatever its size.
-        let end_at = (rewrite == Rewrite::Base).then_some(target_bytes);
-        let ended = self.output.copy(&mut self.cursor, keep_tombstones, end_at)?;
+        let keep_tombstones = self.rewrite == Rewrite::Delta;
+        let ended = self.output.copy(&mut self.cursor, keep_tombstones, self.target_bytes)?;
         if ended { self.install().map(Some) } else { Ok(None) }
     }
 
     fn install(&mut self) -> Result<bool> {
         let Written { mut tables, opened, bytes: written } = self.output.finish()?;
         let new = tables.pop();
-        let old = &self.old.partition;
+        let old = &self.old.partitions[0];
         let lower = old.lower.clone();
         let mut partitions = vec![match self.rewrite {
             Rewrite::Delta => PartitionRecord { delta: new, ..old.clone() },
@@ -285,9 +388,9 @@ impl SweepStep {
             None => Watermark::End,
         };
         let ends = watermark == Watermark::End;
-        let keyspace = self.keyspace;
+        let (keyspace, count) = (self.keyspace, self.old.partitions.len() as u64);
         let change =
-            Change::ReplacePartitions { keyspace, from: lower, count: 1, partitions, watermark };
+            Change::ReplacePartitions { keyspace, from: lower, count, partitions, watermark };
         let fits = commit(&self.engine, keyspace, &self.old, change, &opened)?;
         if fits {
             self.output.keep();

@@ -101,6 +101,11 @@ impl Segment {
         self.tag
     }
 
+    /// Bytes of values in it, dead ones too, with their checksums.
+    pub fn value_bytes(&self) -> u64 {
+        self.file_bytes - VALUES_HEADER_BYTES as u64
+    }
+
     /// How large its file is.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes

@@ -12,6 +12,7 @@ mod model;
 mod open_errors;
 mod reads;
 mod regressions;
+mod settling;
 mod tidy;
 mod values;
 mod workload;

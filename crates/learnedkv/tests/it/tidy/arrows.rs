@@ -64,6 +64,7 @@ const STORE: &[&str] = &[
     "value_log",
     "view",
     "engine",
+    "options",
 ];
 const FUZZING: &[&str] =
     &["error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "sstable"];

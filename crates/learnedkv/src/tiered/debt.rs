@@ -1,0 +1,117 @@
+//! What a keyspace owes: fresh data to settle, and garbage to give back. From it follows when a sweep
+//! begins, and which value segments it empties.
+//!
+//! Nothing is counted as it dies. Dead bytes of a value segment are those that no table points at; what
+//! fresh entries overwrite in the settled run is estimated by [`Shadow`], as tables are written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::read;
+use crate::format::checksum::key_hash;
+use crate::options::KeyspaceOptions;
+use crate::sstable::reader::{Caching, Table};
+use crate::sstable::sought::Sought;
+use crate::view::Tables;
+
+/// One in so many keys is looked up, by its hash.
+const SAMPLE: u64 = 256;
+
+/// Bytes of settled entries that the entries of a table being written overwrite or remove, estimated
+/// from one in [`SAMPLE`] of its keys.
+pub struct Shadow {
+    settled: Arc<Tables>,
+    sampled_bytes: u64,
+}
+
+impl Shadow {
+    /// Over the settled run of `settled`.
+    pub fn over(settled: &Arc<Tables>) -> Shadow {
+        Shadow { settled: settled.clone(), sampled_bytes: 0 }
+    }
+
+    /// An entry of this key is written.
+    pub fn add(&mut self, key: &[u8]) {
+        if !key_hash(key).is_multiple_of(SAMPLE) {
+            return;
+        }
+        // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
+        if let Ok(found) = read::find_settled(&self.settled, &Sought::new(key, Caching::Leave))
+            && let Ok(Some(length)) = read::length(&found)
+        {
+            self.sampled_bytes += key.len() as u64 + length;
+        }
+    }
+
+    /// The estimate for the table that ends now.
+    pub fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.sampled_bytes) * SAMPLE
+    }
+}
+
+/// Sums over a keyspace's tables, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Debt {
+    /// The LSM part, with the values it points at.
+    pub fresh: u64,
+    /// The settled run, with the values it points at.
+    pub settled: u64,
+    /// Bytes of value segments that no table points at.
+    pub dead: u64,
+    /// Settled bytes that the LSM part overwrites or removes, estimated.
+    pub shadowed: u64,
+}
+
+/// How many bytes of each value segment tables point at. During a sweep what is settled already is
+/// pointed at twice: no more than the segment counts.
+fn live(tables: &Tables) -> BTreeMap<u64, u64> {
+    let mut live = BTreeMap::new();
+    for used in tables.all().flat_map(|table| &table.properties().segments) {
+        *live.entry(used.segment).or_insert(0u64) += used.bytes;
+    }
+    live
+}
+
+impl Debt {
+    /// That of a keyspace.
+    pub fn of(tables: &Tables) -> Debt {
+        let bytes = |t: &Arc<Table>| t.file_bytes() + t.properties().separated_bytes();
+        let live = live(tables);
+        let dead = tables.segments.iter().map(|segment| {
+            segment.value_bytes().saturating_sub(live.get(&segment.id()).copied().unwrap_or(0))
+        });
+        Debt {
+            fresh: tables.runs.iter().flatten().map(bytes).sum(),
+            settled: tables.settled().map(bytes).sum(),
+            dead: dead.sum(),
+            shadowed: tables.runs.iter().flatten().map(|t| t.properties().shadowed_bytes).sum(),
+        }
+    }
+
+    /// Whether a sweep is due: the garbage is more than `over_provision` of the settled bytes, or the
+    /// LSM part more than `lsm_ratio` of them; and there is enough of it to be worth one.
+    pub fn is_due(&self, options: &KeyspaceOptions) -> bool {
+        let share =
+            |percent: u64| self.settled / 100 * percent + self.settled % 100 * percent / 100;
+        let garbage = self.dead + self.shadowed;
+        self.fresh > 0
+            && self.fresh + self.dead >= options.min_conversion()
+            && (garbage > share(options.over_provision())
+                || self.fresh > share(options.lsm_ratio()))
+    }
+}
+
+/// The value segments that a sweep empties: of those that settled tables point into the ones with more
+/// than `over_provision` of dead bytes. Fixed for a sweep.
+pub fn victims(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
+    let live = live(tables);
+    let settled = tables.settled().flat_map(|table| &table.properties().segments);
+    let is_victim = |segment: &u64| {
+        tables.segments.get(*segment).is_some_and(|found| {
+            let live = live.get(segment).copied().unwrap_or(0);
+            let dead = found.value_bytes().saturating_sub(live);
+            dead > found.value_bytes() / 100 * over_provision_percent
+        })
+    };
+    settled.map(|used| used.segment).filter(is_victim).collect()
+}

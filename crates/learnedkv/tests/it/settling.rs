@@ -1,0 +1,145 @@
+//! When sweeps begin, what they give back, and what they do about a base that cannot be read.
+
+use std::path::{Path, PathBuf};
+
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::{Access, Disk};
+use learnedkv::{Database, Keyspace, KeyspaceOptions};
+
+use crate::workload::Setup;
+
+fn setup(keyspace: KeyspaceOptions) -> Setup {
+    Setup { memtable_bytes: 16 << 10, log_segment_bytes: 16 << 10, keyspace, ..Setup::default() }
+}
+
+fn open(disk: &SimDisk, setup: &Setup) -> (Database, Keyspace) {
+    let db = setup.open(disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    (db, keyspace)
+}
+
+fn key(number: u64) -> String {
+    // Spread, so that each part of the key space has some.
+    format!("key{:05}", number * 7919 % 100_000)
+}
+
+fn put(keyspace: &Keyspace, numbers: std::ops::Range<u64>, length: usize, fill: u8) {
+    for number in numbers {
+        keyspace.insert(key(number), vec![fill; length]).unwrap();
+    }
+}
+
+fn files(disk: &SimDisk, kind: &str) -> Vec<PathBuf> {
+    let names = disk.list(Path::new("/db")).unwrap();
+    names.iter().filter(|n| n.starts_with(kind)).map(|n| Path::new("/db").join(n)).collect()
+}
+
+/// Settled and shadowed: a tenth of the garbage allowed begins no sweep, twice as much does.
+#[test]
+fn a_sweep_begins_when_there_is_garbage_enough_and_new_keys_are_none() {
+    let options = KeyspaceOptions::default().min_conversion_bytes(0).over_provision_percent(30);
+    let setup = setup(options.lsm_ratio_percent(1000));
+    let (db, keyspace) = open(&SimDisk::new(1), &setup);
+    put(&keyspace, 0..8000, 100, 1);
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    let sweeps = db.stats().sweeps;
+    put(&keyspace, 8000..14_000, 100, 2);
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(db.stats().sweeps, sweeps, "new keys overwrite nothing");
+    put(&keyspace, 0..400, 100, 3);
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(db.stats().sweeps, sweeps, "5 % of the settled keys are overwritten");
+    put(&keyspace, 0..6000, 100, 4);
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(db.stats().sweeps > sweeps, "75 % of the settled keys are overwritten");
+    for number in 0..14_000 {
+        let fill = if number < 6000 { 4 } else { 1 + u8::from(number >= 8000) };
+        assert!(keyspace.get(key(number)).unwrap().unwrap() == vec![fill; 100], "{number}");
+    }
+}
+
+/// Values too long for blocks stay in their segments; dead ones are given back all the same.
+#[test]
+fn a_sweep_empties_segments_that_are_mostly_dead() {
+    let options = KeyspaceOptions::default().min_conversion_bytes(1 << 40).separate_at(100);
+    let setup = setup(options.inline_limit(200).over_provision_percent(30));
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk, &setup);
+    for round in 0..6 {
+        // Each time two thirds of them, others each time.
+        for number in (0..300).filter(|number| (number + round) % 3 > 0) {
+            keyspace.insert(key(number), vec![round as u8; 1000]).unwrap();
+        }
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+    }
+    let stats = db.stats().keyspaces.remove(0);
+    assert!(stats.value_live_bytes >= 300 * 1008, "{stats:?}");
+    let most = stats.value_live_bytes * 2;
+    assert!(stats.value_bytes <= most, "{} live, {}", stats.value_live_bytes, stats.value_bytes);
+    let on_disk: u64 = files(&disk, "values-")
+        .iter()
+        .map(|path| disk.open(path, Access::Random).unwrap().length_bytes().unwrap())
+        .sum();
+    assert!(on_disk <= most + 64 * 100, "{on_disk} on the disk, {stats:?}");
+    for number in 0..300 {
+        let round = (0..6).rev().find(|round| (number + round) % 3 > 0).unwrap();
+        let value = keyspace.get(key(number)).unwrap().unwrap();
+        assert!(value == vec![round as u8; 1000], "{number}");
+    }
+}
+
+#[test]
+fn partitions_that_became_small_are_joined() {
+    let options = KeyspaceOptions::default().partition_bytes(32 << 10).block_bytes(512);
+    let setup = setup(options);
+    let (db, keyspace) = open(&SimDisk::new(1), &setup);
+    put(&keyspace, 0..6000, 100, 1);
+    keyspace.convert().unwrap();
+    let before = db.stats().keyspaces[0].partitions;
+    assert!(before > 20, "{before}");
+    (0..6000).filter(|n| n % 40 > 0).for_each(|n| keyspace.remove(key(n)).unwrap());
+    keyspace.convert().unwrap();
+    let after = db.stats().keyspaces[0].partitions;
+    assert!(after <= 3, "{before} partitions, then {after}");
+    let left: Vec<_> = keyspace.iter().map(|entry| entry.unwrap().0.to_vec()).collect();
+    let mut expected: Vec<_> = (0..6000).step_by(40).map(|n| key(n).into_bytes()).collect();
+    expected.sort();
+    assert_eq!(left, expected);
+}
+
+/// What is newer than a base that cannot be read becomes its delta; the sweep ends, and nothing is lost
+/// that could be read.
+#[test]
+fn a_sweep_goes_round_a_base_that_cannot_be_read() {
+    let setup = setup(KeyspaceOptions::default().partition_bytes(16 << 10).block_bytes(512));
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk, &setup);
+    put(&keyspace, 0..1000, 100, 1);
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    drop((db, keyspace));
+    let damaged = files(&disk, "table-").remove(2);
+    let file = disk.open(&damaged, Access::Random).unwrap();
+    file.write_all_at(&[0x55; 8], 700).unwrap();
+    let (db, keyspace) = open(&disk, &setup);
+    put(&keyspace, 0..900, 100, 2);
+    let error = keyspace.convert().expect_err("the damage is reported");
+    assert_eq!((error.is_corruption(), error.path()), (true, Some(damaged.as_path())));
+    db.wait_idle().unwrap();
+    let stats = db.stats().keyspaces.remove(0);
+    assert_eq!((stats.runs, stats.watermark), (0, None), "the sweep ended");
+    assert!(stats.deltas >= 1);
+    for number in 0..900 {
+        assert!(keyspace.get(key(number)).unwrap().unwrap() == vec![2; 100], "{number}");
+    }
+    let unread = (900..1000).filter(|number| keyspace.get(key(*number)).is_err()).count();
+    assert!(unread < 20, "one block is damaged: {unread} keys");
+    drop((db, keyspace));
+    let (_db, keyspace) = open(&disk, &setup);
+    assert!(keyspace.get(key(0)).unwrap().unwrap() == vec![2; 100]);
+}
