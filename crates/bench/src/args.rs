@@ -5,13 +5,15 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use ::learnedkv::Compression;
+
 use crate::engines::{Durability, OpenSettings};
 use crate::keys::KeySpec;
 use crate::requests::Distribution;
 use crate::run::Limits;
 use crate::sizes::{parse_bytes, parse_count};
 use crate::suite::Plan;
-use crate::values::ValueSize;
+use crate::values::{Compressibility, ValueSize};
 use crate::workloads::parse_phases;
 use crate::{Error, Result};
 
@@ -28,6 +30,9 @@ pub struct BenchArgs {
     /// Value size in bytes, or normal:MEAN:DEVIATION
     #[arg(long, value_name = "SIZE", default_value = "1016")]
     pub value_size: String,
+    /// Share of a value's bytes that compress, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub value_compressibility: String,
     /// Operations of each workload
     #[arg(long, value_name = "N", default_value = "1m")]
     pub operations: String,
@@ -62,6 +67,12 @@ pub struct BenchArgs {
     /// Largest data block (default: the store's own)
     #[arg(long, value_name = "SIZE")]
     pub block_size: Option<String>,
+    /// How blocks are compressed: none, lz4, zstd or zstd:LEVEL (default: the store's own)
+    #[arg(long, value_name = "HOW")]
+    pub compression: Option<String>,
+    /// The same for settled data alone
+    #[arg(long, value_name = "HOW")]
+    pub settled_compression: Option<String>,
     /// When a write is acknowledged: buffered (by the operating system) or synced (by the disk)
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     pub durability: String,
@@ -102,6 +113,10 @@ impl BenchArgs {
         let bytes = |name: &str, text: &Option<String>| {
             text.as_deref().map(|text| option(name, text, parse_bytes)).transpose()
         };
+        let how = |name: &str, text: &Option<String>| {
+            text.as_deref().map(|text| option(name, text, compression)).transpose()
+        };
+        let compressibility = &self.value_compressibility;
         Ok(Plan {
             engine: engine.to_string(),
             open: OpenSettings {
@@ -109,6 +124,8 @@ impl BenchArgs {
                 memory_budget_bytes: bytes("--memory-budget", &self.memory_budget)?,
                 memtable_bytes: bytes("--memtable", &self.memtable)?,
                 block_size_bytes: bytes("--block-size", &self.block_size)?,
+                compression: how("--compression", &self.compression)?,
+                settled_compression: how("--settled-compression", &self.settled_compression)?,
                 durability: option("--durability", &self.durability, Durability::from_str)?,
                 direct_reads: self.direct_reads,
                 options: self
@@ -119,6 +136,11 @@ impl BenchArgs {
             },
             keys,
             value_size,
+            compressibility: option(
+                "--value-compressibility",
+                compressibility,
+                Compressibility::from_str,
+            )?,
             phases,
             distribution,
             limits: Limits {
@@ -146,6 +168,10 @@ fn name_and_value(text: &str) -> Result<(String, String)> {
         .split_once('=')
         .ok_or_else(|| Error::usage(format!("--option: expected NAME=VALUE, found `{text}`")))?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn compression(text: &str) -> Result<Compression> {
+    Compression::from_text(text).map_err(|e| Error::usage(e.to_string()))
 }
 
 /// A count of at least one.

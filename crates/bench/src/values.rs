@@ -8,7 +8,8 @@
 //!                       value, XORed with a word that depends on the value
 //! ```
 //! The body is random enough that no compressor profits from it, and costs little more than a copy:
-//! the measurement must see the engine, not the making of values.
+//! the measurement must see the engine, not the making of values. Where values are to be compressible,
+//! the end of each 64 bytes of the body is text that all values share, as field names and the like.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -30,6 +31,12 @@ const POOL_STARTS_BYTES: usize = 64 << 10;
 const MIN_VALUE_BYTES: u32 = 4;
 /// Values above this are not what this program measures.
 const MAX_VALUE_BYTES: u32 = 256 << 20;
+
+/// Random bytes and text take turns in pieces of this length.
+const UNIT_BYTES: usize = 64;
+/// What is compressible in a value.
+const TEXT: &[u8; UNIT_BYTES] =
+    b"\",\"created\":\"2024-\",\"status\":\"active\",\"country\":\"\",\"city\":\"  ";
 
 /// How long values are, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -124,6 +131,34 @@ pub struct Values {
     size: ValueSize,
     seed: u64,
     pool: Vec<u8>,
+    /// Of each [`UNIT_BYTES`] so many are text.
+    text_bytes: usize,
+}
+
+/// The share of a value's bytes that are the same text in all values: 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Compressibility(f64);
+
+impl Compressibility {
+    /// Every other byte: what LZ4 halves, nearly.
+    pub const HALF: Compressibility = Compressibility(0.5);
+}
+
+impl FromStr for Compressibility {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Compressibility> {
+        match text.parse() {
+            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Compressibility(share)),
+            _ => Err(Error::usage(format!("`{text}` is not a share of a value's bytes, 0 to 1"))),
+        }
+    }
+}
+
+impl fmt::Display for Compressibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 impl Values {
@@ -133,7 +168,14 @@ impl Values {
         let mut rng = Rng::seeded(mix(seed ^ 0x76616C756573));
         let words = (POOL_STARTS_BYTES + PIECE_BYTES) / 8;
         let pool = (0..words).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
-        Values { size, seed, pool }
+        Values { size, seed, pool, text_bytes: 0 }
+    }
+
+    /// The same with `share` of their bytes compressible; to a 64th, and not in the first 12.
+    #[must_use]
+    pub fn compressible(mut self, share: Compressibility) -> Values {
+        self.text_bytes = (share.0 * UNIT_BYTES as f64).round() as usize;
+        self
     }
 
     /// How long the values are.
@@ -171,6 +213,13 @@ impl Values {
                 *byte ^= mask;
             }
             word = mix(word);
+        }
+        if self.text_bytes > 0 {
+            let random_bytes = UNIT_BYTES - self.text_bytes;
+            for unit in out[HEADER_BYTES..].chunks_mut(UNIT_BYTES) {
+                let (start, end) = (random_bytes.min(unit.len()), unit.len());
+                unit[start..].copy_from_slice(&TEXT[start..end]);
+            }
         }
     }
 
@@ -298,6 +347,27 @@ mod tests {
             }
             good.pop();
             assert!(values.check(b"key", 5..=5, &good, &mut scratch).is_err(), "cut");
+        }
+    }
+
+    #[test]
+    fn compressible_values_have_the_share_of_text_asked_for_and_are_checked_all_the_same() {
+        for (share, expected) in [("0", 0.0), ("0.25", 0.25), ("0.5", 0.5), ("1", 1.0)] {
+            let values = Values::new(ValueSize::Fixed(1036), 1);
+            let values = values.compressible(share.parse().unwrap());
+            let (a, b) = (value(&values, b"key", 5), value(&values, b"another", 6));
+            let same = a[12..].iter().zip(&b[12..]).filter(|(a, b)| a == b).count();
+            // Of the random bytes one in 256 is the same too.
+            let found = same as f64 / 1024.0;
+            assert!((found - expected).abs() < 0.02, "{share}: {found}");
+            let mut scratch = Vec::new();
+            assert_eq!(values.check(b"key", 5..=5, &a, &mut scratch), Ok(5));
+            let mut bad = a.clone();
+            bad[1035] ^= 1;
+            assert!(values.check(b"key", 5..=5, &bad, &mut scratch).is_err(), "{share}");
+        }
+        for bad in ["", "-0.1", "1.1", "nan", "half"] {
+            assert!(bad.parse::<Compressibility>().is_err(), "{bad}");
         }
     }
 

@@ -54,6 +54,12 @@ pub fn open_database(settings: &OpenSettings, create: bool) -> Result<Box<dyn En
         let set = options.set(name, value);
         set.map_err(|e| Error::usage(format!("option {name}={value}: {e}")))?;
     }
+    if let Some(compression) = settings.compression {
+        options = options.compression(compression);
+    }
+    if let Some(compression) = settings.settled_compression {
+        options = options.settled_compression(compression);
+    }
     let database = builder.open().map_err(told)?;
     let keyspace = database.keyspace(KEYSPACE, options).map_err(told)?;
     Ok(Box::new(LearnedKv { database, keyspace }))
@@ -131,6 +137,7 @@ impl Engine for LearnedKv {
             figures.push(("metadata_bits_per_entry".to_string(), bits));
             let bits = keyspace.filter_bits_per_key();
             figures.push(("filter_bits_per_key".to_string(), bits));
+            figures.push(("compression_ratio".to_string(), keyspace.compression_ratio()));
             figures.push(("settled_share".to_string(), keyspace.settled_share()));
         }
         EngineStats { text: stats.to_string(), figures }

@@ -7,6 +7,7 @@ pub mod learnedkv;
 
 use std::path::{Path, PathBuf};
 
+use ::learnedkv::Compression;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -126,6 +127,10 @@ pub struct OpenSettings {
     pub memtable_bytes: Option<u64>,
     /// The most a data block holds, in bytes.
     pub block_size_bytes: Option<u64>,
+    /// How data blocks are compressed.
+    pub compression: Option<Compression>,
+    /// The same for what has come to rest, where an engine makes a difference.
+    pub settled_compression: Option<Compression>,
     /// When writes are acknowledged.
     pub durability: Durability,
     /// Whether reads go around the operating system's cache.
@@ -143,6 +148,8 @@ impl OpenSettings {
             memory_budget_bytes: None,
             memtable_bytes: None,
             block_size_bytes: None,
+            compression: None,
+            settled_compression: None,
             durability: Durability::Buffered,
             direct_reads: false,
             options: Vec::new(),

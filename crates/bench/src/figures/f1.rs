@@ -1,7 +1,7 @@
 //! F1 and F10 (a): what has to stay in memory to find any key's block, from the real tables of a
 //! settled store.
 
-use ::learnedkv::IndexKind;
+use ::learnedkv::{Compression, IndexKind};
 
 use super::sheet::Target;
 use super::store::{BLOCK_BYTES, Shape, Store, VALUE_BYTES};
@@ -40,6 +40,7 @@ struct Told {
     section_per_page: f64,
     per_block: f64,
     per_key: f64,
+    stored_percent: f64,
 }
 
 pub(super) fn measure(run: &mut Run) -> Result<()> {
@@ -47,8 +48,9 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     run.sheet.line(
         "From `stats()` of a store whose keys were all ingested. First the memory of the whole \
          index (heap, with each table's smallest and largest key and its handle), then the index \
-         sections alone, encoded; bits a block is the section over the data blocks. The target is \
-         for the section of `exact` with blocks of 4,096 B.",
+         sections alone, encoded; bits a block is the section over the data blocks. \"Stored\" is what \
+         the data blocks take, per cent of the keys and values in them. The target is for the section \
+         of `exact` with blocks of 4,096 B. In the run with lz4 half of each value's bytes compress.",
     );
     let names = [
         "keys, value bytes",
@@ -57,6 +59,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         "heap",
         "section",
         "bits a block",
+        "stored %",
         "must / aim",
         "stands",
     ];
@@ -70,20 +73,21 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         for (size, target) in &case.sizes {
             let values = Values::new(*size, run.seed);
             for shape in shapes() {
-                let told = tell(run, &keys, &values, shape)?;
+                let told = tell(run, &keys, &shape.values(&values), shape)?;
                 let exact = shape.index == IndexKind::Exact;
                 let target = target.filter(|_| exact && shape.block_bytes == BLOCK_BYTES[0]);
                 rows.push(vec![
                     format!("{} {}, {size}", show_thousands(keys.len()), case.name),
-                    shape.index.to_string(),
+                    show_index(shape),
                     shape.block_bytes.to_string(),
                     format!("{:.1}", told.per_page),
                     format!("{:.1}", told.section_per_page),
                     format!("{:.1}", told.per_block),
+                    format!("{:.0}", told.stored_percent),
                     target.map_or(String::new(), |target| show_target(target, "")),
                     target.map_or(String::new(), |target| target.judge(told.section_per_page)),
                 ]);
-                if exact && *size == LARGE {
+                if exact && shape.compression == Compression::None && *size == LARGE {
                     per_key.push(key_row(case.name, shape.block_bytes, told.per_key));
                 }
             }
@@ -105,6 +109,13 @@ fn key_row(name: &str, block_bytes: u64, bits: f64) -> Vec<String> {
 fn show_target(target: Target, unit: &str) -> String {
     let (Target::AtMost { must, aim } | Target::AtLeast { must, aim }) = target;
     format!("{must}{unit} / {aim}{unit}")
+}
+
+fn show_index(shape: Shape) -> String {
+    match shape.compression {
+        Compression::None => shape.index.to_string(),
+        how => format!("{}, {how}", shape.index),
+    }
 }
 
 fn show_thousands(count: usize) -> String {
@@ -161,11 +172,14 @@ fn scaled(run: &Run, case: &Case) -> Result<KeySet> {
     })
 }
 
-/// `exact` with every block size, the other kinds with the usual one.
+/// `exact` with every block size, then with lz4, the other kinds with the usual size.
 fn shapes() -> impl Iterator<Item = Shape> {
     let exact = BLOCK_BYTES.map(|block_bytes| Shape { block_bytes, ..Shape::default() });
     let others = IndexKind::ALL.iter().filter(|kind| **kind != IndexKind::Exact);
-    exact.into_iter().chain(others.map(|kind| Shape { index: *kind, ..Shape::default() }))
+    exact
+        .into_iter()
+        .chain([Shape::lz4()])
+        .chain(others.map(|kind| Shape { index: *kind, ..Shape::default() }))
 }
 
 fn tell(run: &Run, keys: &KeySet, values: &Values, shape: Shape) -> Result<Told> {
@@ -182,5 +196,6 @@ fn tell(run: &Run, keys: &KeySet, values: &Values, shape: Shape) -> Result<Told>
         section_per_page: page(told.index_bytes),
         per_block: told.index_bytes as f64 * 8.0 / told.blocks as f64,
         per_key: told.metadata_bits_per_entry(),
+        stored_percent: told.block_bytes as f64 * 100.0 / told.entry_bytes as f64,
     })
 }

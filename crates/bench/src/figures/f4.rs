@@ -45,13 +45,16 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
          warm, after as many gets that warm the block cache. k gets/s as median (lowest-highest) of \
          {} rounds; must 800, aim 1,000 for zipfian requests. In the clock each value's length and \
          first {CHECKED_BYTES} bytes (hash of its key, version) are checked; the same requests are \
-         then made once more and checked byte by byte.",
+         then made once more and checked byte by byte. In the run with lz4 half of each value's bytes \
+         compress.",
         show_count(count),
         run.rounds
     ));
     let mut rows = Vec::new();
-    for block_bytes in BLOCK_BYTES {
-        let store = Store::open(&run.dir, run.scale, Shape { block_bytes, ..Shape::default() })?;
+    let sizes = BLOCK_BYTES.map(|block_bytes| Shape { block_bytes, ..Shape::default() });
+    for shape in sizes.into_iter().chain([Shape::lz4()]) {
+        let store = Store::open(&run.dir, run.scale, shape)?;
+        let values = shape.values(&values);
         store.ingest(&keys, &values)?;
         let gets = Gets::new(&store, &keys, &values);
         for distribution in DISTRIBUTIONS {
@@ -69,7 +72,8 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             };
             rows.push(vec![
                 distribution.to_string(),
-                block_bytes.to_string(),
+                shape.block_bytes.to_string(),
+                shape.compression.to_string(),
                 measured.gets.show(1e3, 0),
                 format!("{:.0}", 1e9 / rate),
                 measured.cpu_ns.show(1.0, 0),
@@ -81,12 +85,20 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         drop(gets);
         store.close()?;
         remove(&run.dir)?;
-        if block_bytes == BLOCK_BYTES[0] {
+        if shape == Shape::default() {
             run.sheet.line(&format!("The client's part, measured alone: {alone:.0} ns a get."));
         }
     }
-    let names =
-        ["requests", "block", "k gets/s", "ns a get", "CPU ns a get", "cache hits %", "stands"];
+    let names = [
+        "requests",
+        "block",
+        "compression",
+        "k gets/s",
+        "ns a get",
+        "CPU ns a get",
+        "cache hits %",
+        "stands",
+    ];
     run.sheet.table(&names, &rows);
     Ok(())
 }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
-use ::learnedkv::{Database, IndexKind, Keyspace, KeyspaceOptions, KeyspaceStats, Stats};
+use ::learnedkv::{
+    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, KeyspaceStats, Stats,
+};
 
 use super::Scale;
 use crate::keys::KeySet;
 use crate::random::Rng;
-use crate::values::Values;
+use crate::values::{Compressibility, Values};
 use crate::{Error, Result};
 
 /// Memory budget of all figures.
@@ -23,12 +25,14 @@ pub const VALUE_BYTES: u32 = 1016;
 pub const BLOCK_BYTES: [u64; 3] = [4096, 8192, 16_384];
 
 /// How a store is made and opened.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Largest data block, bytes.
     pub block_bytes: u64,
     /// The index of all its tables.
     pub index: IndexKind,
+    /// How data blocks are compressed.
+    pub compression: Compression,
     /// Whether reads go around the page cache.
     pub direct_reads: bool,
     /// Whether there is a block cache.
@@ -40,8 +44,24 @@ impl Default for Shape {
         Shape {
             block_bytes: BLOCK_BYTES[0],
             index: IndexKind::Exact,
+            compression: Compression::None,
             direct_reads: false,
             block_cache: true,
+        }
+    }
+}
+
+impl Shape {
+    /// The shape of the runs with lz4.
+    pub fn lz4() -> Shape {
+        Shape { compression: Compression::Lz4, ..Shape::default() }
+    }
+
+    /// `values`, half of which compresses if the blocks are compressed.
+    pub fn values(self, values: &Values) -> Values {
+        match self.compression {
+            Compression::None => values.clone(),
+            _ => values.clone().compressible(Compressibility::HALF),
         }
     }
 }
@@ -79,6 +99,7 @@ impl Store {
             .block_bytes(shape.block_bytes)
             .lsm_index(shape.index)
             .settled_index(shape.index)
+            .compression(shape.compression)
             .partition_bytes(scale.of(PARTITION_BYTES))
             .min_conversion_bytes(scale.of(MIN_CONVERSION_BYTES));
         let keyspace =

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::learnedkv::Compression;
 use place::Place;
 
 use crate::engines::{Engine, OpenSettings, opener};
@@ -15,7 +16,7 @@ use crate::report::{Report, terminal};
 use crate::requests::Distribution;
 use crate::run::{Limits, PhaseResult, Stage, Versions, resources, run_phase};
 use crate::sizes::{show_bytes, show_count};
-use crate::values::{ValueSize, Values};
+use crate::values::{Compressibility, ValueSize, Values};
 use crate::workloads::{NamedPhase, Phase};
 use crate::{Error, Result};
 
@@ -30,6 +31,8 @@ pub struct Plan {
     pub keys: KeySpec,
     /// How long values are.
     pub value_size: ValueSize,
+    /// How much of them compresses.
+    pub compressibility: Compressibility,
     /// What to do, in order.
     pub phases: Vec<NamedPhase>,
     /// Which keys are asked for.
@@ -63,7 +66,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
     say(plan, out, &announce(plan, &keys, &size))?;
 
     let versions = Versions::new(keys.set.len());
-    let values = Values::new(plan.value_size, plan.limits.seed);
+    let values = Values::new(plan.value_size, plan.limits.seed).compressible(plan.compressibility);
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -178,6 +181,9 @@ fn announce(plan: &Plan, keys: &NamedKeys, size: &Size) -> String {
 /// Every setting by name, for the report.
 fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
     let bytes = |asked: Option<u64>| asked.map_or("the store's own".to_string(), show_bytes);
+    let how = |asked: Option<Compression>| {
+        asked.map_or("the store's own".to_string(), |asked| asked.to_string())
+    };
     let limits = &plan.limits;
     let options = plan.open.options.iter().map(|(name, value)| format!("{name}={value}"));
     let options = match options.collect::<Vec<_>>().join(", ") {
@@ -187,6 +193,7 @@ fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
     [
         ("keys", format!("{}, {} distinct", keys.name, show_count(keys.set.len() as u64))),
         ("value size", plan.value_size.to_string()),
+        ("compressible share of values", plan.compressibility.to_string()),
         ("requests", plan.distribution.to_string()),
         ("operations per workload", show_count(limits.operations)),
         ("seconds per workload at most", limits.seconds.map_or("none".into(), |s| s.to_string())),
@@ -195,6 +202,8 @@ fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
         ("memory budget", bytes(plan.open.memory_budget_bytes)),
         ("memtable", bytes(plan.open.memtable_bytes)),
         ("block size", bytes(plan.open.block_size_bytes)),
+        ("compression", how(plan.open.compression)),
+        ("of settled data", how(plan.open.settled_compression.or(plan.open.compression))),
         ("durability", plan.open.durability.to_string()),
         ("direct reads", plan.open.direct_reads.to_string()),
         ("options", options),

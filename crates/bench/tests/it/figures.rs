@@ -24,6 +24,10 @@ fn every_figure_runs_and_leaves_only_its_tables() {
     for head in ["F1:", "F10 (a):", "F2:", "F3:", "F8:", "F4:", "F9:", "F12:"] {
         assert!(written.contains(&format!("\n## {head}")), "no {head}");
     }
+    // Both have the run with lz4.
+    assert!(written.contains(" exact, lz4 |"), "{written}");
+    let with_lz4 = |line: &str| line.starts_with("| zipfian ") && line.contains(" lz4 |");
+    assert!(written.lines().any(with_lz4), "{written}");
     assert!(written.contains("paths: left out, no such file"));
     assert!(!stores.exists(), "the stores are still there");
 }

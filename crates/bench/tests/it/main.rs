@@ -21,6 +21,7 @@ fn tiny_plan(dir: &Path, phases: &str, threads: usize) -> Plan {
         open: OpenSettings::at(&dir.join("store")),
         keys: "clustered:500".parse().unwrap(),
         value_size: "normal:60:20".parse().unwrap(),
+        compressibility: "0.5".parse().unwrap(),
         phases: parse_phases(phases, Distribution::Zipfian).unwrap(),
         distribution: Distribution::Zipfian,
         limits: Limits {
