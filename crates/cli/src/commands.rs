@@ -3,18 +3,18 @@
 use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
 
+use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::sizes::parse_count;
 use learnedkv_bench::{Error, Result};
 
-use crate::store::Store;
+use crate::store::{Place, no_keyspace, open_database};
 use crate::text::{decode, encode};
 
 /// Which database, and how keys and values are written.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Common {
-    /// Directory of the database
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    #[command(flatten)]
+    place: Place,
     /// Keys and values are hexadecimal
     #[arg(long)]
     hex: bool,
@@ -45,7 +45,7 @@ impl Put {
                 value
             }
         };
-        let store = Store::open_or_create(&self.common.dir)?;
+        let store = self.common.place.open_or_create()?;
         store.put(&key, &value)?;
         store.close()
     }
@@ -66,7 +66,7 @@ pub struct Get {
 impl Get {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
-        let store = Store::open(&self.common.dir)?;
+        let store = self.common.place.open()?;
         let found = store.get(&key)?;
         store.close()?;
         let Some(value) = found else { return Err(not_there(&key, self.common.hex)) };
@@ -92,7 +92,7 @@ pub struct Delete {
 impl Delete {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
-        let store = Store::open(&self.common.dir)?;
+        let store = self.common.place.open()?;
         if store.get(&key)?.is_none() {
             return Err(not_there(&key, self.common.hex));
         }
@@ -134,7 +134,7 @@ impl Scan {
         let (from, to, prefix) = (bytes(&self.from)?, bytes(&self.to)?, bytes(&self.prefix)?);
         let mut left = self.limit.as_deref().map_or(Ok(u64::MAX), parse_count)?;
         let start = from.or_else(|| prefix.clone()).unwrap_or_default();
-        let store = Store::open(&self.common.dir)?;
+        let store = self.common.place.open()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());
         if left > 0 {
@@ -163,13 +163,23 @@ pub struct Stats {
     /// Directory of the database
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    /// Only this keyspace, and not what all share
+    #[arg(long, value_name = "NAME")]
+    keyspace: Option<String>,
 }
 
 impl Stats {
     pub fn run(self) -> Result<()> {
-        let store = Store::open(&self.dir)?;
-        let stats = store.stats();
-        store.close()?;
-        writeln!(std::io::stdout(), "{}", stats.text.trim_end()).map_err(|e| Error::output(&e))
+        let database = open_database(&self.dir, false)?;
+        let stats = database.stats();
+        let text = match &self.keyspace {
+            None => stats.to_string(),
+            Some(name) => match stats.keyspaces.iter().find(|keyspace| keyspace.name == *name) {
+                Some(keyspace) => keyspace.to_string(),
+                None => return Err(no_keyspace(&self.dir, name, &database)),
+            },
+        };
+        database.close().map_err(told)?;
+        writeln!(std::io::stdout(), "{}", text.trim_end()).map_err(|e| Error::output(&e))
     }
 }

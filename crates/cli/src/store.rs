@@ -1,67 +1,119 @@
 //! The one file of the command that touches a store.
 
-use std::path::Path;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
 
-use learnedkv_bench::engines::learnedkv::open_database;
-use learnedkv_bench::engines::{Engine, EngineStats, OpenSettings};
+use learnedkv::{Database, Keyspace, KeyspaceOptions, OpenReport};
+use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::{Error, Result};
 
 /// The engine that `learnedkv bench` measures.
 pub const ENGINE: &str = "learnedkv";
 
-/// An open database.
+/// Which database, and which keyspace of it.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Place {
+    /// Directory of the database
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Keyspace of the database
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    keyspace: String,
+}
+
+/// An open database and one of its keyspaces.
 pub struct Store {
-    engine: Box<dyn Engine>,
+    database: Database,
+    keyspace: Keyspace,
+}
+
+/// Opens the database at `dir`; says what was dropped of its log, if anything was.
+pub fn open_database(dir: &Path, create: bool) -> Result<Database> {
+    if !create && !dir.exists() {
+        return Err(Error::usage(format!("{}: there is no such directory", dir.display())));
+    }
+    let database = Database::builder(dir).create_if_missing(create).open().map_err(told)?;
+    if let Some(note) = dropped(database.open_report()) {
+        eprintln!("note: {}: {note}", dir.display());
+    }
+    Ok(database)
+}
+
+/// The error for a keyspace that was asked for and is not there.
+pub fn no_keyspace(dir: &Path, name: &str, database: &Database) -> Error {
+    let names = database.keyspace_names();
+    let names = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+    Error::usage(format!("{}: there is no keyspace `{name}`; there are: {names}", dir.display()))
+}
+
+/// What an opening dropped, in words.
+fn dropped(report: &OpenReport) -> Option<String> {
+    if report.dropped_records == 0 {
+        return None;
+    }
+    let place = report
+        .log_end
+        .map_or(String::new(), |(segment, byte)| format!(" (log segment {segment}, byte {byte})"));
+    Some(format!(
+        "{} operations were recovered from the log; {} records behind its end{place} were never \
+         synced and are dropped",
+        report.recovered_operations, report.dropped_records
+    ))
+}
+
+impl Place {
+    /// Opens the keyspace, which must be there.
+    pub fn open(&self) -> Result<Store> {
+        let database = open_database(&self.dir, false)?;
+        let Some(keyspace) = database.find(&self.keyspace) else {
+            return Err(no_keyspace(&self.dir, &self.keyspace, &database));
+        };
+        Ok(Store { database, keyspace })
+    }
+
+    /// Opens the keyspace; makes it, and the database if the directory is missing or empty.
+    pub fn open_or_create(&self) -> Result<Store> {
+        let database = open_database(&self.dir, true)?;
+        let keyspace = database.keyspace(&self.keyspace, KeyspaceOptions::default());
+        Ok(Store { keyspace: keyspace.map_err(told)?, database })
+    }
 }
 
 impl Store {
-    /// Opens the database at `dir`, which must be one.
-    pub fn open(dir: &Path) -> Result<Store> {
-        if !dir.exists() {
-            return Err(Error::usage(format!("{}: there is no such directory", dir.display())));
-        }
-        Ok(Store { engine: open_database(&OpenSettings::at(dir), false)? })
-    }
-
-    /// Opens the database at `dir`, or makes one if the directory is missing or empty.
-    pub fn open_or_create(dir: &Path) -> Result<Store> {
-        Ok(Store { engine: open_database(&OpenSettings::at(dir), true)? })
-    }
-
     /// Stores `value` under `key`.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.engine.insert(key, value)
+        self.keyspace.insert(key, value).map_err(told)
     }
 
     /// The value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut found = None;
-        self.engine.get(key, &mut |value| found = Some(value.to_vec()))?;
-        Ok(found)
+        Ok(self.keyspace.get(key).map_err(told)?.map(|value| value.to_vec()))
     }
 
     /// Removes `key`.
     pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.engine.remove(key)
+        self.keyspace.remove(key).map_err(told)
     }
 
     /// Shows `visit` every entry from `start` on until it returns `false`.
     pub fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        self.engine.scan(start, visit)
+        for entry in self.keyspace.range::<&[u8]>((Bound::Included(start), Bound::Unbounded)) {
+            let (key, value) = entry.map_err(told)?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Takes in entries in ascending key order.
     pub fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
-        self.engine.ingest(entries)
-    }
-
-    /// What the store says about itself.
-    pub fn stats(&self) -> EngineStats {
-        self.engine.stats()
+        self.keyspace.ingest(entries).map(|_| ()).map_err(told)
     }
 
     /// Closes it in good order: an error here means that something may not have reached the disk.
     pub fn close(self) -> Result<()> {
-        self.engine.close()
+        drop(self.keyspace);
+        self.database.close().map_err(told)
     }
 }

@@ -22,22 +22,12 @@ pub struct LearnedKv {
 /// # Errors
 /// Those of the database.
 pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
-    open_database(settings, true)
-}
-
-/// Opens the database at the directory of `settings`; `create` says whether to make one where there
-/// is none.
-///
-/// # Errors
-/// Those of the database.
-pub fn open_database(settings: &OpenSettings, create: bool) -> Result<Box<dyn Engine>> {
     let mut builder = Database::builder(&settings.dir)
         .durability(match settings.durability {
             Durability::Buffered => ::learnedkv::Durability::Buffered,
             Durability::Synced => ::learnedkv::Durability::Synced,
         })
-        .direct_reads(settings.direct_reads)
-        .create_if_missing(create);
+        .direct_reads(settings.direct_reads);
     if let Some(bytes) = settings.memory_budget_bytes {
         builder = builder.memory_budget_bytes(bytes);
     }
@@ -66,7 +56,8 @@ pub fn open_database(settings: &OpenSettings, create: bool) -> Result<Box<dyn En
 }
 
 /// The store's error as ours: what the caller can put right himself is a matter of usage.
-fn told(error: ::learnedkv::Error) -> Error {
+#[must_use]
+pub fn told(error: ::learnedkv::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound
         | ErrorKind::NotADatabase

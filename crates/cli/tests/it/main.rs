@@ -56,6 +56,78 @@ fn entries_go_in_and_come_out() {
 }
 
 #[test]
+fn keyspaces_are_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    good(dir, "put db key here");
+    good(dir, "put db key there --keyspace other");
+    fs::write(dir.join("entries"), "fig\tgreen\n").unwrap();
+    good(dir, "load db entries --keyspace fruit");
+    assert_eq!(good(dir, "get db key"), "here\n");
+    assert_eq!(good(dir, "get db key --keyspace other"), "there\n");
+    assert_eq!(good(dir, "scan db --keyspace fruit"), "fig\tgreen\n");
+    good(dir, "delete db key --keyspace other");
+    assert_eq!(good(dir, "scan db --keyspace other"), "");
+    assert_eq!(good(dir, "get db key"), "here\n");
+    let all = good(dir, "stats db");
+    for name in ["default", "other", "fruit"] {
+        let own = good(dir, &format!("stats db --keyspace {name}"));
+        assert!(all.contains(&format!("keyspace {name:?}")), "{all}");
+        assert_eq!(own.matches("keyspace ").count(), 1, "{own}");
+        assert!(own.starts_with(&format!("keyspace {name:?}")), "{own}");
+    }
+    for command in ["get db key", "scan db", "delete db key", "stats db"] {
+        let error = bad(dir, &format!("{command} --keyspace none"), 2);
+        assert!(
+            error.contains("db: there is no keyspace `none`; there are: default, other, fruit")
+        );
+    }
+    assert!(!good(dir, "stats db").contains("none"), "a reading command made a keyspace");
+}
+
+/// The machine died, and of the records that were not synced the second was torn: the log ends there,
+/// and whoever opens next is told of the third.
+#[test]
+fn what_an_opening_drops_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let db = learnedkv::Database::builder(dir.join("db")).open().unwrap();
+    let keyspace = db.keyspace("default", learnedkv::KeyspaceOptions::default()).unwrap();
+    db.sync().unwrap();
+    for key in ["a", "b", "c"] {
+        keyspace.insert(key, "value").unwrap();
+    }
+    // What a killed process leaves.
+    fs::create_dir(dir.join("left")).unwrap();
+    let mut torn = 0;
+    for entry in fs::read_dir(dir.join("db")).unwrap() {
+        let name = entry.unwrap().file_name();
+        let mut bytes = fs::read(dir.join("db").join(&name)).unwrap();
+        if name.to_string_lossy().starts_with("log-") {
+            let values = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"value"));
+            let places: Vec<usize> = values.collect();
+            if let [_, second, _] = places[..] {
+                bytes[second] ^= 1;
+                torn += 1;
+            }
+        }
+        fs::write(dir.join("left").join(&name), bytes).unwrap();
+    }
+    assert_eq!(torn, 1);
+    let output = learnedkv(dir, "scan left --keys-only");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.starts_with("note: left: 1 operations were recovered from the log; 1 records"),
+        "{said}"
+    );
+    assert!(said.contains("byte ") && said.lines().count() == 1, "{said}");
+    // It is told once: the end is committed.
+    assert!(learnedkv(dir, "scan left").stderr.is_empty());
+    drop(db);
+}
+
+#[test]
 fn files_and_key_sets_are_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -102,6 +174,14 @@ fn a_benchmark_reports_and_leaves_nothing_else() {
         .collect();
     left.sort();
     assert_eq!(left, ["report.html", "report.json"]);
+    let packed = good(
+        dir,
+        "bench --keys uniform:2k --operations 2k --compression lz4 --settled-compression zstd:1 \
+         --value-compressibility 0.5 --workloads load,settle,C,verify",
+    );
+    let blocks = packed.lines().find(|line| line.trim_start().starts_with("blocks")).unwrap();
+    let times = blocks.rsplit('(').next().and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(times.parse::<f64>().unwrap() > 1.5, "hardly compressed: {blocks}");
     let quiet = good(dir, "bench --keys uniform:100 --operations 100 --quiet");
     assert_eq!(quiet, "report: ./bench-out/report.html\n");
 }
@@ -122,6 +202,12 @@ fn bad_options_are_refused_in_one_line() {
         ("--keys sosd:missing", "missing: could not read the keys"),
         ("--value-size 0", "--value-size: a value size of 0 bytes"),
         ("--value-size big", "--value-size: `big` is not a value size"),
+        ("--compression zip", "--compression: expected a compression (none, lz4, zstd"),
+        (
+            "--settled-compression zstd:99",
+            "--settled-compression: compression zstd: expected a level",
+        ),
+        ("--value-compressibility 2", "--value-compressibility: `2` is not a share"),
         ("--operations 0", "--operations: at least 1"),
         ("--operations -1", "unexpected argument"),
         ("--seconds never", "--seconds: `never` is not a number"),
