@@ -36,7 +36,7 @@ const MAX_VALUE_BYTES: u32 = 256 << 20;
 const UNIT_BYTES: usize = 64;
 /// What is compressible in a value.
 const TEXT: &[u8; UNIT_BYTES] =
-    b"\",\"created\":\"2024-\",\"status\":\"active\",\"country\":\"\",\"city\":\"  ";
+    b"\",\"created\":\"2024-\",\"status\":\"active\",\"country\":\"\",\"city\":\"    ,";
 
 /// How long values are, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
