@@ -20,17 +20,20 @@ pub enum Operation {
     Scan,
     /// Get a key that is not there.
     ReadAbsent,
+    /// Get several keys by one call.
+    ReadMany,
 }
 
 impl Operation {
     /// Every operation, in the order of their reports.
-    pub const ALL: [Operation; 6] = [
+    pub const ALL: [Operation; 7] = [
         Operation::Insert,
         Operation::Read,
         Operation::Update,
         Operation::ReadModifyWrite,
         Operation::Scan,
         Operation::ReadAbsent,
+        Operation::ReadMany,
     ];
 
     /// Its name in reports.
@@ -43,6 +46,7 @@ impl Operation {
             Operation::ReadModifyWrite => "read-modify-write",
             Operation::Scan => "scan",
             Operation::ReadAbsent => "read absent",
+            Operation::ReadMany => "read many",
         }
     }
 }
@@ -102,7 +106,7 @@ pub struct NamedPhase {
 pub type Shares = &'static [(Operation, u32)];
 
 /// Every mix: name, explanation, shares.
-const MIXES: [(&str, &str, Shares); 7] = [
+const MIXES: [(&str, &str, Shares); 8] = [
     ("A", "half reads, half updates", &[(Operation::Read, 50), (Operation::Update, 50)]),
     ("B", "95 % reads, 5 % updates", &[(Operation::Read, 95), (Operation::Update, 5)]),
     ("C", "reads", &[(Operation::Read, 100)]),
@@ -113,6 +117,7 @@ const MIXES: [(&str, &str, Shares); 7] = [
         &[(Operation::Read, 50), (Operation::ReadModifyWrite, 50)],
     ),
     ("absent", "reads of absent keys", &[(Operation::ReadAbsent, 100)]),
+    ("multiget", "calls for 32 keys each", &[(Operation::ReadMany, 100)]),
     ("update", "updates", &[(Operation::Update, 100)]),
 ];
 
@@ -155,8 +160,8 @@ fn named_phase(name: &str, distribution: Distribution) -> Result<NamedPhase> {
         }
     }
     Err(Error::usage(format!(
-        "unknown workload `{name}`; expected load, ingest, settle, A, B, C, E, F, absent, update or \
-         verify, separated by commas"
+        "unknown workload `{name}`; expected load, ingest, settle, A, B, C, E, F, absent, multiget, \
+         update or verify, separated by commas"
     )))
 }
 

@@ -77,6 +77,16 @@ impl Engine for LearnedKv {
         Ok(value.map(|value| found(&value)).is_some())
     }
 
+    fn multi_get(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let values = self.keyspace.multi_get(keys).map_err(told)?;
+        for (number, value) in values.iter().enumerate() {
+            if let Some(value) = value {
+                found(number, value);
+            }
+        }
+        Ok(())
+    }
+
     fn remove(&self, key: &[u8]) -> Result<()> {
         self.keyspace.remove(key).map_err(told)
     }

@@ -28,6 +28,18 @@ pub trait Engine: Send + Sync {
     /// If the store could not.
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
+    /// Looks `keys` up by one call, where the engine has one; calls `found` with the number of each
+    /// key that is there, and its value.
+    ///
+    /// # Errors
+    /// If the store could not.
+    fn multi_get(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        for (number, key) in keys.iter().enumerate() {
+            self.get(key, &mut |value| found(number, value))?;
+        }
+        Ok(())
+    }
+
     /// Removes `key` if it is there.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod f3;
 mod f4;
 mod f9;
 mod kernel;
+mod multiget;
 mod sheet;
 mod store;
 
@@ -31,7 +32,7 @@ use crate::{Error, Result};
 /// What `learnedkv-bench figures` is told.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FiguresArgs {
-    /// Which: f1 (and f10), f2, f3 (and f8), f4, f9, f12; all of them if none is named
+    /// Which: f1 (and f10), f2, f3 (and f8), f4, f9, f12, multiget; all of them if none is named
     #[arg(value_name = "FIGURE")]
     pub figures: Vec<String>,
     /// full, small (everything divided by 20) or tiny (by 200)
@@ -97,13 +98,14 @@ struct Run {
 
 type Figure = fn(&mut Run) -> Result<()>;
 
-const FIGURES: [(&str, Figure); 6] = [
+const FIGURES: [(&str, Figure); 7] = [
     ("f1", f1::measure),
     ("f2", f2::measure),
     ("f3", f3::measure),
     ("f4", f4::measure),
     ("f9", f9::measure),
     ("f12", f12::measure),
+    ("multiget", multiget::measure),
 ];
 
 /// The most that all stores of a figure take on the disk, at full scale, bytes of data.

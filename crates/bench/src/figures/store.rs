@@ -1,7 +1,9 @@
 //! The store that a figure measures, and the checks of what it returns.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use ::learnedkv::disk::real::{ManyReads, RealDisk};
 use ::learnedkv::{
     Compression, Database, IndexKind, Keyspace, KeyspaceOptions, KeyspaceStats, Stats,
 };
@@ -37,6 +39,15 @@ pub struct Shape {
     pub direct_reads: bool,
     /// Whether there is a block cache.
     pub block_cache: bool,
+    /// How many reads at once are done.
+    pub many_reads: ManyReads,
+}
+
+impl Shape {
+    /// The disk it is opened on.
+    pub fn disk(&self) -> RealDisk {
+        RealDisk::new().with_many_reads(self.many_reads)
+    }
 }
 
 impl Default for Shape {
@@ -47,6 +58,7 @@ impl Default for Shape {
             compression: Compression::None,
             direct_reads: false,
             block_cache: true,
+            many_reads: ManyReads::default(),
         }
     }
 }
@@ -91,6 +103,7 @@ impl Store {
             .memory_budget_bytes(budget_bytes(scale))
             .memtable_bytes(memtable_bytes as usize)
             .log_segment_bytes(memtable_bytes)
+            .disk(Arc::new(shape.disk()))
             .direct_reads(shape.direct_reads)
             .block_cache(shape.block_cache)
             .open()

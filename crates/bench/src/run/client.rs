@@ -16,6 +16,8 @@ use crate::workloads::{Mix, Operation};
 
 /// Longest scan, in entries; lengths are uniform from 1 (YCSB's default).
 pub const MAX_SCAN_ENTRIES: u64 = 100;
+/// Keys that are read by one call.
+const READ_MANY_KEYS: usize = 32;
 /// Operations between two reports of progress.
 const PROGRESS_EVERY: u64 = 64;
 
@@ -133,6 +135,7 @@ impl<'a> Client<'a> {
                 }
                 Operation::Scan => self.scan(index)?,
                 Operation::ReadAbsent => self.read_absent(index)?,
+                Operation::ReadMany => self.read_many(index, chooser)?,
             };
             self.record(operation, time);
         }
@@ -191,6 +194,33 @@ impl<'a> Client<'a> {
             self.stage.values.check(key, floor..=ceiling, &self.found, &mut self.scratch)
         {
             self.tally.failures.add(|| mismatch.to_string());
+        }
+        Ok(span)
+    }
+
+    /// Reads `first` and more keys as `chooser` says by one call.
+    fn read_many(&mut self, first: usize, chooser: &Chooser<'_>) -> Result<Span> {
+        let stage = self.stage;
+        let mut ranks = vec![first];
+        ranks.resize_with(READ_MANY_KEYS, || chooser.next(&mut self.rng));
+        let floors: Vec<_> = ranks.iter().map(|&rank| stage.versions.floor(rank)).collect();
+        let keys: Vec<_> = ranks.iter().map(|&rank| stage.keys.key(rank)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let mut found: Vec<Option<Vec<u8>>> = vec![None; ranks.len()];
+        let start = Instant::now();
+        stage.engine.multi_get(&keys, &mut |i, value| found[i] = Some(value.to_vec()))?;
+        let span = Span::since(start);
+        for (((&rank, floor), key), found) in ranks.iter().zip(floors).zip(keys).zip(found) {
+            let allowed = floor..=stage.versions.ceiling(rank);
+            self.tally.checked += 1;
+            match found.map(|found| stage.values.check(key, allowed, &found, &mut self.scratch)) {
+                Some(Ok(_)) => {}
+                Some(Err(mismatch)) => self.tally.failures.add(|| mismatch.to_string()),
+                None => self.tally.failures.add(|| {
+                    let key = show_key(key);
+                    format!("key {key}, of many: expected version {floor} or newer, found nothing")
+                }),
+            }
         }
         Ok(span)
     }

@@ -159,6 +159,8 @@ fn a_wrong_value_is_caught() {
     caught(Lie::FlippedBit, "C", "byte 20 of 40 wrong");
     caught(Lie::FlippedBit, "F", "byte 20 of 40 wrong");
     caught(Lie::ForeignValue, "C", "another key's value");
+    caught(Lie::FlippedBit, "multiget", "byte 20 of 40 wrong");
+    caught(Lie::ForeignValue, "multiget", "another key's value");
 }
 
 #[test]
@@ -168,6 +170,7 @@ fn a_lost_write_is_caught() {
     caught(Lie::LostUpdate, "E", "whole");
     caught(Lie::LostUpdate, "update,verify", "whole");
     caught(Lie::LostKey, "C", "found nothing");
+    caught(Lie::LostKey, "multiget", "of many: expected version");
 }
 
 #[test]
@@ -190,7 +193,8 @@ fn an_honest_engine_is_never_accused() {
     for (keys, threads) in
         [("uniform:300", 1), ("uniform:300", 4), ("uniform:1", 1), ("normal:7", 7)]
     {
-        for result in run(Lie::None, "load,A,B,C,E,F,absent,update,verify", keys, threads) {
+        for result in run(Lie::None, "load,A,B,C,E,F,absent,multiget,update,verify", keys, threads)
+        {
             assert_eq!(result.failures, 0, "{keys} {}: {:?}", result.name, result.failure_samples);
         }
     }
@@ -199,7 +203,9 @@ fn an_honest_engine_is_never_accused() {
 #[test]
 fn every_operation_is_counted_and_every_read_checked() {
     for threads in [1, 3] {
-        for result in run(Lie::None, "ingest,A,C,E,F,absent,verify", "uniform:300", threads) {
+        for result in
+            run(Lie::None, "ingest,A,C,E,F,absent,multiget,verify", "uniform:300", threads)
+        {
             let timed: u64 = result.latencies.iter().map(|l| l.count).sum();
             let of = |name: &str| {
                 result
@@ -213,6 +219,7 @@ fn every_operation_is_counted_and_every_read_checked() {
                 "ingest" => assert_eq!(result.operations, 300),
                 "verify" => assert_eq!(result.checked, 300),
                 "E" => assert!(result.checked > of("scan") * 10),
+                "multiget" => assert_eq!(result.checked, of("read many") * 32),
                 _ => {
                     assert_eq!((result.operations, timed), (4000, 4000), "{}", result.name);
                     let reads = of("read") + of("read-modify-write") + of("read absent");

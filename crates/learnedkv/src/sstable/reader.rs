@@ -6,6 +6,11 @@
 //! 3. If none of them does, or a named block is no block, the index lies: the table's blocks are
 //!    walked once by their own headers, and the separators found so serve from then on (`stats`
 //!    counts it). A model costs time, never an answer.
+//!
+//! [`many`] looks many keys up at once; [`blocks`] brings blocks from the cache or the file.
+
+mod blocks;
+pub mod many;
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -21,7 +26,7 @@ use super::{Graveyard, ReadMetrics, scale, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::block::{Block, Stored};
+use crate::format::block::Block;
 use crate::format::compression::Codecs;
 use crate::format::entry::{Kind, TableId};
 use crate::format::manifest::{FilterRecord, TableRecord};
@@ -37,6 +42,9 @@ const MISS_BYTES: u64 = 64 << 10;
 const SYNC_MISSES: u64 = 16;
 /// What a filter takes, about.
 const FILTER_BITS_PER_KEY: u64 = 10;
+
+/// Blocks with their numbers.
+type Blocks = Vec<(u64, Arc<Block>)>;
 
 /// What all tables of a database share.
 #[derive(Debug)]
@@ -183,6 +191,12 @@ impl Table {
         table
     }
 
+    /// The first block that its index names for a key.
+    #[cfg(test)]
+    pub fn index_names(&self, key: &[u8]) -> u64 {
+        self.index.locate(key).0
+    }
+
     /// What the manifest says of it, but of a filter that could not be read: that is left out.
     pub fn record(&self) -> TableRecord {
         TableRecord { filter: self.filter.get().map(|f| f.record), ..self.record.clone() }
@@ -296,21 +310,36 @@ impl Table {
     /// # Errors
     /// `Corruption` if the block that must hold it is damaged; any error of the disk.
     pub fn get(&self, sought: &Sought<'_>) -> Result<Lookup> {
-        let key = sought.key();
-        let properties = &self.record.properties;
-        if key < properties.smallest.as_slice() || key > properties.largest.as_slice() {
-            return Ok(Lookup::Absent);
-        }
-        let filter = self.filter.get();
-        if filter.is_some_and(|f| !f.filter.may_contain(sought.hash())) {
-            sought.stops.update(|stops| stops + 1);
+        if self.excludes(sought) {
             return Ok(Lookup::Absent);
         }
         sought.read.set(false);
-        let (_, block) = self.find(key, sought.caching, &sought.read)?;
+        let named = self.index.locate(sought.key());
+        let (_, block) =
+            self.find_block_among(sought.key(), named, None, sought.caching, &sought.read)?;
+        self.look_in(block, sought)
+    }
+
+    /// Whether the key is not here for certain; nothing is read to say so.
+    fn excludes(&self, sought: &Sought<'_>) -> bool {
+        let properties = &self.record.properties;
+        let key = sought.key();
+        if key < properties.smallest.as_slice() || key > properties.largest.as_slice() {
+            return true;
+        }
+        let stops = self.filter.get().is_some_and(|f| !f.filter.may_contain(sought.hash()));
+        if stops {
+            sought.stops.update(|stops| stops + 1);
+        }
+        stops
+    }
+
+    /// What the block that holds the key's place says of it.
+    fn look_in(&self, block: Arc<Block>, sought: &Sought<'_>) -> Result<Lookup> {
+        let key = sought.key();
         let (index, found) = block.lower_bound(key).map_err(|e| e.at_path(&self.path))?;
         if !found {
-            if filter.is_some() {
+            if self.filter.get().is_some() {
                 sought.false_positives.update(|count| count + 1);
             } else if sought.read.get() {
                 let before = self.misses.fetch_add(1, Relaxed);
@@ -332,13 +361,26 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn find_block(&self, key: &[u8], caching: Caching) -> Result<(u64, Arc<Block>)> {
-        self.find(key, caching, &Cell::new(false))
+        self.find_block_among(key, self.index.locate(key), None, caching, &Cell::new(false))
     }
 
-    /// [`Table::find_block`]; says in `read` whether a block was read from the disk.
-    fn find(&self, key: &[u8], caching: Caching, read: &Cell<bool>) -> Result<(u64, Arc<Block>)> {
-        let (first, last) = self.index.locate(key);
-        let found = self.search(first, last, key, caching, read);
+    /// As [`Table::find_block`], of a key whose index `named` blocks; those `at_hand` were read. Says in
+    /// `read` whether a block was read from the disk for it.
+    fn find_block_among(
+        &self,
+        key: &[u8],
+        named: (u64, u64),
+        at_hand: Option<Blocks>,
+        caching: Caching,
+        read: &Cell<bool>,
+    ) -> Result<(u64, Arc<Block>)> {
+        let (first, last) = named;
+        let fetched = match at_hand {
+            Some(blocks) => Ok(blocks),
+            None if last > first => self.fetch(first, last, caching, read),
+            None => Ok(Vec::new()),
+        };
+        let found = fetched.and_then(|fetched| self.search(&fetched, named, key, caching, read));
         match found {
             Ok(Some(found)) => return Ok(found),
             // A read that failed says nothing about the index.
@@ -356,17 +398,15 @@ impl Table {
         }
     }
 
-    /// Among the blocks `first..=last`, the one that holds `key`'s place.
+    /// Among the blocks `first..=last`, some of which were `fetched`, the one that holds `key`'s place.
     fn search(
         &self,
-        first: u64,
-        last: u64,
+        fetched: &[(u64, Arc<Block>)],
+        (first, last): (u64, u64),
         key: &[u8],
         caching: Caching,
         read: &Cell<bool>,
     ) -> Result<Option<(u64, Arc<Block>)>> {
-        let fetched =
-            if last > first { self.fetch(first, last, caching, read)? } else { Vec::new() };
         // An absent key's place may be in the block just before or after those named.
         let count = self.block_count();
         let (mut low, mut high) = (first.saturating_sub(1), last.saturating_add(2).min(count));
@@ -424,144 +464,6 @@ impl Table {
             .at_path(&self.path));
         }
         Ok((start, end))
-    }
-
-    /// The block of that number, from the cache or the disk.
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub fn block(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
-        match self.cached(ordinal) {
-            Some(block) => Ok(block),
-            None => self.uncached(ordinal, caching),
-        }
-    }
-
-    fn uncached(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
-        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
-        self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching))
-    }
-
-    /// The block of that number, if it is in the cache.
-    pub fn cached(&self, ordinal: u64) -> Option<Arc<Block>> {
-        let block = self.context.cache.get(self.record.id, ordinal)?;
-        self.context.metrics.cache_hits.fetch_add(1, Relaxed);
-        Some(block)
-    }
-
-    /// Does `read`; if it finds no blocks where the index says, once more where the walk found them.
-    fn or_walked<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
-        match read() {
-            Err(e) if e.is_corruption() && self.walked.get().is_none() => {
-                self.context.metrics.fallbacks.fetch_add(1, Relaxed);
-                if self.walked().is_ok() { read() } else { Err(e) }
-            }
-            done => done,
-        }
-    }
-
-    fn read_extent(
-        &self,
-        ordinal: u64,
-        (start, end): (u64, u64),
-        caching: Caching,
-    ) -> Result<Arc<Block>> {
-        let mut bytes = self.context.cache.buffer((end - start) as usize);
-        self.context.metrics.request(bytes.len());
-        self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
-        let block = Arc::new(self.decode(bytes, ordinal, start)?);
-        if caching == Caching::Fill {
-            self.context.cache.insert(self.record.id, ordinal, &block);
-        }
-        Ok(block)
-    }
-
-    /// The block in `bytes`, which are its own if it is not compressed.
-    fn decode(&self, bytes: Vec<u8>, ordinal: u64, start: u64) -> Result<Block> {
-        let stored = self.check(&bytes, ordinal, start)?;
-        if stored.is_compressed() {
-            let block = self.unpack(&stored)?;
-            self.context.cache.give_back(bytes);
-            return Ok(block);
-        }
-        let head = stored.head();
-        Block::keep(bytes, head, start).map_err(|e| e.at_path(&self.path))
-    }
-
-    fn check<'a>(&self, bytes: &'a [u8], ordinal: u64, start: u64) -> Result<Stored<'a>> {
-        let stored =
-            Stored::check(bytes, self.record.tag, start).map_err(|e| e.at_path(&self.path))?;
-        if u64::from(stored.ordinal()) != ordinal {
-            return Err(Error::corruption(format!(
-                "expected block {ordinal}, found {}",
-                stored.ordinal()
-            ))
-            .at_path(&self.path)
-            .at_offset(start));
-        }
-        Ok(stored)
-    }
-
-    fn unpack(&self, stored: &Stored<'_>) -> Result<Block> {
-        let memory = self.context.cache.buffer(stored.raw_bytes());
-        stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
-    }
-
-    /// The blocks `first..=last`: from the cache if all are there, else by one request.
-    fn fetch(
-        &self,
-        first: u64,
-        last: u64,
-        caching: Caching,
-        read: &Cell<bool>,
-    ) -> Result<Vec<(u64, Arc<Block>)>> {
-        let cached = (first..=last.min(self.block_count()))
-            .map(|ordinal| Some((ordinal, self.context.cache.get(self.record.id, ordinal)?)));
-        if let Some(blocks) = cached.collect::<Option<Vec<_>>>() {
-            self.context.metrics.cache_hits.fetch_add(1, Relaxed);
-            return Ok(blocks);
-        }
-        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
-        read.set(true);
-        let blocks = self.read_range(first, last)?;
-        if caching == Caching::Fill {
-            self.keep(&blocks);
-        }
-        Ok(blocks)
-    }
-
-    /// Puts blocks into the cache.
-    pub fn keep(&self, blocks: &[(u64, Arc<Block>)]) {
-        for (ordinal, block) in blocks {
-            self.context.cache.insert(self.record.id, *ordinal, block);
-        }
-    }
-
-    /// Reads the blocks `first..=last` by one request, past the cache.
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub fn read_range(&self, first: u64, last: u64) -> Result<Vec<(u64, Arc<Block>)>> {
-        self.or_walked(|| self.read_range_once(first, last))
-    }
-
-    fn read_range_once(&self, first: u64, last: u64) -> Result<Vec<(u64, Arc<Block>)>> {
-        let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
-        let mut bytes = vec![0; end.saturating_sub(start) as usize];
-        self.context.metrics.request(bytes.len());
-        self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
-        let mut blocks = Vec::with_capacity((last - first) as usize + 1);
-        for ordinal in first..=last {
-            let (from, to) = self.extent(ordinal)?;
-            let piece = from.checked_sub(start).zip(to.checked_sub(start));
-            let piece = piece.and_then(|(from, to)| bytes.get(from as usize..to as usize));
-            let piece = piece.ok_or_else(|| {
-                Error::corruption("the index's block ends are out of order").at_path(&self.path)
-            })?;
-            let block = self.unpack(&self.check(piece, ordinal, from)?)?;
-            blocks.push((ordinal, Arc::new(block)));
-        }
-        Ok(blocks)
     }
 
     fn walked(&self) -> std::result::Result<&Fence, &Error> {

@@ -7,14 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::cursor::{Clipped, RunCursor, Walk};
 use super::index::{Index, IndexKind};
 use super::partition::Limits;
+use super::reader::many::{Probe, get_many};
 use super::reader::{Caching, Table, TableContext};
 use super::sought::Sought;
 use super::writer::{TableOptions, TableWriter};
 use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
-use crate::disk::Access;
+use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::SimDisk;
+use crate::disk::{Access, OperationKind};
+use crate::error::ErrorKind;
 use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::Kind;
 use crate::slice::Lookup;
@@ -95,6 +98,7 @@ fn check(table: Table, name: &str) {
             other => panic!("{name}, {number}: {other:?}"),
         }
     }
+    check_many(&table, name);
     let table = Arc::new(table);
     for walk in [Walk::Cached, Walk::Uncached, Walk::Bulk] {
         for (seek, expected) in [
@@ -114,6 +118,101 @@ fn check(table: Table, name: &str) {
             assert_eq!(found, expected, "{name}, {seek:?}");
         }
     }
+}
+
+/// Many keys at once: all of them in order, all against it, few far apart, one, none.
+fn check_many(table: &Table, name: &str) {
+    let numbers = || (0..ENTRIES * 2 + 10).map(|n| n.saturating_sub(5));
+    let lists: [Vec<u64>; 5] = [
+        numbers().collect(),
+        numbers().rev().collect(),
+        numbers().map(|n| n * 37 % (ENTRIES * 2)).take(40).collect(),
+        vec![ENTRIES],
+        vec![],
+    ];
+    for numbers in lists {
+        let keys: Vec<_> = numbers.iter().map(|&n| key(n)).collect();
+        let sought: Vec<_> = keys.iter().map(|key| Sought::new(key, Caching::Fill)).collect();
+        let probes: Vec<_> = sought.iter().map(|sought| Probe { table, sought }).collect();
+        let found = get_many(&probes, Caching::Fill).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        assert_eq!(found.len(), numbers.len());
+        for (number, found) in numbers.into_iter().zip(found) {
+            match found {
+                Lookup::Value(value) if number % 2 == 0 => {
+                    assert_eq!(&*value, [(number / 2) as u8; 20], "{name}, {number}, of many");
+                }
+                Lookup::Absent if number % 2 == 1 || number >= ENTRIES * 2 => {}
+                other => panic!("{name}, {number}, of many: {other:?}"),
+            }
+        }
+    }
+}
+
+/// Looks up the keys of these numbers together; what it cost in requests.
+fn cost_of_many(context: &TableContext, tables: &[&Table], numbers: &[u64]) -> u64 {
+    let before = context.metrics.requests.load(Relaxed);
+    let keys: Vec<_> = numbers.iter().map(|&n| key(n * 2)).collect();
+    let sought = keys
+        .iter()
+        .flat_map(|key| tables.iter().map(move |&table| (table, Sought::new(key, Caching::Fill))));
+    let sought: Vec<_> = sought.collect();
+    let probes: Vec<_> =
+        sought.iter().map(|&(table, ref sought)| Probe { table, sought }).collect();
+    let found = get_many(&probes, Caching::Fill).unwrap();
+    assert!(found.iter().all(|found| matches!(found, Lookup::Value(_))));
+    context.metrics.requests.load(Relaxed) - before
+}
+
+#[test]
+fn many_keys_read_each_block_once_and_neighbours_together() {
+    let in_block = |table: &Table, number: u64| table.index_names(&key(number * 2));
+    for cache_bytes in [0, 1 << 20] {
+        let context = context(cache_bytes);
+        let table = table(&context, IndexKind::Exact, Compression::None);
+        let first_of = |block| (0..ENTRIES).find(|&n| in_block(&table, n) == block).unwrap();
+        let [a, b, c, d] = [3, 10, 11, 12].map(first_of);
+        assert_eq!(cost_of_many(&context, &[&table], &[a]), 1);
+        let kept = cache_bytes > 0;
+        let cost = cost_of_many(&context, &[&table], &[a]);
+        assert_eq!(cost, u64::from(!kept), "the cache is asked and filled");
+        // The same key, keys of one block, and blocks side by side.
+        let cost = cost_of_many(&context, &[&table], &[a, b, b, b + 1, c, d]);
+        assert_eq!(cost, if kept { 1 } else { 2 });
+        let cost = cost_of_many(&context, &[&table], &(0..ENTRIES).collect::<Vec<_>>());
+        assert!(cost <= 3 && cost > 0, "all blocks but three are a few pieces: {cost}");
+    }
+}
+
+#[test]
+fn of_many_keys_one_that_cannot_be_read_fails_all_and_leaves_no_trace() {
+    let context = context(1 << 20);
+    let honest = table(&context, IndexKind::Exact, Compression::None);
+    let faulty = FaultyDisk::new(context.disk.clone());
+    let over_faulty = Arc::new(TableContext {
+        disk: Arc::new(faulty.clone()),
+        dir: PathBuf::from("/"),
+        access: Access::Random,
+        cache: BlockCache::new(1 << 20),
+        codecs: Codecs::default(),
+        metrics: ReadMetrics::default(),
+        graveyard: Graveyard::new(|| {}),
+    });
+    let table = Table::open(&over_faulty, honest.record()).unwrap();
+    let keys: Vec<_> = (0..ENTRIES).step_by(50).map(|n| key(n * 2)).collect();
+    let sought: Vec<_> = keys.iter().map(|key| Sought::new(key, Caching::Fill)).collect();
+    let probes: Vec<_> = sought.iter().map(|sought| Probe { table: &table, sought }).collect();
+    for failing in 0..probes.len() as u64 {
+        over_faulty.cache.set_capacity_bytes(0);
+        over_faulty.cache.set_capacity_bytes(1 << 20);
+        let counts = faulty.fail(Fault::at(failing).of(&[OperationKind::Read]));
+        let error = get_many(&probes, Caching::Fill).expect_err("a read failed");
+        assert_eq!((error.kind(), counts.fired()), (ErrorKind::Io, 1), "{failing}: {error}");
+        assert_eq!(counts.matched(), probes.len() as u64, "nothing is tried again");
+        faulty.clear_faults();
+        let found = get_many(&probes, Caching::Fill).unwrap();
+        assert!(found.iter().all(|found| matches!(found, Lookup::Value(_))));
+    }
+    assert_eq!(over_faulty.metrics.fallbacks.load(Relaxed), 0, "a failed read is no lie");
 }
 
 type Locate = fn((u64, u64), u64) -> (u64, u64);

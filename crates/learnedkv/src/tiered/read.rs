@@ -79,19 +79,33 @@ fn find(
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Lookup> {
-    for memtable in view.memtables() {
-        match memtable.get(key, visible) {
-            Lookup::Absent => {}
-            found => return Ok(found),
-        }
+    match find_in_memtables(view, key, visible) {
+        Lookup::Absent => {}
+        found => return Ok(found),
     }
     let sought = Sought::new(key, caching);
     let found = find_in_tables(&view.tables, &sought);
+    account(engine, &sought);
+    found
+}
+
+/// Counts what filters did for `sought`; wakes background work if a filter has come to pay.
+pub(super) fn account(engine: &Engine, sought: &Sought<'_>) {
     sought.count(&engine.context.metrics);
     if sought.pays() {
         engine.executor.notify();
     }
-    found
+}
+
+/// What the memtables hold of `key`.
+pub(super) fn find_in_memtables(
+    view: &KeyspaceView,
+    key: &[u8],
+    visible: SequenceNumber,
+) -> Lookup {
+    let found = view.memtables().map(|memtable| memtable.get(key, visible));
+    let mut found = found.skip_while(|found| *found == Lookup::Absent);
+    found.next().unwrap_or(Lookup::Absent)
 }
 
 /// The value a cursor over `view` stands on, read if it is kept apart.
@@ -136,8 +150,12 @@ pub fn find_settled(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
 }
 
 fn find_in_run(run: &Run, sought: &Sought<'_>) -> Result<Lookup> {
-    let index = run.partition_point(|table| table.properties().largest.as_slice() < sought.key());
-    run.get(index).map_or(Ok(Lookup::Absent), |table| table.get(sought))
+    table_of(run, sought.key()).map_or(Ok(Lookup::Absent), |table| table.get(sought))
+}
+
+/// The table of a run that may hold `key`.
+pub(super) fn table_of<'a>(run: &'a Run, key: &[u8]) -> Option<&'a std::sync::Arc<Table>> {
+    run.get(run.partition_point(|table| table.properties().largest.as_slice() < key))
 }
 
 /// How long the value is that a cursor stands on, bytes. The value itself is not read.

@@ -69,6 +69,11 @@ fn whole(db: &Database, pair: &[Keyspace; 2]) -> std::collections::BTreeMap<Vec<
         let found = snapshot.get(&pair[1], key).unwrap().unwrap();
         assert_eq!(version(&found), *version_seen, "get and iter of one snapshot");
     }
+    // All keys at once, against the walk; from the back, so that the order is not theirs.
+    let keys: Vec<_> = a.keys().rev().collect();
+    let many = snapshot.multi_get(&pair[0], &keys).unwrap();
+    let many = many.iter().map(|value| version(value.as_ref().expect("the walk found it")));
+    assert!(many.eq(a.values().rev().copied()), "multi_get and iter of one snapshot");
     // Of one writer, the versions are those of its last commits, without a gap.
     for writer in 0..WRITERS {
         let prefix = format!("w{writer}");
@@ -88,6 +93,11 @@ fn read(db: &Database, pair: &[Keyspace; 2], over: &AtomicBool) -> u64 {
         let expected = slow.next().transpose().unwrap().map(|(k, _)| k);
         let again: Vec<_> = db.snapshot().iter(&pair[0]).map(|e| e.unwrap().0).collect();
         let now = whole(db, pair);
+        // Outside a snapshot: one moment too, so a writer's versions are its last, without a gap.
+        let seen = pair[0].multi_get((0..KEYS).map(|n| key(0, n))).unwrap();
+        let mut seen: Vec<_> = seen.iter().flatten().map(|value| version(value)).collect();
+        seen.sort_unstable();
+        assert!(seen.windows(2).all(|w| w[0] + 1 == w[1]), "torn: {seen:?}");
         for (key, version) in &before {
             assert!(now.get(key).is_some_and(|v| v >= version), "{key:?} went back");
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use learnedkv::disk::real::{LogRegionKind, RealDisk};
+use learnedkv::disk::real::{LogRegionKind, ManyReads, RealDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::ThreadExecutor;
 use learnedkv::{Compression, Database, FilterKind, IndexKind, KeyspaceOptions};
@@ -118,13 +118,22 @@ fn configurations_do_not_change_answers() {
 
 #[test]
 fn the_systems_disk_and_threads_give_the_same_answers() {
-    for (seed, kind) in [(0, LogRegionKind::Buffered), (1, LogRegionKind::Mapped)] {
+    let ways = [
+        (0, LogRegionKind::Buffered, ManyReads::IoUring, false),
+        (1, LogRegionKind::Mapped, ManyReads::OneByOne, false),
+        (0, LogRegionKind::Mapped, ManyReads::IoUring, true),
+        (0, LogRegionKind::Mapped, ManyReads::OneByOne, true),
+    ];
+    for (seed, kind, many_reads, direct) in ways {
         let setup = Setup::default();
         let ops = draw(&mut Random::new(seed), LENGTH, 250);
         let dir = tempfile::tempdir().unwrap();
         let open = |_| {
             Database::builder(dir.path().join("db"))
-                .disk(Arc::new(RealDisk::with_log_regions(kind)))
+                .disk(Arc::new(RealDisk::with_log_regions(kind).with_many_reads(many_reads)))
+                // Without a cache every block is read, in all ways.
+                .direct_reads(direct)
+                .block_cache(!direct)
                 .executor(Arc::new(ThreadExecutor::new(2).unwrap()))
                 .memtable_bytes(setup.memtable_bytes)
                 .memory_budget_bytes(1 << 20)
@@ -132,6 +141,8 @@ fn the_systems_disk_and_threads_give_the_same_answers() {
                 .open()
                 .unwrap_or_else(|e| panic!("open: {e:?}"))
         };
-        guarded(|| run(&ops, &setup, open)).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
+        guarded(|| run(&ops, &setup, open)).unwrap_or_else(|e| {
+            panic!("{kind:?}, {many_reads:?}, direct {direct}: {e}");
+        });
     }
 }

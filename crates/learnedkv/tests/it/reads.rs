@@ -244,3 +244,46 @@ fn estimates_keep_what_they_promise() {
 fn total(keyspace: &Keyspace) -> u64 {
     keyspace.approximate_size::<&str>(..).unwrap()
 }
+
+/// Every read of a lookup of many keys fails once: the call fails, and the next one is right.
+#[test]
+fn many_keys_are_answered_all_or_not_at_all() {
+    let sim = SimDisk::new(1);
+    let faulty = FaultyDisk::new(Arc::new(sim.clone()));
+    let setup = Setup { block_cache: false, automatic_conversion: false, ..Setup::default() };
+    let db = setup.open(&faulty, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    // Settled, in runs above it, and in the memtable; some overwritten, some removed.
+    for (round, step) in [(0, 1), (1, 3), (2, 5), (3, 7)] {
+        for number in (0..200).step_by(step) {
+            let key = name(number);
+            match (number + round) % 4 {
+                0 => keyspace.remove(key).unwrap(),
+                _ => keyspace.insert(key, format!("{round} of {number}")).unwrap(),
+            }
+        }
+        match round {
+            0 => keyspace.convert().unwrap(),
+            3 => {}
+            _ => keyspace.flush().unwrap(),
+        }
+    }
+    let keys: Vec<_> = (0..210).rev().step_by(3).map(name).collect();
+    let expected: Vec<_> = keys.iter().map(|key| keyspace.get(key).unwrap()).collect();
+    assert!(expected.iter().any(Option::is_some) && expected.iter().any(Option::is_none));
+    let counts = faulty.fail(Fault::never().of(&[OperationKind::Read]));
+    assert_eq!(keyspace.multi_get(&keys).unwrap(), expected);
+    let reads = counts.matched();
+    assert!(reads > 3, "there is little to fail: {reads}");
+    for failing in 0..reads {
+        faulty.clear_faults();
+        faulty.fail(Fault::at(failing).of(&[OperationKind::Read]));
+        let error = keyspace.multi_get(&keys).expect_err("a read failed");
+        assert_eq!(error.kind(), ErrorKind::Io, "{failing} of {reads}: {error}");
+        assert_eq!(keyspace.multi_get(&keys).unwrap(), expected, "{failing} of {reads}: later");
+    }
+    assert_eq!(db.stats().index_fallbacks, 0);
+    db.drop_keyspace("k").unwrap();
+    assert_eq!(keyspace.multi_get(&keys).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(keyspace.multi_get(&keys[..0]).unwrap_err().kind(), ErrorKind::NotFound);
+}

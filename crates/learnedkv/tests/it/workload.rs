@@ -300,6 +300,7 @@ pub fn content(keyspace: &Keyspace) -> Result<Content> {
     assert_eq!(up, down, "downwards and upwards");
     let content: Content = up.into_iter().collect();
     check_without_values(keyspace, &content)?;
+    check_many(keyspace, &content)?;
     for number in 0..KEYS {
         let key = key(number);
         let found = keyspace.get(&key)?;
@@ -316,6 +317,17 @@ pub fn content(keyspace: &Keyspace) -> Result<Content> {
         assert_eq!(before.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "below {key:?}");
     }
     Ok(content)
+}
+
+/// Many keys at once, in no order, some more than once, some that nobody ever wrote.
+fn check_many(keyspace: &Keyspace, content: &Content) -> Result<()> {
+    for (step, count) in [(1, KEYS + 5), (37, 2 * KEYS), (11, 7), (1, 0)] {
+        let keys: Vec<_> = (0..count).map(|i| key(i * step % (KEYS + 10))).collect();
+        let found = keyspace.multi_get(&keys)?;
+        let expected = keys.iter().map(|key| content.get(key).map(Vec::as_slice));
+        assert!(found.iter().map(Option::as_deref).eq(expected), "many keys, step {step}");
+    }
+    Ok(())
 }
 
 /// Reads that touch no value, and those of the ends, against what the walks found.

@@ -1,0 +1,154 @@
+//! A table's blocks: from the cache, or read from the file, checked and unpacked.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Blocks, Caching, Table};
+use crate::error::{Error, Result};
+use crate::format::block::{Block, Stored};
+
+impl Table {
+    /// The block of that number, from the cache or the disk.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn block(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
+        match self.cached(ordinal) {
+            Some(block) => Ok(block),
+            None => self.uncached(ordinal, caching),
+        }
+    }
+
+    pub(super) fn uncached(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
+        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
+        self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching))
+    }
+
+    /// The block of that number, if it is in the cache.
+    pub fn cached(&self, ordinal: u64) -> Option<Arc<Block>> {
+        let block = self.context.cache.get(self.record.id, ordinal)?;
+        self.context.metrics.cache_hits.fetch_add(1, Relaxed);
+        Some(block)
+    }
+
+    /// Does `read`; if it finds no blocks where the index says, once more where the walk found them.
+    fn or_walked<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+        match read() {
+            Err(e) if e.is_corruption() && self.walked.get().is_none() => {
+                self.context.metrics.fallbacks.fetch_add(1, Relaxed);
+                if self.walked().is_ok() { read() } else { Err(e) }
+            }
+            done => done,
+        }
+    }
+
+    pub(super) fn read_extent(
+        &self,
+        ordinal: u64,
+        (start, end): (u64, u64),
+        caching: Caching,
+    ) -> Result<Arc<Block>> {
+        let mut bytes = self.context.cache.buffer((end - start) as usize);
+        self.context.metrics.request(bytes.len());
+        self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
+        let block = Arc::new(self.decode(bytes, ordinal, start)?);
+        if caching == Caching::Fill {
+            self.context.cache.insert(self.record.id, ordinal, &block);
+        }
+        Ok(block)
+    }
+
+    /// The block in `bytes`, which are its own if it is not compressed.
+    pub(super) fn decode(&self, bytes: Vec<u8>, ordinal: u64, start: u64) -> Result<Block> {
+        let stored = self.check(&bytes, ordinal, start)?;
+        if stored.is_compressed() {
+            let block = self.unpack(&stored)?;
+            self.context.cache.give_back(bytes);
+            return Ok(block);
+        }
+        let head = stored.head();
+        Block::keep(bytes, head, start).map_err(|e| e.at_path(&self.path))
+    }
+
+    pub(super) fn check<'a>(
+        &self,
+        bytes: &'a [u8],
+        ordinal: u64,
+        start: u64,
+    ) -> Result<Stored<'a>> {
+        let stored =
+            Stored::check(bytes, self.record.tag, start).map_err(|e| e.at_path(&self.path))?;
+        if u64::from(stored.ordinal()) != ordinal {
+            return Err(Error::corruption(format!(
+                "expected block {ordinal}, found {}",
+                stored.ordinal()
+            ))
+            .at_path(&self.path)
+            .at_offset(start));
+        }
+        Ok(stored)
+    }
+
+    pub(super) fn unpack(&self, stored: &Stored<'_>) -> Result<Block> {
+        let memory = self.context.cache.buffer(stored.raw_bytes());
+        stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
+    }
+
+    /// The blocks `first..=last`: from the cache if all are there, else by one request.
+    pub(super) fn fetch(
+        &self,
+        first: u64,
+        last: u64,
+        caching: Caching,
+        read: &Cell<bool>,
+    ) -> Result<Blocks> {
+        let cached = (first..=last.min(self.block_count()))
+            .map(|ordinal| Some((ordinal, self.context.cache.get(self.record.id, ordinal)?)));
+        if let Some(blocks) = cached.collect::<Option<Vec<_>>>() {
+            self.context.metrics.cache_hits.fetch_add(1, Relaxed);
+            return Ok(blocks);
+        }
+        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
+        read.set(true);
+        let blocks = self.read_range(first, last)?;
+        if caching == Caching::Fill {
+            self.keep(&blocks);
+        }
+        Ok(blocks)
+    }
+
+    /// Puts blocks into the cache.
+    pub fn keep(&self, blocks: &[(u64, Arc<Block>)]) {
+        for (ordinal, block) in blocks {
+            self.context.cache.insert(self.record.id, *ordinal, block);
+        }
+    }
+
+    /// Reads the blocks `first..=last` by one request, past the cache.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn read_range(&self, first: u64, last: u64) -> Result<Blocks> {
+        self.or_walked(|| self.read_range_once(first, last))
+    }
+
+    fn read_range_once(&self, first: u64, last: u64) -> Result<Blocks> {
+        let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
+        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        self.context.metrics.request(bytes.len());
+        self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
+        let mut blocks = Vec::with_capacity((last - first) as usize + 1);
+        for ordinal in first..=last {
+            let (from, to) = self.extent(ordinal)?;
+            let piece = from.checked_sub(start).zip(to.checked_sub(start));
+            let piece = piece.and_then(|(from, to)| bytes.get(from as usize..to as usize));
+            let piece = piece.ok_or_else(|| {
+                Error::corruption("the index's block ends are out of order").at_path(&self.path)
+            })?;
+            let block = self.unpack(&self.check(piece, ordinal, from)?)?;
+            blocks.push((ordinal, Arc::new(block)));
+        }
+        Ok(blocks)
+    }
+}

@@ -1,0 +1,213 @@
+//! Looking many keys up at once, in any tables of a database.
+//!
+//! 1. Each key's index names blocks (keys that their table excludes need none).
+//! 2. Those that are not in the cache are read together, each once however many keys want it,
+//!    neighbours as one read.
+//! 3. Each key is then looked up as [`Table::get`] does it, with these blocks at hand. What is not at
+//!    hand (a block that came damaged, an index that lies) that way reads by itself, and counts.
+//!
+//! A round reads about [`ROUND_BYTES`] at most, whatever the number of keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Blocks, Caching, Sought, Table};
+use crate::disk::ReadRequest;
+use crate::error::{Error, Result};
+use crate::format::block::Block;
+use crate::format::entry::TableId;
+use crate::slice::Lookup;
+
+/// How much is read before the first keys are answered.
+const ROUND_BYTES: u64 = 4 << 20;
+/// Neighbours are one read up to this.
+const READ_BYTES: u64 = 256 << 10;
+/// An index that names more blocks than this is left to the lookup of a single key.
+const MOST_NAMED: u64 = 64;
+
+/// A key and the table to look in.
+#[derive(Debug, Clone, Copy)]
+pub struct Probe<'a> {
+    /// The table.
+    pub table: &'a Table,
+    /// The key; of one probe alone.
+    pub sought: &'a Sought<'a>,
+}
+
+/// What [`Table::get`] says to each of `probes`, in their order. Faster where keys that are near to
+/// each other are near in `probes`.
+///
+/// # Errors
+/// As [`Table::get`]: the error of the first that fails, and no answers.
+pub fn get_many(probes: &[Probe<'_>], caching: Caching) -> Result<Vec<Lookup>> {
+    let mut answers = Vec::with_capacity(probes.len());
+    while answers.len() < probes.len() {
+        let mut round = Round::default();
+        for probe in &probes[answers.len()..] {
+            if round.missing_bytes >= ROUND_BYTES {
+                break;
+            }
+            round.add(probe);
+        }
+        round.read(caching);
+        let places = std::mem::take(&mut round.places);
+        for (probe, named) in probes[answers.len()..].iter().zip(places) {
+            answers.push(match named {
+                Some(named) => round.answer(probe, named, caching)?,
+                None => Lookup::Absent,
+            });
+        }
+    }
+    Ok(answers)
+}
+
+/// What names a block.
+type Name = (TableId, u64);
+
+/// Some keys and the blocks they need.
+#[derive(Default)]
+struct Round<'a> {
+    /// The blocks that are named for each key; `None`: it is not there.
+    places: Vec<Option<(u64, u64)>>,
+    at_hand: BTreeMap<Name, Arc<Block>>,
+    /// Blocks to be read, with their places.
+    missing: BTreeMap<Name, (&'a Table, (u64, u64))>,
+    missing_bytes: u64,
+    /// Blocks that the disk failed to read.
+    failed: BTreeMap<Name, Error>,
+}
+
+/// Neighbours that are read as one.
+struct Piece<'a> {
+    table: &'a Table,
+    /// Each with its number and its place.
+    blocks: Vec<(u64, (u64, u64))>,
+}
+
+impl Piece<'_> {
+    fn start(&self) -> u64 {
+        self.blocks.first().map_or(0, |(_, (start, _))| *start)
+    }
+
+    fn end(&self) -> u64 {
+        self.blocks.last().map_or(0, |(_, (_, end))| *end)
+    }
+}
+
+impl<'a> Round<'a> {
+    fn add(&mut self, probe: &Probe<'a>) {
+        let Probe { table, sought } = *probe;
+        if table.excludes(sought) {
+            return self.places.push(None);
+        }
+        sought.read.set(false);
+        let (first, last) = table.index.locate(sought.key());
+        self.places.push(Some((first, last)));
+        if last.saturating_sub(first) >= MOST_NAMED {
+            return;
+        }
+        for ordinal in first..=last {
+            let name = (table.record.id, ordinal);
+            if self.at_hand.contains_key(&name) || self.missing.contains_key(&name) {
+                continue;
+            }
+            if let Some(block) = table.cached(ordinal) {
+                self.at_hand.insert(name, block);
+            } else if let Ok((start, end)) = table.extent(ordinal) {
+                table.context.metrics.cache_misses.fetch_add(1, Relaxed);
+                // The read is this key's, whoever else wants the block: it counts once.
+                sought.read.set(true);
+                self.missing.insert(name, (table, (start, end)));
+                self.missing_bytes += end - start;
+            }
+        }
+    }
+
+    /// The missing blocks, those that lie side by side together.
+    fn pieces(&mut self) -> Vec<Piece<'a>> {
+        let mut pieces: Vec<Piece<'a>> = Vec::new();
+        for ((id, ordinal), (table, place)) in std::mem::take(&mut self.missing) {
+            match pieces.last_mut() {
+                Some(piece)
+                    if piece.table.record.id == id
+                        && piece.end() == place.0
+                        && place.1 - piece.start() <= READ_BYTES =>
+                {
+                    piece.blocks.push((ordinal, place));
+                }
+                _ => pieces.push(Piece { table, blocks: vec![(ordinal, place)] }),
+            }
+        }
+        pieces
+    }
+
+    /// Reads the missing blocks by one request to the disk.
+    fn read(&mut self, caching: Caching) {
+        let pieces = self.pieces();
+        let Some(context) = pieces.first().map(|piece| &piece.table.context) else { return };
+        let request = |piece: &Piece<'_>| {
+            let length = (piece.end() - piece.start()) as usize;
+            context.metrics.request(length);
+            let buffer = context.cache.buffer(length);
+            ReadRequest { file: piece.table.file.clone(), offset_bytes: piece.start(), buffer }
+        };
+        let read = context.disk.read_many(pieces.iter().map(request).collect());
+        for (piece, read) in pieces.iter().zip(read) {
+            match read {
+                Ok(bytes) => self.decode(piece, bytes, caching),
+                // The lookup of a single key knows what to do when the file ends too early.
+                Err(e) if e.is_corruption() => {}
+                Err(e) => {
+                    let e = e.at_path(&piece.table.path);
+                    let names = piece.blocks.iter().map(|(o, _)| (piece.table.record.id, *o));
+                    self.failed.extend(names.map(|name| (name, e.clone())));
+                }
+            }
+        }
+    }
+
+    /// Puts the blocks of a piece at hand; damaged ones are left out.
+    fn decode(&mut self, piece: &Piece<'_>, bytes: Vec<u8>, caching: Caching) {
+        let table = piece.table;
+        let mut keep = |ordinal, block| {
+            let block = Arc::new(block);
+            if caching == Caching::Fill {
+                table.context.cache.insert(table.record.id, ordinal, &block);
+            }
+            self.at_hand.insert((table.record.id, ordinal), block);
+        };
+        if let [(ordinal, (start, _))] = piece.blocks[..] {
+            if let Ok(block) = table.decode(bytes, ordinal, start) {
+                keep(ordinal, block);
+            }
+            return;
+        }
+        for &(ordinal, (start, end)) in &piece.blocks {
+            let within = (start - piece.start()) as usize..(end - piece.start()) as usize;
+            let stored = table.check(&bytes[within], ordinal, start);
+            if let Ok(block) = stored.and_then(|stored| table.unpack(&stored)) {
+                keep(ordinal, block);
+            }
+        }
+        table.context.cache.give_back(bytes);
+    }
+
+    fn answer(&self, probe: &Probe<'_>, named: (u64, u64), caching: Caching) -> Result<Lookup> {
+        let Probe { table, sought } = *probe;
+        let (from, to) = ((table.record.id, named.0), (table.record.id, named.1));
+        let mut at_hand = Blocks::new();
+        if from <= to {
+            if let Some((_, e)) = self.failed.range(from..=to).next() {
+                return Err(e.clone());
+            }
+            let blocks = self.at_hand.range(from..=to);
+            at_hand.extend(blocks.map(|((_, ordinal), block)| (*ordinal, block.clone())));
+        }
+        // Where nothing is at hand, a range of blocks is read as one.
+        let at_hand = (!at_hand.is_empty()).then_some(at_hand);
+        let (_, block) =
+            table.find_block_among(sought.key(), named, at_hand, caching, &sought.read)?;
+        table.look_in(block, sought)
+    }
+}
