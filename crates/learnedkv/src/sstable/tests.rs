@@ -148,6 +148,46 @@ fn check_many(table: &Table, name: &str) {
     }
 }
 
+/// Long walks take few requests, and short ones do not pay for it.
+#[test]
+fn walks_read_ahead_more_the_longer_they_go() {
+    const VALUE_BYTES: u64 = 1000;
+    let context = context(0);
+    let limits = Limits { block_bytes: 4096 };
+    let options = TableOptions {
+        limits,
+        index: IndexKind::Exact,
+        compression: Compression::None,
+        filter: None,
+    };
+    let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
+    for number in 0..3000 {
+        writer.add(&key(number), Kind::Value, number, &[7; VALUE_BYTES as usize]).unwrap();
+    }
+    let table = Arc::new(Table::open(&context, writer.finish().unwrap()).unwrap());
+    let counts = || {
+        let metrics = &context.metrics;
+        (metrics.requests.load(Relaxed), metrics.bytes.load(Relaxed))
+    };
+    for seek in [Seek::AtOrAfter(&key(700)), Seek::Before(&key(2300))] {
+        // Entries walked, and the most requests they may take.
+        for (entries, most_requests) in [(1, 1), (5, 2), (17, 3), (50, 4), (100, 5), (2000, 14)] {
+            let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
+            let mut cursor = RunCursor::new(vec![clipped], Walk::Cached);
+            let before = counts();
+            cursor.seek(seek).unwrap();
+            for _ in 1..entries {
+                cursor.advance().unwrap();
+            }
+            assert!(cursor.key().is_some());
+            let (requests, bytes) = (counts().0 - before.0, counts().1 - before.1);
+            assert!(requests <= most_requests, "{seek:?} {entries}: {requests} requests");
+            let most_bytes = 2 * entries * VALUE_BYTES + (24 << 10);
+            assert!(bytes <= most_bytes, "{seek:?} {entries}: {bytes} bytes");
+        }
+    }
+}
+
 /// Looks up the keys of these numbers together; what it cost in requests.
 fn cost_of_many(context: &TableContext, tables: &[&Table], numbers: &[u64]) -> u64 {
     let before = context.metrics.requests.load(Relaxed);
