@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::SequenceNumber;
+use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::reader::many::{self, Probe};
 use crate::sstable::reader::{Caching, Table};
@@ -45,12 +46,12 @@ pub fn get(
         read::account(engine, sought);
     }
     looked_up?;
+    load(view, &mut sought)?;
     let value = |i: usize| match &sought[i].1 {
-        Lookup::Value(value) => Ok(Some(value.clone())),
-        Lookup::Pointer(pointer) => view.tables.segments.load(sought[i].0.key(), pointer).map(Some),
-        Lookup::Removed | Lookup::Absent => Ok(None),
+        Lookup::Value(value) => Some(value.clone()),
+        Lookup::Pointer(_) | Lookup::Removed | Lookup::Absent => None,
     };
-    place.into_iter().map(value).collect()
+    Ok(place.into_iter().map(value).collect())
 }
 
 /// Looks up, level by level, the keys of which nothing was found yet.
@@ -69,6 +70,23 @@ fn find_in_tables(
         for (found, looked_up) in open.into_iter().zip(many::get_many(&probes, caching)?) {
             *found = looked_up;
         }
+    }
+    Ok(())
+}
+
+/// Puts the values that are kept apart in the place of their pointers.
+fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<()> {
+    let mut wanted = Vec::new();
+    let mut places = Vec::new();
+    for (sought, found) in sought {
+        if let Lookup::Pointer(pointer) = found {
+            wanted.push((sought.key(), ValuePointer::decode(pointer)?));
+            places.push(found);
+        }
+    }
+    let values = view.tables.segments.load_all(&wanted)?;
+    for (found, value) in places.into_iter().zip(values) {
+        *found = Lookup::Value(value);
     }
     Ok(())
 }
