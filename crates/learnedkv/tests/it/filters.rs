@@ -67,6 +67,16 @@ fn read_all(keyspace: &Keyspace, parity: u32) {
     }
 }
 
+/// As [`read_all`], so many keys a call.
+fn read_together(keyspace: &Keyspace, parity: u32, call: usize) {
+    let keys: Vec<_> = (0..KEYS).map(|number| key(number * 2 + parity)).collect();
+    for keys in keys.chunks(call) {
+        let found = keyspace.multi_get(keys).unwrap();
+        assert_eq!(found.len(), keys.len());
+        assert!(found.iter().all(|found| found.is_some() == (parity == 0)), "{keys:?}");
+    }
+}
+
 /// Of all KEYS lookups; half of the runs are asked before a key's own, on average.
 #[test]
 fn filters_save_the_reads_of_runs_that_lack_a_key() {
@@ -199,6 +209,44 @@ fn a_settled_table_gets_a_filter_when_misses_have_paid_for_it() {
     assert_eq!(stats.keyspaces[0].filters, stats.keyspaces[0].partitions);
     let (requests, _, wrong) = cost(&db, || read_all(&keyspace, 1));
     assert!(requests == wrong && wrong < keys / 100, "{requests}, {wrong}");
+}
+
+#[test]
+fn many_keys_ask_filters_as_each_alone_does() {
+    let (db, keyspace) = fill(&setup(KeyspaceOptions::default()), &SimDisk::new(1));
+    for parity in [0, 1] {
+        let (single, stops, wrong) = cost(&db, || read_all(&keyspace, parity));
+        for call in [1, 100, KEYS as usize] {
+            let together = cost(&db, || read_together(&keyspace, parity, call));
+            assert_eq!((together.1, together.2), (stops, wrong), "{parity}, {call}");
+            assert!(together.0 <= single, "{parity}, {call}: {} requests", together.0);
+        }
+    }
+}
+
+#[test]
+fn misses_of_many_keys_pay_for_a_filter() {
+    let setup = setup(KeyspaceOptions::default());
+    let disk = settled(&setup, KEYS);
+    let db = setup.open(&disk, 2).unwrap();
+    let keyspace = db.find("a").unwrap();
+    read_together(&keyspace, 0, KEYS as usize);
+    db.wait_idle().unwrap();
+    assert_eq!(db.stats().keyspaces[0].filters, 0, "what is found is no miss");
+    // However many keys of a block are not there, its one read is all that a filter saves.
+    let one_block: Vec<_> = (100..105).map(|number| key(number * 2 + 1)).collect();
+    for _ in 0..6 {
+        let found = keyspace.multi_get(&one_block).unwrap();
+        assert!(found.iter().all(Option::is_none));
+    }
+    db.wait_idle().unwrap();
+    assert_eq!(db.stats().keyspaces[0].filters, 0, "few reads pay for nothing");
+    read_together(&keyspace, 1, KEYS as usize);
+    db.wait_idle().unwrap();
+    let stats = db.stats();
+    assert_eq!(stats.keyspaces[0].filters, stats.keyspaces[0].partitions);
+    let (requests, stops, wrong) = cost(&db, || read_together(&keyspace, 1, 100));
+    assert!(requests <= wrong && stops > u64::from(KEYS) * 98 / 100, "{requests}, {stops}");
 }
 
 #[test]
