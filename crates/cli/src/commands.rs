@@ -7,7 +7,7 @@ use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::sizes::parse_count;
 use learnedkv_bench::{Error, Result};
 
-use crate::store::{Place, no_keyspace, open_database};
+use crate::store::{self, Place, no_keyspace, open_database};
 use crate::text::{decode, encode};
 
 /// Which database, and how keys and values are written.
@@ -98,6 +98,22 @@ impl Delete {
         }
         store.delete(&key)?;
         store.close()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Checkpoint {
+    /// The database's directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// The directory of the copy: empty, or not there
+    #[arg(value_name = "TO")]
+    to: PathBuf,
+}
+
+impl Checkpoint {
+    pub fn run(self) -> Result<()> {
+        store::checkpoint(&self.dir, &self.to)
     }
 }
 

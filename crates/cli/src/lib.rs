@@ -36,6 +36,8 @@ enum Command {
     Scan(commands::Scan),
     /// Take in many entries at once, sorted
     Load(load::Load),
+    /// Copy the database as it is to another directory, sharing its tables by hard links
+    Checkpoint(commands::Checkpoint),
     /// Print what the database says about itself
     Stats(commands::Stats),
 }
@@ -60,6 +62,7 @@ impl Command {
             Command::Delete(delete) => delete.run(),
             Command::Scan(scan) => scan.run(),
             Command::Load(load) => load.run(),
+            Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Stats(stats) => stats.run(),
         }
     }

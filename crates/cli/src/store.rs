@@ -39,6 +39,13 @@ pub fn open_database(dir: &Path, create: bool) -> Result<Database> {
     Ok(database)
 }
 
+/// Makes `to` a copy of the database at `dir`, all keyspaces.
+pub fn checkpoint(dir: &Path, to: &Path) -> Result<()> {
+    let database = open_database(dir, false)?;
+    database.checkpoint(to).map_err(told)?;
+    database.close().map_err(told)
+}
+
 /// The error for a keyspace that was asked for and is not there.
 pub fn no_keyspace(dir: &Path, name: &str, database: &Database) -> Error {
     let names = database.keyspace_names();

@@ -17,8 +17,16 @@
 //! batch.insert(&fruit, "cherry", "dark red");
 //! batch.commit()?;
 //!
+//! // Read, think, write: nobody writes the key in between.
+//! fruit.update("date", |old| old.is_none().then_some("brown"))?;
+//! assert!(fruit.compare_and_swap("date", None, Some(b"black"))?.is_err());
+//! fruit.remove("date")?;
+//!
 //! let names: Vec<_> = fruit.iter().map(|entry| Ok(entry?.0)).collect::<learnedkv::Result<_>>()?;
 //! assert_eq!(names, ["banana", "cherry"]);
+//! let c = fruit.prefix("c").keys().next().transpose()?; // values are not read
+//! assert_eq!(c.as_deref(), Some(&b"cherry"[..]));
+//! assert_eq!(fruit.size_of("cherry")?, Some(8));
 //! db.close()?;
 //! # std::fs::remove_dir_all(&dir).ok();
 //! # Ok(())

@@ -255,6 +255,20 @@ fn what_is_not_a_database_is_left_alone() {
 }
 
 #[test]
+fn a_checkpoint_is_a_copy_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    good(dir, "put db apple red");
+    assert_eq!(good(dir, "checkpoint db copies/one"), "");
+    good(dir, "put db apple brown");
+    assert_eq!(good(dir, "get copies/one apple"), "red\n");
+    assert_eq!(good(dir, "get db apple"), "brown\n");
+    assert!(bad(dir, "checkpoint db copies/one", 2).contains("empty directory"));
+    bad(dir, "checkpoint none copies/two", 2);
+    assert!(!dir.join("none").exists() && !dir.join("copies/two").exists());
+}
+
+#[test]
 fn a_closed_pipe_ends_quietly() {
     let dir = tempfile::tempdir().unwrap();
     good(dir.path(), "load db --keys uniform:20k");

@@ -295,6 +295,38 @@ impl Database {
         if busy() { engine.health.check_background() } else { Ok(()) }
     }
 
+    /// Makes the directory `path`, which must be empty or not there, a copy of the database as it is at
+    /// one moment of the call: all commits that were acknowledged before it, each whole. It opens as a
+    /// database of its own. Writes go on meanwhile.
+    ///
+    /// Tables are shared by hard links, so that a copy on the same file system takes little time and
+    /// space; elsewhere they are copied. When the call returns the copy is durable. After a crash amid it
+    /// there is no database in `path`: remove what is there.
+    ///
+    /// ```
+    /// # use learnedkv::{Database, KeyspaceOptions};
+    /// # fn main() -> learnedkv::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("learnedkv-checkpoint-{}", std::process::id()));
+    /// # let db = Database::open(dir.join("db"))?;
+    /// let fruit = db.keyspace("fruit", KeyspaceOptions::default())?;
+    /// fruit.insert("apple", "red")?;
+    /// db.checkpoint(dir.join("copy"))?;
+    /// fruit.insert("apple", "brown")?;
+    /// let copy = Database::builder(dir.join("copy")).read_only(true).open()?;
+    /// let apple = copy.find("fruit").unwrap().get("apple")?;
+    /// assert_eq!(apple.as_deref(), Some(&b"red"[..]));
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` if something is in `path`; `Locked` if it is open; `Closed`, `Poisoned`,
+    /// `ReadOnly`; any error of the disk. What was written is removed then, where that can be done.
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.engine().checkpoint(path.as_ref())
+    }
+
     /// What the database holds and what it cost so far.
     pub fn stats(&self) -> Stats {
         Stats::of(self.engine())

@@ -12,6 +12,7 @@
 //! * No edit becomes durable before the log is synced up to all that it depends on.
 //! * A failed sync of the log or the manifest poisons the writer: reads go on, writes are refused.
 
+mod checkpoint;
 mod conditional;
 mod conversions;
 mod health;

@@ -10,7 +10,7 @@
 //! For reading only, the lock is shared, step 2 syncs nothing, and steps 4 and 5 are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
@@ -32,9 +32,9 @@ use crate::format::table::SegmentUse;
 use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, KeyspaceOptions};
-use crate::sstable::filter::file::filter_id;
+use crate::sstable::filter::file::{filter_id, filter_path};
 use crate::sstable::reader::{Table, TableContext};
-use crate::sstable::{Graveyard, ReadMetrics, table_id};
+use crate::sstable::{Graveyard, ReadMetrics, table_id, table_path};
 use crate::value_log::{self, Segment};
 use crate::view::{Sealed, Tables, View};
 use crate::wal::recovery::{self, Recovered};
@@ -44,7 +44,7 @@ use crate::wal::{Log, segment_id};
 const MAX_ENDED_SEGMENTS: usize = 8;
 
 /// The lock file.
-const LOCK: &str = "LOCK";
+pub(super) const LOCK: &str = "LOCK";
 
 /// What opening a database found and did.
 #[derive(Debug, Clone, Default)]
@@ -165,7 +165,7 @@ fn share(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>> {
 /// Makes the database's directory and its missing parents, their names durable. Also where the
 /// directory is there without a database in it: whoever made it may have crashed before its name was
 /// durable.
-fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
+pub(super) fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let mut unsynced = Vec::new();
     for ancestor in dir.ancestors() {
         match disk.list(ancestor) {
@@ -388,6 +388,16 @@ fn begin(
     Ok((manifest, log))
 }
 
+/// The finished files that a state names, in `dir`: all but the log and the manifest. An open removes
+/// the others, a checkpoint copies these.
+pub(super) fn named_files(dir: &Path, state: &State) -> BTreeSet<PathBuf> {
+    let tables = || state.keyspaces.values().flat_map(|k| k.tables());
+    let values = tables().flat_map(|t| &t.properties.segments);
+    let values = values.map(|used| value_log::segment_path(dir, used.segment));
+    let filters = tables().filter_map(|t| t.filter.as_ref()).map(|f| filter_path(dir, f.id));
+    tables().map(|t| table_path(dir, t.id)).chain(values).chain(filters).collect()
+}
+
 /// Removes files of ours that the state does not name.
 fn remove_orphans(
     disk: &dyn Disk,
@@ -396,23 +406,18 @@ fn remove_orphans(
     manifest: u64,
     log: &Log,
 ) -> Result<Vec<String>> {
-    let tables: BTreeSet<_> =
-        state.keyspaces.values().flat_map(|k| k.tables().map(|t| t.id)).collect();
-    let all = state.keyspaces.values().flat_map(|k| k.tables());
-    let values: BTreeSet<_> =
-        all.flat_map(|t| &t.properties.segments).map(|used| used.segment).collect();
-    let filters = state.keyspaces.values().flat_map(|k| k.tables().filter_map(|t| t.filter));
-    let filters: BTreeSet<_> = filters.map(|filter| filter.id).collect();
+    let finished = named_files(dir, state);
     let segments: BTreeSet<_> = log.segments().into_iter().collect();
     let mut removed = Vec::new();
     for name in disk.list(dir)? {
-        let orphan = table_id(&name).is_some_and(|id| !tables.contains(&id))
-            || value_log::segment_id(&name).is_some_and(|id| !values.contains(&id))
-            || filter_id(&name).is_some_and(|id| !filters.contains(&id))
+        let path = dir.join(&name);
+        let kinds = [table_id(&name), filter_id(&name), value_log::segment_id(&name)];
+        let is_finished = kinds.iter().any(Option::is_some);
+        let orphan = (is_finished && !finished.contains(&path))
             || segment_id(&name).is_some_and(|id| !segments.contains(&id))
             || manifest_number(&name).is_some_and(|number| number != manifest);
         if orphan {
-            disk.remove(&dir.join(&name))?;
+            disk.remove(&path)?;
             removed.push(name);
         }
     }

@@ -17,6 +17,7 @@
 //!
 //! The log never knows a memtable or a table. Reading it back is [`recovery`].
 
+mod copy;
 pub mod recovery;
 mod retention;
 #[cfg(test)]

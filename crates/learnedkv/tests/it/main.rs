@@ -1,6 +1,7 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
 mod atomic;
+mod checkpoint;
 mod concurrency;
 mod corruption;
 mod crash;
