@@ -74,10 +74,13 @@ pub(super) struct Fitter<'a> {
     reach: usize,
     /// A block that begins here or later takes all that is buffered.
     open_from: usize,
-    /// The last walk's, and the windows it met. Where those begin as before, they are not looked for
-    /// again: walks mostly differ in few ends.
+    /// The last walk's, or those of an older one in the place of what was kept of it; and the windows the
+    /// last one met. Where those begin as before, they are not looked for again: walks mostly differ in
+    /// few ends.
     steps: Vec<Step>,
     windows: Vec<Window>,
+    /// How many blocks the last walk ended, each in the window of its number.
+    walked: usize,
     /// The cheapest walk's.
     best_steps: Vec<Step>,
     sorted: Vec<i64>,
@@ -103,6 +106,7 @@ impl<'a> Fitter<'a> {
             open_from: buffered.open_from(),
             steps: Vec::with_capacity(blocks),
             windows: Vec::with_capacity(blocks),
+            walked: 0,
             best_steps: Vec::with_capacity(blocks),
             sorted: Vec::with_capacity(blocks),
             points: Vec::with_capacity(blocks),
@@ -213,7 +217,7 @@ impl<'a> Fitter<'a> {
     /// windows whose ends agree in all bits above it, and the others lie from the line as far as they
     /// do, whatever the grid.
     fn estimate_grid(&self, (slope, start): (f64, f64)) -> i32 {
-        let windows = &self.windows[..self.steps.len()];
+        let windows = &self.windows[..self.walked];
         let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
         // How many windows a grid of `shift` is the coarsest of that hits them.
         let mut coarsest = [0u32; 64];
@@ -262,6 +266,12 @@ impl<'a> Fitter<'a> {
     /// Ends blocks along a course, or in the middles of their windows. False if some window's keys
     /// share one number.
     fn walk(&mut self, course: Option<Course>) -> bool {
+        let whole = self.take_steps(course);
+        self.walked = self.steps.len();
+        whole
+    }
+
+    fn take_steps(&mut self, course: Option<Course>) -> bool {
         self.steps.clear();
         let mut start = 0;
         while self.steps.len() + 1 < self.buffered.blocks && start < self.open_from {

@@ -469,3 +469,22 @@ fn where_blocks_may_end_depends_on_no_guess() {
         }
     }
 }
+
+/// A round's best walk took the place of an older one that had ended more blocks; the next round's
+/// estimate looked at windows that the last walk had not met, and panicked.
+#[test]
+fn an_estimate_looks_at_the_windows_of_the_last_walk() {
+    for seed in 0..if cfg!(debug_assertions) { 1500 } else { 20_000 } {
+        let mut r = Random(seed);
+        let digits = 10u64.pow(3 + r.below(4) as u32);
+        let count = 20 + r.below(900);
+        let keys = (0..count).map(|_| format!("key{:06}", r.below(digits)).into_bytes());
+        let keys = sorted(keys.collect());
+        let keys = as_slices(&keys);
+        let (least, more) = (12 + r.below(30) as u32, 1 + r.below(12));
+        let sizes: Vec<u32> = keys.iter().map(|_| least + r.below(more) as u32).collect();
+        let max_block_bytes = 256 << r.below(5);
+        let limits = Limits { max_block_bytes, blocks_per_chunk: MOST_BLOCKS };
+        build(&keys, &sizes, limits).check(&keys, 1);
+    }
+}
