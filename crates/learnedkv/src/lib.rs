@@ -49,6 +49,7 @@ mod format;
 pub mod fuzzing;
 #[cfg(all(test, not(feature = "fuzzing")))]
 mod fuzzing;
+mod lsm;
 mod manifest;
 mod memtable;
 mod options;

@@ -12,9 +12,9 @@ use crate::engine::{Commit, Seen, Watched};
 use crate::error::Result;
 use crate::format::batch::{OP_OVERHEAD_BYTES, put_op};
 use crate::format::entry::Kind;
+use crate::lsm::read;
 use crate::options::{ReadOptions, WriteOptions};
 use crate::slice::Slice;
-use crate::tiered::read;
 
 /// Why [`Keyspace::compare_and_swap`] did not swap: the key's value was not the one expected.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use crate::engine::{DatabaseHealth, Engine, OpenReport, Opened, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, ThreadExecutor};
 use crate::format::manifest::Change;
+use crate::lsm;
 use crate::options::{DatabaseOptions, Durability, KeyspaceOptions};
 use crate::tiered;
 
@@ -281,7 +282,7 @@ impl Database {
             let unsettled = view.keyspaces.values().any(|k| {
                 !k.sealed.is_empty()
                     || k.tables.frozen.is_some()
-                    || k.tables.runs.len() > tiered::MAX_RUNS
+                    || k.tables.runs.len() > lsm::merge::MAX_RUNS
             });
             unsettled || tiered::filter_is_due(engine, &view)
         };

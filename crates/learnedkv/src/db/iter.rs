@@ -9,9 +9,9 @@ use super::database::Handle;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::error::{Error, Result};
 use crate::format::entry::SequenceNumber;
+use crate::lsm::read;
 use crate::options::ReadOptions;
 use crate::slice::Slice;
-use crate::tiered::read;
 use crate::view::KeyspaceView;
 
 /// The bounds of a range of keys, owned.

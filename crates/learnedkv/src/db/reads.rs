@@ -8,9 +8,9 @@ use super::{Iter, Keys, Keyspace, Snapshot};
 use crate::engine::{Engine, Seen};
 use crate::error::Result;
 use crate::format::entry::SequenceNumber;
+use crate::lsm::{estimate, many, read};
 use crate::options::ReadOptions;
 use crate::slice::Slice;
-use crate::tiered::{estimate, many, read};
 use crate::view::KeyspaceView;
 
 /// What an end of an iterator gives, alone.

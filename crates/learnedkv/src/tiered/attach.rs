@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::read::clip;
 use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Opened};
 use crate::error::Result;
 use crate::format::entry::KeyspaceId;
 use crate::format::manifest::{Change, FilterRecord};
+use crate::lsm::read::clip;
 use crate::sstable::cursor::{RunCursor, Walk};
 use crate::sstable::filter::file::{self, filter_path};
 use crate::sstable::filter::{FilterBuilder, FilterKind};

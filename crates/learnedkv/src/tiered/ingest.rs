@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use super::output::{Output, Written};
-use super::read;
 use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Opened, Work};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
 use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark};
+use crate::lsm::output::{Output, Written};
+use crate::lsm::read;
 use crate::value_log::Segments;
 use crate::view::KeyspaceView;
 

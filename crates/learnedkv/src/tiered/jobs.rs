@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering;
 
 use super::attach::Attach;
 use super::debt::{self, Debt};
-use super::flush::FlushJob;
-use super::merge::{self, Merge};
 use super::sweep::{self, Course, Next, SweepStep};
 use crate::engine::{self, Engine, Opened, lock};
 use crate::error::Result;
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
+use crate::lsm::flush::FlushJob;
+use crate::lsm::merge::{self, Merge};
 use crate::view::{KeyspaceView, View};
 
 /// Starts the jobs of `engine`.

@@ -17,8 +17,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::output::{Output, Written};
-use super::read::{clip, run_cursor};
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::{Engine, Opened};
 use crate::error::{Error, Result};
@@ -26,6 +24,8 @@ use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
 use crate::format::table::SegmentUse;
 use crate::format::value::stored_bytes;
+use crate::lsm::output::{Output, Written};
+use crate::lsm::read::{clip, run_cursor};
 use crate::manifest::KeyspaceState;
 use crate::sstable::cursor::{RunCursor, Walk};
 use crate::sstable::reader::Table;

@@ -30,6 +30,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("view", &["format", "manifest", "memtable", "options", "sstable", "value_log"]),
     // What the stores share, and the stores.
     ("engine", ENGINE_USES),
+    ("lsm", RUNS),
     ("tiered", STORE),
     // For `fuzz/` and the tests alone: every decoder, whichever room it is in.
     ("fuzzing", FUZZING),
@@ -52,6 +53,19 @@ const ENGINE_USES: &[&str] = &[
     "options",
     "view",
 ];
+const RUNS: &[&str] = &[
+    "error",
+    "format",
+    "executor",
+    "slice",
+    "cursor",
+    "memtable",
+    "manifest",
+    "sstable",
+    "value_log",
+    "view",
+    "engine",
+];
 const STORE: &[&str] = &[
     "error",
     "format",
@@ -65,13 +79,14 @@ const STORE: &[&str] = &[
     "view",
     "engine",
     "options",
+    "lsm",
 ];
 const FUZZING: &[&str] =
     &["error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "sstable"];
 /// `manifest` only for the state that a plan of an edit sees.
 const TOP: &[&str] = &[
     "error", "format", "disk", "executor", "slice", "cursor", "manifest", "options", "view",
-    "engine", "tiered",
+    "engine", "lsm", "tiered",
 ];
 const CRATE: &[&str] = &[
     "error", "format", "disk", "executor", "slice", "sstable", "options", "engine", "tiered", "db",

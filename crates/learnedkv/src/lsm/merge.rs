@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::debt::Shadow;
 use super::output::{Output, Written};
 use super::read::run_cursor;
+use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::Engine;
 use crate::error::Result;

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::debt::Shadow;
 use super::output::{Output, Written};
+use super::shadow::Shadow;
 use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Work};
 use crate::error::Result;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::debt::Shadow;
+use super::shadow::Shadow;
 
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Opened};
