@@ -1,6 +1,6 @@
 //! Commands on single keys and ranges.
 
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufRead, BufWriter, Write};
 use std::path::PathBuf;
 
 use learnedkv_bench::engines::learnedkv::told;
@@ -27,7 +27,7 @@ pub struct Put {
     /// The key
     #[arg(value_name = "KEY")]
     key: String,
-    /// The value; read from standard input if missing
+    /// The value; read from standard input if missing, as it is, however long
     #[arg(value_name = "VALUE")]
     value: Option<String>,
 }
@@ -35,18 +35,12 @@ pub struct Put {
 impl Put {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
-        let value = match &self.value {
-            Some(value) => decode(value, self.common.hex)?,
-            None => {
-                let mut value = Vec::new();
-                std::io::stdin()
-                    .read_to_end(&mut value)
-                    .map_err(|e| Error::runtime(format!("could not read the value: {e}")))?;
-                value
-            }
-        };
+        let value = self.value.as_ref().map(|value| decode(value, self.common.hex)).transpose()?;
         let store = self.common.place.open_or_create()?;
-        store.put(&key, &value)?;
+        match value {
+            Some(value) => store.put(&key, &value)?,
+            None => store.put_from(&key, std::io::stdin().lock())?,
+        }
         store.close()
     }
 }
@@ -67,16 +61,35 @@ impl Get {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
         let store = self.common.place.open()?;
+        if self.raw {
+            let Some(mut reader) = store.reader(&key)? else {
+                return Err(not_there(&key, self.common.hex));
+            };
+            copy(&mut reader, &mut std::io::stdout().lock())?;
+            drop(reader);
+            return store.close();
+        }
         let found = store.get(&key)?;
         store.close()?;
         let Some(value) = found else { return Err(not_there(&key, self.common.hex)) };
         let mut out = std::io::stdout();
-        let printed = if self.raw {
-            out.write_all(&value)
-        } else {
-            writeln!(out, "{}", encode(&value, self.common.hex))
-        };
-        printed.and_then(|()| out.flush()).map_err(|e| Error::output(&e))
+        writeln!(out, "{}", encode(&value, self.common.hex))
+            .and_then(|()| out.flush())
+            .map_err(|e| Error::output(&e))
+    }
+}
+
+/// Copies a value piece by piece; says whether reading or writing failed.
+fn copy(from: &mut impl BufRead, to: &mut impl Write) -> Result<()> {
+    loop {
+        let piece = from.fill_buf();
+        let piece = piece.map_err(|e| Error::runtime(format!("could not read the value: {e}")))?;
+        let length = piece.len();
+        if length == 0 {
+            return to.flush().map_err(|e| Error::output(&e));
+        }
+        to.write_all(piece).map_err(|e| Error::output(&e))?;
+        from.consume(length);
     }
 }
 

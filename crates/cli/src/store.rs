@@ -1,9 +1,10 @@
 //! The one file of the command that touches a store.
 
+use std::io::Read;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use learnedkv::{Database, Keyspace, KeyspaceOptions, OpenReport};
+use learnedkv::{Database, Keyspace, KeyspaceOptions, OpenReport, ValueReader};
 use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::{Error, Result};
 
@@ -90,6 +91,16 @@ impl Store {
     /// Stores `value` under `key`.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.keyspace.insert(key, value).map_err(told)
+    }
+
+    /// Stores all that `reader` gives under `key`.
+    pub fn put_from(&self, key: &[u8], reader: impl Read) -> Result<()> {
+        self.keyspace.insert_reader(key, reader).map(drop).map_err(told)
+    }
+
+    /// The value of `key`, to be read piece by piece.
+    pub fn reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
+        self.keyspace.get_reader(key).map_err(told)
     }
 
     /// The value of `key`.

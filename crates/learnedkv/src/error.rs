@@ -77,6 +77,11 @@ impl Error {
         Error::new(kind, format!("could not {action}: {error}")).at_path(path)
     }
 
+    /// The reader that a user gave for a value failed.
+    pub fn reader(error: &std::io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("the value's reader failed: {error}"))
+    }
+
     /// Bytes that are not what was written.
     pub fn corruption(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Corruption, message)
@@ -142,3 +147,15 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = match error.kind() {
+            ErrorKind::Corruption => std::io::ErrorKind::InvalidData,
+            ErrorKind::NotFound => std::io::ErrorKind::NotFound,
+            ErrorKind::DiskFull => std::io::ErrorKind::StorageFull,
+            _ => std::io::ErrorKind::Other,
+        };
+        std::io::Error::new(kind, error)
+    }
+}

@@ -62,7 +62,7 @@ mod wal;
 
 pub use db::{
     Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, Sizes,
-    Snapshot, Stats,
+    Snapshot, Stats, ValueReader,
 };
 pub use engine::{DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};

@@ -4,7 +4,10 @@
 //! locks; readers see an entry or not, and filter by the visible sequence number of their snapshot.
 //! Keys and values stay where their commit was encoded: a version points into the payload, and keeps
 //! the key's first eight bytes beside the pointer, so that most comparisons follow none.
+//! Of a very long value it holds the pointer, and the segment that leads into ([`streamed`]).
 //! A memtable never knows the log, a file, or another memtable.
+
+mod streamed;
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -19,7 +22,9 @@ use crate::cursor::{Cursor, Seek};
 use crate::error::Result;
 use crate::format::batch::Op;
 use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::value::LOGGED_TAG_BYTES;
 use crate::slice::{Lookup, Slice};
+use streamed::Streamed;
 
 /// What an entry takes besides its key and value, reckoned, not measured: a version (64 bytes), the
 /// skip list's node with a tower of two on average (24), the allocator's header (16), the operation's
@@ -175,6 +180,8 @@ pub struct Memtable {
     first: AtomicU64,
     /// The first number of the last commit that goes here; 0 while there is none.
     latest: AtomicU64,
+    /// The segments that its pointers lead into.
+    pub streamed: Streamed,
 }
 
 impl std::fmt::Debug for Memtable {
@@ -191,6 +198,7 @@ impl Default for Memtable {
             tombstones: AtomicUsize::new(0),
             first: AtomicU64::new(0),
             latest: AtomicU64::new(0),
+            streamed: Streamed::default(),
         }
     }
 }
@@ -212,12 +220,13 @@ impl Memtable {
             self.tombstones.fetch_add(1, Relaxed);
         }
         let (key, value) = op.key_and_value.split_at(op.key_length);
+        let tag_bytes = if op.kind == Kind::Pointer { LOGGED_TAG_BYTES } else { 0 };
         self.versions.insert(Version {
             payload: payload.clone(),
             head: head(key),
             start: op.start as u32,
             key_length: key.len() as u32,
-            value_length: value.len() as u32,
+            value_length: value.len().saturating_sub(tag_bytes) as u32,
             kind: op.kind,
             sequence,
         });
@@ -227,6 +236,11 @@ impl Memtable {
     pub fn insert_copy(&self, op: &Op<'_>, sequence: SequenceNumber) {
         let payload = Bytes::copy_from_slice(op.key_and_value);
         self.insert(&payload, &Op { start: 0, ..*op }, sequence);
+    }
+
+    /// Whether it is to be flushed, where it may take `memtable_bytes`.
+    pub fn is_full(&self, memtable_bytes: usize) -> bool {
+        self.size_bytes() >= memtable_bytes || self.streamed.is_much(memtable_bytes)
     }
 
     /// What it takes in memory, about.

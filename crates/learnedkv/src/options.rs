@@ -114,6 +114,8 @@ pub struct DatabaseOptions {
     pub create_if_missing: bool,
     /// Whether settling starts by itself.
     pub automatic_conversion: bool,
+    /// From which length on a value does not pass the log but gets a file of its own.
+    pub stream_at: u64,
     /// Whether nothing is written, whatever happens.
     pub read_only: bool,
 }
@@ -129,6 +131,7 @@ impl Default for DatabaseOptions {
             block_cache: true,
             create_if_missing: true,
             automatic_conversion: true,
+            stream_at: 1 << 20,
             read_only: false,
         }
     }
@@ -162,6 +165,7 @@ impl DatabaseOptions {
         within("memtable_bytes", self.memtable_bytes as u64, 4 << 10, 4 << 30)?;
         within("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         within("memory_budget_bytes", self.memory_budget_bytes, 64 << 10, 1 << 50)?;
+        within("stream_at", self.stream_at, 1, 256 << 20)?;
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {
             return Err(Error::invalid(format!(

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::error;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::table::SegmentUse;
@@ -13,7 +14,7 @@ use crate::manifest::KeyspaceState;
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
-use crate::value_log::{Segment, Segments};
+use crate::value_log::{self, Segment, Segments};
 
 /// Tables in key order that do not overlap.
 pub type Run = Vec<Arc<Table>>;
@@ -150,6 +151,18 @@ impl KeyspaceView {
     /// Its memtables, newest first.
     pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.sealed.iter().map(|s| &s.memtable))
+    }
+
+    /// The value segment of that number, which one of its tables or memtables points into.
+    ///
+    /// # Errors
+    /// `Corruption` if none is known to.
+    pub fn segment(&self, id: u64) -> error::Result<Arc<Segment>> {
+        if let Some(segment) = self.tables.segments.get(id) {
+            return Ok(segment.clone());
+        }
+        let streamed = self.memtables().find_map(|memtable| memtable.streamed.get(id));
+        streamed.ok_or_else(|| value_log::unnamed(id))
     }
 
     /// The smallest sequence number that only the log and memtables hold.

@@ -7,6 +7,7 @@
 //! small run has the shape of a full one; only the full one is to be held against the targets.
 
 mod f1;
+mod f11;
 mod f12;
 mod f2;
 mod f3;
@@ -32,7 +33,7 @@ use crate::{Error, Result};
 /// What `learnedkv-bench figures` is told.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FiguresArgs {
-    /// Which: f1 (and f10), f2, f3 (and f8), f4, f9, f12, multiget; all of them if none is named
+    /// Which: f1 (and f10), f2, f3 (and f8), f4, f9, f11, f12, multiget; all of them if none is named
     #[arg(value_name = "FIGURE")]
     pub figures: Vec<String>,
     /// full, small (everything divided by 20) or tiny (by 200)
@@ -98,12 +99,13 @@ struct Run {
 
 type Figure = fn(&mut Run) -> Result<()>;
 
-const FIGURES: [(&str, Figure); 7] = [
+const FIGURES: [(&str, Figure); 8] = [
     ("f1", f1::measure),
     ("f2", f2::measure),
     ("f3", f3::measure),
     ("f4", f4::measure),
     ("f9", f9::measure),
+    ("f11", f11::measure),
     ("f12", f12::measure),
     ("multiget", multiget::measure),
 ];

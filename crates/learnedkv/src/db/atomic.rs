@@ -7,11 +7,9 @@
 use std::fmt;
 
 use super::Keyspace;
-use super::keyspace::check_lengths;
-use crate::engine::{Commit, Seen, Watched};
+use super::operation::Operation;
+use crate::engine::{Seen, Watched};
 use crate::error::Result;
-use crate::format::batch::{OP_OVERHEAD_BYTES, put_op};
-use crate::format::entry::Kind;
 use crate::lsm::read;
 use crate::options::{ReadOptions, WriteOptions};
 use crate::slice::Slice;
@@ -241,14 +239,11 @@ impl Keyspace {
         value: Option<&[u8]>,
         options: WriteOptions,
     ) -> Result<bool> {
-        let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
-        let (engine, value) = (&self.handle().engine, value.unwrap_or_default());
-        check_lengths(key, value)?;
-        let most_bytes = OP_OVERHEAD_BYTES + key.len() + value.len();
-        let payload =
-            engine.payloads.encode(most_bytes, |out| put_op(out, self.id(), kind, key, value));
-        let commit = Commit { payload: &payload, count: 1, keyspaces: &[self.id()] };
+        let engine = &self.handle().engine;
         let durability = options.durability_or(engine.options.durability);
-        engine.commit_unless_changed(commit, durability, seen, watched)
+        let operation = Operation::new(engine, key, value)?;
+        operation.commit(engine, self.id(), key, |commit| {
+            engine.commit_unless_changed(commit, durability, seen, watched)
+        })
     }
 }

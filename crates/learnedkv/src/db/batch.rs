@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use super::Keyspace;
 use super::database::Handle;
-use super::keyspace::check_lengths;
-use crate::engine::Commit;
+use super::operation::Operation;
+use crate::engine::{Commit, Streamed};
 use crate::error::{Error, Result};
 use crate::format::batch::put_op;
-use crate::format::entry::{KeyspaceId, Kind};
+use crate::format::entry::KeyspaceId;
 use crate::format::log::MAX_BATCH_COUNT;
 use crate::options::WriteOptions;
 
@@ -23,48 +23,59 @@ pub struct Batch {
     payload: Vec<u8>,
     count: u32,
     keyspaces: Vec<KeyspaceId>,
+    streamed: Vec<Streamed>,
     error: Option<Error>,
 }
 
 impl Batch {
     pub(crate) fn new(handle: Arc<Handle>) -> Batch {
-        Batch { handle, payload: Vec::new(), count: 0, keyspaces: Vec::new(), error: None }
+        let (payload, keyspaces, streamed) = (Vec::new(), Vec::new(), Vec::new());
+        Batch { handle, payload, count: 0, keyspaces, streamed, error: None }
     }
 
-    /// Sets the value of a key. A key or value that is too long makes the commit an error.
+    /// Sets the value of a key. A key or value that is too long makes the commit an error. A value as long
+    /// as [`Builder::stream_at`](crate::Builder::stream_at) says is written to a file of its own at once;
+    /// the file goes if the batch is dropped.
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.push(keyspace, Kind::Value, key.as_ref(), value.as_ref());
+        self.push(keyspace, key.as_ref(), Some(value.as_ref()));
     }
 
     /// Removes a key.
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
-        self.push(keyspace, Kind::Tombstone, key.as_ref(), &[]);
+        self.push(keyspace, key.as_ref(), None);
     }
 
-    fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
-        let checked = check_lengths(key, value).and_then(|()| {
-            if !keyspace.is_of(&self.handle) {
-                return Err(Error::invalid(format!(
-                    "keyspace {:?} belongs to another database than the batch",
-                    keyspace.name()
-                )));
+    fn push(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) {
+        let checked = self.check(keyspace);
+        match checked.and_then(|()| Operation::new(&self.handle.engine, key, value)) {
+            Ok(operation) => {
+                put_op(&mut self.payload, keyspace.id(), operation.kind, key, &operation.value);
+                self.streamed.extend(operation.streamed);
             }
-            if self.count == MAX_BATCH_COUNT {
-                return Err(Error::invalid(format!(
-                    "a batch holds at most {MAX_BATCH_COUNT} operations"
-                )));
+            Err(e) => {
+                self.error.get_or_insert(e);
+                return;
             }
-            Ok(())
-        });
-        if let Err(e) = checked {
-            self.error.get_or_insert(e);
-            return;
         }
-        put_op(&mut self.payload, keyspace.id(), kind, key, value);
         self.count += 1;
         if !self.keyspaces.contains(&keyspace.id()) {
             self.keyspaces.push(keyspace.id());
         }
+    }
+
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        if !keyspace.is_of(&self.handle) {
+            return Err(Error::invalid(format!(
+                "keyspace {:?} belongs to another database than the batch",
+                keyspace.name()
+            )));
+        }
+        if self.count == MAX_BATCH_COUNT {
+            return Err(Error::invalid(format!(
+                "a batch holds at most {MAX_BATCH_COUNT} operations"
+            )));
+        }
+        Ok(())
     }
 
     /// How many operations it holds.
@@ -89,7 +100,7 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Keyspace::insert_with`]; nothing of it was written unless a sync failed.
-    pub fn commit_with(self, options: impl Into<WriteOptions>) -> Result<()> {
+    pub fn commit_with(mut self, options: impl Into<WriteOptions>) -> Result<()> {
         let durability = options.into().durability_or(self.handle.engine.options.durability);
         if let Some(error) = self.error {
             return Err(error);
@@ -98,7 +109,15 @@ impl Batch {
             return Ok(());
         }
         let payload = Bytes::from(self.payload);
-        let commit = Commit { payload: &payload, count: self.count, keyspaces: &self.keyspaces };
-        self.handle.engine.commit(commit, durability)
+        let commit = Commit {
+            payload: &payload,
+            count: self.count,
+            keyspaces: &self.keyspaces,
+            streamed: &self.streamed,
+        };
+        let engine = &self.handle.engine;
+        let committed = engine.commit(commit, durability).map(|()| true);
+        engine.settle_streams(&mut self.streamed, &committed);
+        committed.map(drop)
     }
 }

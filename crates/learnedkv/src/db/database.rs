@@ -110,6 +110,14 @@ impl Builder {
         self
     }
 
+    /// From which length on, bytes, a value does not pass the log but is written to a file of its own, and
+    /// synced, before the log points at it; 1 MiB by default, 256 MiB at most. A shorter value is copied
+    /// to the log, to memory and at the flush; a longer one is written once, and costs a sync and a file.
+    pub fn stream_at(mut self, bytes: u64) -> Self {
+        self.options.stream_at = bytes;
+        self
+    }
+
     /// Opens for reading only; off by default. Not a byte of the directory is changed, and it may lie on
     /// a file system that takes no writes. Writes are refused (`ReadOnly`).
     ///

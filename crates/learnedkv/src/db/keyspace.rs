@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use super::KeyspaceStats;
 use super::database::Handle;
-use crate::engine::{Commit, Work, lock};
-use crate::error::{Error, Result};
-use crate::format::batch::{OP_OVERHEAD_BYTES, put_op};
-use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES};
+use super::operation::{Operation, check_lengths};
+use crate::engine::{Work, lock};
+use crate::error::Result;
+use crate::format::entry::KeyspaceId;
 use crate::options::{KeyspaceOptions, WriteOptions};
 use crate::tiered::ingest::{self, Ingest, Ingested};
 use crate::view::KeyspaceView;
-
-/// The longest value, bytes.
-pub(crate) const MAX_VALUE_BYTES: usize = 256 << 20;
 
 /// An ordered map from byte strings to byte strings. Keys compare as unsigned bytes.
 ///
@@ -24,23 +21,6 @@ pub struct Keyspace {
     id: KeyspaceId,
     name: Arc<str>,
     options: Arc<KeyspaceOptions>,
-}
-
-/// Checks the lengths of a key and a value.
-pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
-    if key.len() > MAX_KEY_BYTES {
-        return Err(Error::invalid(format!(
-            "expected a key of at most {MAX_KEY_BYTES} bytes, found {}",
-            key.len()
-        )));
-    }
-    if value.len() > MAX_VALUE_BYTES {
-        return Err(Error::invalid(format!(
-            "expected a value of at most {MAX_VALUE_BYTES} bytes, found {}",
-            value.len()
-        )));
-    }
-    Ok(())
 }
 
 impl Keyspace {
@@ -71,20 +51,20 @@ impl Keyspace {
         &self.handle
     }
 
-    fn write(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
-        check_lengths(key, value)?;
+    fn write(&self, key: &[u8], value: Option<&[u8]>, options: WriteOptions) -> Result<()> {
         let engine = &self.handle.engine;
-        let most_bytes = OP_OVERHEAD_BYTES + key.len() + value.len();
-        let payload =
-            engine.payloads.encode(most_bytes, |out| put_op(out, self.id, kind, key, value));
-        let commit = Commit { payload: &payload, count: 1, keyspaces: &[self.id] };
-        engine.commit(commit, options.durability_or(engine.options.durability))
+        let durability = options.durability_or(engine.options.durability);
+        let operation = Operation::new(engine, key, value)?;
+        let committed = operation.commit(engine, self.id, key, |commit| {
+            engine.commit(commit, durability).map(|()| true)
+        });
+        committed.map(drop)
     }
 
     /// Sets the value of a key.
     ///
     /// # Errors
-    /// `InvalidArgument` for a key above 64 KiB or a value above 256 MiB; `DiskFull`, `Poisoned`,
+    /// `InvalidArgument` for a key above 64 KiB or a value above 64 GiB; `DiskFull`, `Poisoned`,
     /// `ReadOnly`, `Closed`: then nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.insert_with(key, value, WriteOptions::default())
@@ -101,7 +81,7 @@ impl Keyspace {
         value: impl AsRef<[u8]>,
         options: impl Into<WriteOptions>,
     ) -> Result<()> {
-        self.write(Kind::Value, key.as_ref(), value.as_ref(), options.into())
+        self.write(key.as_ref(), Some(value.as_ref()), options.into())
     }
 
     /// Removes a key; no error if it is not there.
@@ -121,7 +101,7 @@ impl Keyspace {
         key: impl AsRef<[u8]>,
         options: impl Into<WriteOptions>,
     ) -> Result<()> {
-        self.write(Kind::Tombstone, key.as_ref(), &[], options.into())
+        self.write(key.as_ref(), None, options.into())
     }
 
     /// Takes entries in ascending key order in bulk, without log and memtable: all become durable
@@ -136,7 +116,7 @@ impl Keyspace {
     ) -> Result<Ingested> {
         let mut ingest = Ingest::begin(&self.handle.engine, self.id)?;
         for (key, value) in entries {
-            check_lengths(key.as_ref(), value.as_ref())?;
+            check_lengths(key.as_ref(), value.as_ref().len() as u64)?;
             ingest.push(key.as_ref(), value.as_ref())?;
         }
         ingest.finish()

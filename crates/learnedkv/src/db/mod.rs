@@ -5,9 +5,11 @@ mod batch;
 mod database;
 mod iter;
 mod keyspace;
+mod operation;
 mod reads;
 mod snapshot;
 mod stats;
+mod stream;
 
 pub use atomic::CompareAndSwapError;
 pub use batch::Batch;
@@ -16,3 +18,4 @@ pub use iter::{Iter, Keys, Sizes};
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, Stats};
+pub use stream::ValueReader;

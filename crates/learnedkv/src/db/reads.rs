@@ -18,7 +18,7 @@ type Entry = Option<(Slice, Slice)>;
 
 impl Keyspace {
     /// Reads what the View of now shows, without keeping it.
-    fn look<T>(
+    pub(super) fn look<T>(
         &self,
         read: impl FnOnce(&Engine, &KeyspaceView, SequenceNumber) -> Result<T>,
     ) -> Result<T> {

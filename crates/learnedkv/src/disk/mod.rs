@@ -17,6 +17,7 @@
 mod conformance;
 pub mod faulty;
 mod operation;
+mod pool;
 pub mod real;
 mod region;
 pub mod sim;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use crate::error::Result;
 
 pub use operation::OperationKind;
+pub use pool::{OpenFiles, PooledFile};
 
 /// How a file that is opened will be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -47,14 +47,14 @@ impl Engine {
     fn copy_to(&self, to: &Path) -> Result<()> {
         let disk = &**self.disk();
         // Files stay for as long as a View shows them.
-        let (mut state, log, _view) = {
+        let (mut state, log, view) = {
             let mut guard = lock(&self.manifest);
             self.health.check_writable()?;
             let state = writable(&mut guard)?.state().clone();
             let log = self.log.begin_copy(&state.log)?;
             (state, log, self.view.load_full())
         };
-        for from in named_files(self.dir(), &state) {
+        for from in named_files(self.dir(), &state, &view) {
             let name = from.file_name().unwrap_or_default();
             link_or_copy(disk, &from, &to.join(name))?;
         }

@@ -16,8 +16,10 @@ mod checkpoint;
 mod conditional;
 mod conversions;
 mod health;
+mod holds;
 mod open;
 mod payloads;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -35,7 +37,7 @@ use crate::disk::{Disk, Lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::batch::Ops;
-use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
+use crate::format::entry::{KeyspaceId, Kind, SequenceNumber, TableId};
 use crate::format::manifest::{Change, Edit, TableRecord};
 use crate::format::table::SegmentUse;
 use crate::manifest::{Manifest, State};
@@ -48,6 +50,7 @@ use crate::wal::Log;
 use health::Health;
 pub use health::{DatabaseHealth, Work};
 use payloads::Payloads;
+pub use streams::Streamed;
 
 /// What the engine did since it was opened, counted as it happens.
 #[derive(Debug, Default)]
@@ -103,19 +106,6 @@ pub struct Engine {
     _lock: Box<dyn Lock>,
 }
 
-/// Holds commits back; see [`Engine::hold_commits`].
-#[derive(Debug)]
-pub struct Hold<'a> {
-    engine: &'a Engine,
-    _held: MutexGuard<'a, ()>,
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        self.engine.holds.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Files that an edit adds, open.
 #[derive(Debug, Default)]
 pub struct Opened {
@@ -134,6 +124,8 @@ pub struct Commit<'a> {
     pub count: u32,
     /// The keyspaces it changes, each once.
     pub keyspaces: &'a [KeyspaceId],
+    /// The values that its pointers lead to.
+    pub streamed: &'a [Streamed],
 }
 
 impl Engine {
@@ -204,6 +196,9 @@ impl Engine {
             let op = op.expect("a payload that this process encoded");
             let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
             let (_, memtable) = memtable.expect("the commit names its keyspaces");
+            if op.kind == Kind::Pointer {
+                streams::hold_segment(memtable, &op, commit.streamed)?;
+            }
             if memtables.len() == 1 {
                 memtable.insert(commit.payload, &op, sequence);
             } else {
@@ -231,8 +226,7 @@ impl Engine {
             let view = self.view();
             keyspaces.iter().any(|id| {
                 view.keyspaces.get(id).is_some_and(|k| {
-                    k.sealed.len() >= MAX_SEALED
-                        && k.active.size_bytes() >= self.options.memtable_bytes
+                    k.sealed.len() >= MAX_SEALED && k.active.is_full(self.options.memtable_bytes)
                 })
             })
         };
@@ -253,7 +247,7 @@ impl Engine {
         let mut memtables = Vec::with_capacity(keyspaces.len());
         for &id in keyspaces {
             let mut active = self.keyspace(id)?.active.clone();
-            if active.size_bytes() >= self.options.memtable_bytes {
+            if active.is_full(self.options.memtable_bytes) {
                 active = self.rotate_locked(id)?;
             }
             memtables.push((id, active));
@@ -309,22 +303,6 @@ impl Engine {
         let mut view = View::clone(&self.view.load());
         change(&mut view);
         self.view.store(Arc::new(view));
-    }
-
-    /// Runs `work` while no commit can be ordered: what it sees of the memtables stays so. It may put
-    /// entries into the View past the log.
-    pub fn with_commits_held<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _order = lock(&self.commit);
-        let done = work();
-        self.ingests.fetch_add(1, Ordering::Release);
-        done
-    }
-
-    /// Has commits that come later wait until the hold is dropped, while background work goes on: a
-    /// few may still be on their way. No job may commit.
-    pub fn hold_commits(&self) -> Hold<'_> {
-        self.holds.fetch_add(1, Ordering::Relaxed);
-        Hold { engine: self, _held: lock(&self.held) }
     }
 
     /// Opens a table that was just written.
@@ -395,6 +373,9 @@ impl Engine {
         let mut segments = Segments::default();
         opened.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         for keyspace in touched.iter().filter_map(|id| before.keyspaces.get(id)) {
+            if !state.keyspaces.contains_key(&keyspace.id) {
+                streams::add_streamed(keyspace, &mut segments);
+            }
             known.extend(keyspace.tables.all().map(|t| (t.id(), t.clone())));
             keyspace.tables.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         }

@@ -20,15 +20,16 @@ use super::health::Health;
 use super::payloads::Payloads;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Disk, Lock};
+use crate::disk::{Access, Disk, Lock, OpenFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::format::batch::Ops;
+use crate::format::batch::{Op, Ops};
 use crate::format::compression::Codecs;
-use crate::format::entry::KeyspaceId;
+use crate::format::entry::{KeyspaceId, Kind};
 use crate::format::log::RecordHeader;
 use crate::format::manifest::{LogState, TableRecord};
 use crate::format::table::SegmentUse;
+use crate::format::value::ValuePointer;
 use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, KeyspaceOptions};
@@ -42,6 +43,9 @@ use crate::wal::{Log, segment_id};
 
 /// More segments of earlier lives than this are flushed at open.
 const MAX_ENDED_SEGMENTS: usize = 8;
+
+/// How many value segments have their files open at most.
+const OPEN_SEGMENT_FILES: usize = 256;
 
 /// The lock file.
 pub(super) const LOCK: &str = "LOCK";
@@ -84,7 +88,7 @@ pub fn open(
     };
     let context = context(&disk, &executor, dir, &options);
     let mut view = view_of(&context, &loaded.state)?;
-    let (recovered, memtables) = recover(&*disk, dir, &loaded, options.memtable_bytes)?;
+    let (recovered, memtables) = recover(&context, &loaded, &options)?;
     memtables.show(&mut view, &recovered);
     let next_file = loaded.state.next_file;
     let (manifest, log, removed_files) = if options.read_only {
@@ -94,7 +98,7 @@ pub fn open(
         recovery::make_durable(&*disk, dir, &recovered)?;
         let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
         let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
-        let removed = remove_orphans(&*disk, dir, manifest.state(), manifest.number(), &log)?;
+        let removed = remove_orphans(&*disk, dir, &manifest, &log, &view)?;
         (Some(manifest), log, removed)
     };
     let report = OpenReport {
@@ -226,6 +230,7 @@ fn context(
     let executor = executor.clone();
     Arc::new(TableContext {
         disk: disk.clone(),
+        segment_files: Arc::new(OpenFiles::new(disk.clone(), OPEN_SEGMENT_FILES)),
         dir: dir.to_owned(),
         access: if options.direct_reads { Access::Direct } else { Access::Random },
         cache: BlockCache::new(options.cache_bytes(0, 0)),
@@ -271,13 +276,15 @@ fn without_dropped_filters(mut state: State, view: &View) -> State {
 }
 
 /// Memtables filled from the log.
-#[derive(Default)]
-struct Recovering {
+struct Recovering<'a> {
+    context: &'a Arc<TableContext>,
+    state: &'a State,
+    memtable_bytes: usize,
     active: BTreeMap<KeyspaceId, Arc<Memtable>>,
     sealed: BTreeMap<KeyspaceId, Vec<Sealed>>,
 }
 
-impl Recovering {
+impl Recovering<'_> {
     fn show(self, view: &mut View, recovered: &Recovered) {
         for (id, sealed) in self.sealed {
             if let Some(keyspace) = view.keyspaces.get_mut(&id) {
@@ -297,19 +304,17 @@ impl Recovering {
         }
     }
 
-    fn take(
-        &mut self,
-        state: &State,
-        memtable_bytes: usize,
-        header: &RecordHeader,
-        payload: &[u8],
-    ) -> Result<()> {
+    fn take(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<()> {
+        let state = self.state;
         for (sequence, op) in (header.first..).zip(Ops::new(payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {
                 Some(keyspace) if sequence > keyspace.flushed => {
                     let memtable = self.active.entry(op.keyspace).or_default();
                     memtable.expect(sequence);
+                    if op.kind == Kind::Pointer {
+                        hold_segment(self.context, memtable, &op)?;
+                    }
                     memtable.insert_copy(&op, sequence);
                 }
                 Some(_) => {}
@@ -325,7 +330,7 @@ impl Recovering {
         let full: Vec<_> = self
             .active
             .iter()
-            .filter(|(_, m)| m.size_bytes() >= memtable_bytes)
+            .filter(|(_, m)| m.is_full(self.memtable_bytes))
             .map(|(id, _)| *id)
             .collect();
         for id in full {
@@ -338,23 +343,39 @@ impl Recovering {
     }
 }
 
-fn recover(
-    disk: &dyn Disk,
-    dir: &Path,
-    loaded: &Loaded,
-    memtable_bytes: usize,
-) -> Result<(Recovered, Recovering)> {
-    let mut memtables = Recovering::default();
+fn recover<'a>(
+    context: &'a Arc<TableContext>,
+    loaded: &'a Loaded,
+    options: &DatabaseOptions,
+) -> Result<(Recovered, Recovering<'a>)> {
     let state = &loaded.state;
+    let mut memtables = Recovering {
+        context,
+        state,
+        memtable_bytes: options.memtable_bytes,
+        active: BTreeMap::new(),
+        sealed: BTreeMap::new(),
+    };
     let recovered = recovery::recover(
-        disk,
-        dir,
+        &*context.disk,
+        &context.dir,
         loaded.database,
         &state.log,
         state.synced,
-        &mut |header, payload| memtables.take(state, memtable_bytes, header, payload),
+        &mut |header, payload| memtables.take(header, payload),
     )?;
     Ok((recovered, memtables))
+}
+
+/// Opens the segment that a pointer in the log leads into, and has the memtable hold it that the pointer
+/// is about to be put into.
+fn hold_segment(context: &Arc<TableContext>, memtable: &Memtable, op: &Op<'_>) -> Result<()> {
+    let logged = op.key_and_value.get(op.key_length..).unwrap_or_default();
+    let (pointer, tag) = ValuePointer::decode_logged(logged)?;
+    let (bytes, end) = (pointer.stored_bytes(), pointer.end());
+    let used = SegmentUse { segment: pointer.segment, tag, entries: 1, bytes, end };
+    memtable.streamed.hold(Arc::new(Segment::open(context, &used)?));
+    Ok(())
 }
 
 /// Commits the recovery and begins the fresh segment.
@@ -388,25 +409,30 @@ fn begin(
     Ok((manifest, log))
 }
 
-/// The finished files that a state names, in `dir`: all but the log and the manifest. An open removes
-/// the others, a checkpoint copies these.
-pub(super) fn named_files(dir: &Path, state: &State) -> BTreeSet<PathBuf> {
+/// The finished files that a state and the log it names need, in `dir`: all but the log and the manifest
+/// themselves. An open removes the others, a checkpoint copies these. `view` shows the memtables that
+/// the log fills.
+pub(super) fn named_files(dir: &Path, state: &State, view: &View) -> BTreeSet<PathBuf> {
+    let memtables = view.keyspaces.values().flat_map(|keyspace| keyspace.memtables());
+    let streamed: Vec<_> = memtables.map(|memtable| memtable.streamed.all()).collect();
+    let streamed = streamed.iter().flat_map(|held| held.iter());
+    let streamed = streamed.map(|segment| value_log::segment_path(dir, segment.id()));
     let tables = || state.keyspaces.values().flat_map(|k| k.tables());
     let values = tables().flat_map(|t| &t.properties.segments);
     let values = values.map(|used| value_log::segment_path(dir, used.segment));
     let filters = tables().filter_map(|t| t.filter.as_ref()).map(|f| filter_path(dir, f.id));
-    tables().map(|t| table_path(dir, t.id)).chain(values).chain(filters).collect()
+    tables().map(|t| table_path(dir, t.id)).chain(values).chain(filters).chain(streamed).collect()
 }
 
 /// Removes files of ours that the state does not name.
 fn remove_orphans(
     disk: &dyn Disk,
     dir: &Path,
-    state: &State,
-    manifest: u64,
+    manifest: &Manifest,
     log: &Log,
+    view: &View,
 ) -> Result<Vec<String>> {
-    let finished = named_files(dir, state);
+    let finished = named_files(dir, manifest.state(), view);
     let segments: BTreeSet<_> = log.segments().into_iter().collect();
     let mut removed = Vec::new();
     for name in disk.list(dir)? {
@@ -415,7 +441,7 @@ fn remove_orphans(
         let is_finished = kinds.iter().any(Option::is_some);
         let orphan = (is_finished && !finished.contains(&path))
             || segment_id(&name).is_some_and(|id| !segments.contains(&id))
-            || manifest_number(&name).is_some_and(|number| number != manifest);
+            || manifest_number(&name).is_some_and(|number| number != manifest.number());
         if orphan {
             disk.remove(&path)?;
             removed.push(name);

@@ -52,7 +52,7 @@ fn a_memtable_expects_numbers_before_they_are_given_out() {
         }
     });
     let payload = engine.payloads.encode(64, |out| put_op(out, 1, Kind::Value, b"key", b"value"));
-    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1] };
+    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
     engine.commit(commit, Durability::Buffered).unwrap();
     disk.stop_observing();
     assert_eq!(reserved.load(Ordering::Relaxed), 1, "no place was given out");

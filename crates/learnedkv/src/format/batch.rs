@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! batch := op*                                       (their count stands in the record's header)
-//! op    := kind u8 | keyspace varint | key length varint | value length varint, kind value only
-//!        | key | value
+//! op    := kind u8 | keyspace varint | key length varint
+//!        | value length varint, kinds value and pointer only | key | value
 //! ```
+//! The value of a pointer is where a very long value stands: [`super::value`], "in the log".
 //! A memtable keeps the payload and points into it.
 //! `put k1=v` in keyspace 2: `01 02 02 01 6b 31 76`.
 
@@ -19,7 +20,7 @@ use crate::error::{Error, Result};
 pub struct Op<'a> {
     /// The keyspace it changes.
     pub keyspace: KeyspaceId,
-    /// `Value` or `Tombstone`.
+    /// `Value`, `Pointer` or `Tombstone`.
     pub kind: Kind,
     /// The key, directly followed by the value.
     pub key_and_value: &'a [u8],
@@ -37,11 +38,15 @@ pub fn put_op(out: &mut impl BufMut, keyspace: KeyspaceId, kind: Kind, key: &[u8
     out.put_u8(kind as u8);
     put_varint(out, keyspace);
     put_varint(out, key.len() as u64);
-    if kind == Kind::Value {
+    if has_value(kind) {
         put_varint(out, value.len() as u64);
     }
     out.put_slice(key);
     out.put_slice(value);
+}
+
+fn has_value(kind: Kind) -> bool {
+    matches!(kind, Kind::Value | Kind::Pointer)
 }
 
 fn put_varint(out: &mut impl BufMut, mut value: u64) {
@@ -73,7 +78,7 @@ impl<'a> Ops<'a> {
                 "expected a key of at most {MAX_KEY_BYTES} bytes, found {key_length}"
             )));
         }
-        let value_length = if kind == Kind::Value { self.reader.length()? } else { 0 };
+        let value_length = if has_value(kind) { self.reader.length()? } else { 0 };
         let start = self.reader.position();
         let key_and_value = self.reader.take(key_length.saturating_add(value_length))?;
         Ok(Op { keyspace, kind, key_and_value, start, key_length })

@@ -7,11 +7,14 @@
 //! chunk   := checksum u64 | up to 262,144 bytes of the value
 //! pointer := segment varint | offset varint | length varint          (the payload of a pointer entry)
 //! ```
-//! * A chunk's checksum is bound to the segment's tag, to the chunk's offset, to the hash of the
-//!   value's key and to the value's length: a pointer to another key's value, or to a part, fails.
+//! * A chunk's checksum is bound to the segment's tag, to the chunk's offset and to the hash of the
+//!   value's key, the last one's also to the value's length: a pointer to another key's value, or to
+//!   a part, fails. (Not the others': a value may be written before its end is known.)
 //! * A pointer's offset is where the first chunk's checksum stands; its length is the value's.
 //! * Values stand one behind the other, in the order they were added (key order, where a flush or a
 //!   sweep wrote them). Nothing in a segment says where a value begins: the pointers do.
+//!
+//! In the log, where no table tells the segment's tag, it follows the pointer (`tag u64`).
 //!
 //! The value `v` of key `k`, the first of segment 3, tagged 1: see the test
 //! `the_example_is_what_is_written`, which prints it.
@@ -26,6 +29,8 @@ pub const VALUES_HEADER_BYTES: usize = 32;
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// What stands before each chunk.
 pub const CHUNK_HEADER_BYTES: usize = 8;
+/// What follows a pointer in a log record.
+pub const LOGGED_TAG_BYTES: usize = 8;
 
 const MAGIC: &[u8; 8] = b"LKVVALUE";
 const VERSION: u32 = 1;
@@ -64,6 +69,39 @@ impl ValuePointer {
         Ok(pointer)
     }
 
+    /// Appends the pointer as a log record holds it: with the tag of its segment.
+    pub fn encode_logged(&self, tag: u64, out: &mut Vec<u8>) {
+        self.encode(out);
+        put_u64(out, tag);
+    }
+
+    /// Reads the pointer that a log record holds, and the tag of its segment.
+    ///
+    /// # Errors
+    /// `Corruption` if it is none.
+    pub fn decode_logged(logged: &[u8]) -> Result<(ValuePointer, u64)> {
+        let (payload, tag) = logged.split_at(logged.len().saturating_sub(LOGGED_TAG_BYTES));
+        Ok((ValuePointer::decode(payload)?, Reader::new(tag).u64()?))
+    }
+
+    /// How many chunks the value is cut into.
+    pub fn chunks(&self) -> u64 {
+        chunks(self.length)
+    }
+
+    /// Where chunk `index` stands in the segment, its checksum included, bytes.
+    ///
+    /// # Errors
+    /// `Corruption` if the pointer leads beyond any file.
+    pub fn chunk(&self, index: u64) -> Result<std::ops::Range<u64>> {
+        let whole = (CHUNK_HEADER_BYTES + CHUNK_BYTES) as u64;
+        let start = index.checked_mul(whole).and_then(|from| from.checked_add(self.offset));
+        let left = self.length.saturating_sub(index.saturating_mul(CHUNK_BYTES as u64));
+        let length = CHUNK_HEADER_BYTES as u64 + left.min(CHUNK_BYTES as u64);
+        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
+        range.ok_or_else(|| Error::corruption(format!("{self:?} leads beyond any file")))
+    }
+
     /// What the value takes in its segment, with its checksums, bytes.
     pub fn stored_bytes(&self) -> u64 {
         stored_bytes(self.length)
@@ -77,8 +115,11 @@ impl ValuePointer {
 
 /// What a value of `length` bytes takes in a segment, bytes.
 pub fn stored_bytes(length: u64) -> u64 {
-    let chunks = length.div_ceil(CHUNK_BYTES as u64).max(1);
-    length.saturating_add(chunks * CHUNK_HEADER_BYTES as u64)
+    length.saturating_add(chunks(length) * CHUNK_HEADER_BYTES as u64)
+}
+
+fn chunks(length: u64) -> u64 {
+    length.div_ceil(CHUNK_BYTES as u64).max(1)
 }
 
 /// Encodes the header of a segment.
@@ -128,23 +169,66 @@ pub fn check_header(bytes: &[u8], tag: u64) -> Result<()> {
     Ok(())
 }
 
-fn seed(tag: u64, key: &[u8], length: u64) -> u64 {
-    tag ^ mix(checksum(0, length, key))
+/// What a chunk's checksum is seeded with; `ends` is the value's length, given with its last chunk.
+fn seed(tag: u64, key: &[u8], ends: Option<u64>) -> u64 {
+    let ends = ends.map_or(0, |length| length.wrapping_add(1));
+    tag ^ mix(checksum(0, ends, key))
+}
+
+/// Appends one chunk of `key`'s value, which begins at `offset_bytes` of the segment; with the last one
+/// goes the length of the whole value.
+pub fn put_chunk(
+    out: &mut Vec<u8>,
+    tag: u64,
+    offset_bytes: u64,
+    key: &[u8],
+    chunk: &[u8],
+    ends: Option<u64>,
+) {
+    put_u64(out, checksum(seed(tag, key, ends), offset_bytes, chunk));
+    out.extend_from_slice(chunk);
 }
 
 /// Appends the chunks of `value`, which belongs to `key` and begins at `offset_bytes` of the segment.
 pub fn put_value(out: &mut Vec<u8>, tag: u64, offset_bytes: u64, key: &[u8], value: &[u8]) {
-    let seed = seed(tag, key, value.len() as u64);
+    let mut left = value;
     let mut at = offset_bytes;
-    let mut put = |chunk: &[u8]| {
-        put_u64(out, checksum(seed, at, chunk));
-        out.extend_from_slice(chunk);
+    loop {
+        let (chunk, rest) = left.split_at(left.len().min(CHUNK_BYTES));
+        let ends = rest.is_empty().then_some(value.len() as u64);
+        put_chunk(out, tag, at, key, chunk, ends);
         at += (CHUNK_HEADER_BYTES + chunk.len()) as u64;
-    };
-    if value.is_empty() {
-        put(value);
+        left = rest;
+        if left.is_empty() {
+            break;
+        }
     }
-    value.chunks(CHUNK_BYTES).for_each(put);
+}
+
+/// Checks chunk `index` of `key`'s value, as it stands in the segment tagged `tag`: its bytes are
+/// `stored[8..]` then.
+///
+/// # Errors
+/// `Corruption` if it is not what was written there for that key.
+pub fn check_chunk(
+    stored: &[u8],
+    tag: u64,
+    pointer: ValuePointer,
+    key: &[u8],
+    index: u64,
+) -> Result<()> {
+    let place = pointer.chunk(index)?.start;
+    let ends = (index + 1 == pointer.chunks()).then_some(pointer.length);
+    let expected = Reader::new(stored).u64()?;
+    let bytes = stored.get(CHUNK_HEADER_BYTES..).unwrap_or_default();
+    let found = checksum(seed(tag, key, ends), place, bytes);
+    if found != expected {
+        return Err(Error::corruption(format!(
+            "separated value: expected checksum {expected:016x}, found {found:016x}"
+        ))
+        .at_offset(place));
+    }
+    Ok(())
 }
 
 /// Checks the chunks of `key`'s value, read from where `pointer` says in the segment tagged `tag`, and
@@ -158,29 +242,16 @@ pub fn join_chunks(
     pointer: ValuePointer,
     key: &[u8],
 ) -> Result<()> {
-    let (seed, offset_bytes) = (seed(tag, key, pointer.length), pointer.offset);
-    let (mut at, mut end) = (0, CHUNK_HEADER_BYTES);
-    loop {
-        let mut reader = Reader::at(stored, at);
-        let expected = reader.u64()?;
-        let from = reader.position();
-        let to = (from + CHUNK_BYTES).min(stored.len());
-        let place = offset_bytes + at as u64;
-        let found = checksum(seed, place, stored.get(from..to).unwrap_or_default());
-        if found != expected {
-            return Err(Error::corruption(format!(
-                "separated value: expected checksum {expected:016x}, found {found:016x}"
-            ))
-            .at_offset(place));
+    let mut end = CHUNK_HEADER_BYTES;
+    for index in 0..pointer.chunks() {
+        let place = pointer.chunk(index)?;
+        let (from, to) = (place.start - pointer.offset, place.end - pointer.offset);
+        let (from, to) = (from as usize, to as usize);
+        check_chunk(stored.get(from..to).unwrap_or_default(), tag, pointer, key, index)?;
+        if from + CHUNK_HEADER_BYTES != end {
+            stored.copy_within(from + CHUNK_HEADER_BYTES..to, end);
         }
-        if from != end {
-            stored.copy_within(from..to, end);
-        }
-        end += to - from;
-        at = to;
-        if at >= stored.len() {
-            break;
-        }
+        end += to - from - CHUNK_HEADER_BYTES;
     }
     stored.truncate(end);
     Ok(())

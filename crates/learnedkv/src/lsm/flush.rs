@@ -48,6 +48,9 @@ impl FlushJob {
         let (keyspace, sealed) = oldest
             .filter(|(_, sealed)| sealed.up_to <= visible)
             .min_by_key(|(_, sealed)| sealed.memtable.first_sequence())?;
+        let mut sources = keyspace.tables.segments.clone();
+        let streamed = sealed.memtable.streamed.all();
+        streamed.iter().for_each(|segment| sources.insert(segment.clone()));
         let mut cursor = sealed.memtable.cursor(sealed.up_to);
         cursor.seek(Seek::First).ok()?;
         Some(Flush {
@@ -58,7 +61,7 @@ impl FlushJob {
                 &self.engine,
                 keyspace.options.lsm_table(),
                 keyspace.options.separate_fresh_at(),
-                &keyspace.tables.segments,
+                &sources,
             )
             .with_shadow(Shadow::over(&keyspace.tables)),
         })
@@ -77,7 +80,10 @@ impl FlushJob {
 }
 
 fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
-    let Written { tables, opened, bytes } = flush.output.finish()?;
+    let Written { tables, mut opened, bytes } = flush.output.finish()?;
+    // Those that the tables do not point at are retired with the edit.
+    let streamed = flush.sealed.memtable.streamed.all();
+    opened.segments.extend(streamed.iter().cloned());
     let (keyspace, up_to) = (flush.keyspace, flush.sealed.up_to);
     let mut retention = None;
     let plan = |state: &crate::manifest::State| {

@@ -17,7 +17,7 @@ use crate::sstable::filter::file::filter_path;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 use crate::value_log::writer::SegmentWriter;
-use crate::value_log::{Segments, segment_path};
+use crate::value_log::{self, Segments, segment_path};
 
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
 const STEP_BYTES: u64 = 1 << 20;
@@ -28,7 +28,7 @@ const SEGMENT_BYTES: u64 = 256 << 20;
 pub struct Output {
     engine: Arc<Engine>,
     options: TableOptions,
-    /// Values of this length and longer are kept apart; shorter ones stand beside their keys, also
+    /// Values of this length and longer are kept apart, at most those that are streamed; shorter ones stand beside their keys, also
     /// those that come as pointers.
     separate_at: u64,
     /// The segments that the pointers to be copied lead into.
@@ -109,7 +109,7 @@ impl Output {
         Output {
             engine: engine.clone(),
             options,
-            separate_at,
+            separate_at: separate_at.min(engine.options.stream_at),
             sources: sources.clone(),
             writer: None,
             records: Vec::new(),
@@ -280,7 +280,8 @@ impl Output {
         }
         let waiting = std::mem::take(&mut self.waiting);
         let wanted = waiting.entries.iter().filter_map(|e| Some((waiting.key(e), e.load?)));
-        let mut values = self.sources.load_all(&wanted.collect::<Vec<_>>())?.into_iter();
+        let values = value_log::load_all(&wanted.collect::<Vec<_>>(), |id| self.sources.find(id))?;
+        let mut values = values.into_iter();
         for entry in &waiting.entries {
             let (key, sequence) = (waiting.key(entry), entry.sequence);
             match entry.load.and_then(|_| values.next()) {

@@ -1,5 +1,7 @@
 //! Reading a keyspace as one View shows it.
 
+use std::sync::Arc;
+
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -9,6 +11,7 @@ use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{Clipped, RunCursor, Walk};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::Sought;
+use crate::value_log::Segment;
 use crate::view::{KeyspaceView, Partition, Run, Tables};
 
 /// The value of `key`, from the newest data that holds it.
@@ -24,9 +27,44 @@ pub fn get(
 ) -> Result<Option<Slice>> {
     match find(engine, view, key, visible, caching)? {
         Lookup::Value(value) => Ok(Some(value)),
-        Lookup::Pointer(pointer) => view.tables.segments.load(key, &pointer).map(Some),
+        Lookup::Pointer(pointer) => load_pointer(view, key, &pointer).map(Some),
         Lookup::Removed | Lookup::Absent => Ok(None),
     }
+}
+
+/// Where a value is.
+pub enum Place {
+    /// Read already.
+    Here(Slice),
+    /// In a value segment.
+    Apart(Arc<Segment>, ValuePointer),
+}
+
+/// Where the value of `key` is; one kept apart is not read.
+///
+/// # Errors
+/// As [`get`].
+pub fn place(
+    engine: &Engine,
+    view: &KeyspaceView,
+    key: &[u8],
+    visible: SequenceNumber,
+    caching: Caching,
+) -> Result<Option<Place>> {
+    match find(engine, view, key, visible, caching)? {
+        Lookup::Value(value) => Ok(Some(Place::Here(value))),
+        Lookup::Pointer(payload) => {
+            let pointer = ValuePointer::decode(&payload)?;
+            Ok(Some(Place::Apart(view.segment(pointer.segment)?, pointer)))
+        }
+        Lookup::Removed | Lookup::Absent => Ok(None),
+    }
+}
+
+/// The value that a pointer entry of `key` names.
+fn load_pointer(view: &KeyspaceView, key: &[u8], payload: &[u8]) -> Result<Slice> {
+    let pointer = ValuePointer::decode(payload)?;
+    view.segment(pointer.segment)?.load(key, pointer)
 }
 
 /// How long the value of `key` is, bytes. The value itself is not read.
@@ -114,7 +152,7 @@ pub(super) fn find_in_memtables(
 /// `Corruption` if it is not where its pointer says; any error of the disk.
 pub fn load(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<Slice> {
     match (cursor.key(), cursor.kind().0) {
-        (Some(key), Kind::Pointer) => view.tables.segments.load(key, cursor.value()),
+        (Some(key), Kind::Pointer) => load_pointer(view, key, cursor.value()),
         _ => Ok(cursor.value_slice()),
     }
 }

@@ -24,7 +24,7 @@ use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::Sought;
 use super::{Graveyard, ReadMetrics, scale, table_path};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Disk, File};
+use crate::disk::{Access, Disk, File, OpenFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::block::Block;
 use crate::format::compression::Codecs;
@@ -51,6 +51,8 @@ type Blocks = Vec<(u64, Arc<Block>)>;
 pub struct TableContext {
     /// Where the files are read from.
     pub disk: Arc<dyn Disk>,
+    /// The files of value segments, opened when they are read.
+    pub segment_files: Arc<OpenFiles>,
     /// Their directory.
     pub dir: PathBuf,
     /// How data blocks are read.

@@ -16,7 +16,7 @@ use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
 use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::SimDisk;
-use crate::disk::{Access, OperationKind};
+use crate::disk::{Access, Disk, OpenFiles, OperationKind};
 use crate::error::ErrorKind;
 use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::Kind;
@@ -55,8 +55,10 @@ impl Index for Liar {
 }
 
 fn context(cache_bytes: u64) -> Arc<TableContext> {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     Arc::new(TableContext {
-        disk: Arc::new(SimDisk::new(1)),
+        segment_files: Arc::new(OpenFiles::new(disk.clone(), 2)),
+        disk,
         dir: PathBuf::from("/"),
         access: Access::Random,
         cache: BlockCache::new(cache_bytes),
@@ -230,6 +232,7 @@ fn of_many_keys_one_that_cannot_be_read_fails_all_and_leaves_no_trace() {
     let faulty = FaultyDisk::new(context.disk.clone());
     let over_faulty = Arc::new(TableContext {
         disk: Arc::new(faulty.clone()),
+        segment_files: context.segment_files.clone(),
         dir: PathBuf::from("/"),
         access: Access::Random,
         cache: BlockCache::new(1 << 20),

@@ -1,8 +1,9 @@
 //! The value log: segments of values kept apart from their keys. A flush or a sweep writes one, in key
-//! order; then it never changes. [`writer`] makes them; the bytes are `format`'s.
+//! order; a very long value gets one of its own as it is put, before the log record that points at
+//! it. Then a segment never changes. [`writer`] makes them; the bytes are `format`'s.
 //!
 //! Nothing counts what in a segment is alive: the tables say how much of it they point at, and a
-//! segment goes when no table of any View does.
+//! segment goes when no table and no memtable of any View does.
 
 #[cfg(test)]
 mod tests;
@@ -15,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use crate::disk::File;
+use crate::disk::PooledFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
 use crate::format::value::{
-    CHUNK_HEADER_BYTES, VALUES_HEADER_BYTES, ValuePointer, check_header, join_chunks,
+    CHUNK_HEADER_BYTES, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header, join_chunks,
 };
 use crate::slice::Slice;
 use crate::sstable::reader::TableContext;
@@ -46,8 +47,7 @@ pub struct Segment {
     id: u64,
     tag: u64,
     file_bytes: u64,
-    path: PathBuf,
-    file: Arc<dyn File>,
+    file: PooledFile,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
 }
@@ -55,22 +55,23 @@ pub struct Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            self.context.graveyard.add(std::mem::take(&mut self.path));
+            self.context.graveyard.add(self.path().to_owned());
         }
     }
 }
 
 impl Segment {
-    /// Opens the segment that a table points into.
+    /// Opens the segment that a table, or a record of the log, points into.
     ///
     /// # Errors
     /// `Corruption` if it is not there, is another, or ends before what is pointed at; any error of
     /// the disk.
     pub fn open(context: &Arc<TableContext>, used: &SegmentUse) -> Result<Segment> {
         let path = segment_path(&context.dir, used.segment);
-        let file = context.disk.open(&path, context.access).map_err(|e| match e.kind() {
+        let pooled = context.segment_files.file(&path, context.access);
+        let file = pooled.get().map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::corruption(
-                "a table points into this value segment, but it is not there: restore it from a copy",
+                "the database points into this value segment, but it is not there: restore it from a copy",
             )
             .at_path(&path),
             _ => e,
@@ -88,7 +89,7 @@ impl Segment {
         file.read_exact_at(&mut header, 0)?;
         check_header(&header, used.tag).map_err(|e| e.at_path(&path))?;
         let (id, tag, context) = (used.segment, used.tag, context.clone());
-        Ok(Segment { id, tag, file_bytes, path, file, context, obsolete: AtomicBool::new(false) })
+        Ok(Segment { id, tag, file_bytes, file: pooled, context, obsolete: AtomicBool::new(false) })
     }
 
     /// Its number.
@@ -111,24 +112,50 @@ impl Segment {
         self.file_bytes
     }
 
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// Has the file removed once nobody uses the segment.
     pub fn retire(&self) {
         self.obsolete.store(true, Relaxed);
     }
 
-    /// Reads `length` bytes from `offset`, both from a pointer.
+    /// Reads from `offset` to `end`, both from a pointer.
     fn read(&self, offset: u64, end: u64) -> Result<Vec<u8>> {
         if offset < VALUES_HEADER_BYTES as u64 || end > self.file_bytes || offset > end {
             let message = format!(
                 "separated value: expected a place within {} bytes, found {offset}..{end}",
                 self.file_bytes
             );
-            return Err(Error::corruption(message).at_path(&self.path));
+            return Err(Error::corruption(message).at_path(self.path()));
         }
-        let mut bytes = vec![0; (end - offset) as usize];
+        let length = (end - offset) as usize;
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(length).is_err() {
+            let message = format!(
+                "there is no memory for a value of {length} bytes: read it piece by piece (get_reader)"
+            );
+            return Err(Error::new(ErrorKind::Io, message).at_path(self.path()));
+        }
+        bytes.resize(length, 0);
         self.context.metrics.value_request(bytes.len());
-        self.file.read_exact_at(&mut bytes, offset).map_err(|e| e.at_path(&self.path))?;
+        let file = self.file.get()?;
+        file.read_exact_at(&mut bytes, offset).map_err(|e| e.at_path(self.path()))?;
         Ok(bytes)
+    }
+
+    /// Chunk `index` of the value that `pointer` says is `key`'s: so many bytes of it at most
+    /// (256 KiB) are in memory.
+    ///
+    /// # Errors
+    /// As [`Segment::load`].
+    pub fn load_chunk(&self, key: &[u8], pointer: ValuePointer, index: u64) -> Result<Slice> {
+        let place = pointer.chunk(index).map_err(|e| e.at_path(self.path()))?;
+        let stored = self.read(place.start, place.end)?;
+        check_chunk(&stored, self.tag, pointer, key, index).map_err(|e| e.at_path(self.path()))?;
+        let end = stored.len();
+        Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
     }
 
     /// The value that `pointer` says is `key`'s.
@@ -137,13 +164,13 @@ impl Segment {
     /// `Corruption` if it is not; any error of the disk.
     pub fn load(&self, key: &[u8], pointer: ValuePointer) -> Result<Slice> {
         let mut stored = self.read(pointer.offset, pointer.end())?;
-        join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| e.at_path(&self.path))?;
+        join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| e.at_path(self.path()))?;
         let end = stored.len();
         Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
     }
 }
 
-/// The segments that the tables of a keyspace point into.
+/// Value segments by their numbers: those that the tables of a keyspace point into.
 #[derive(Debug, Clone, Default)]
 pub struct Segments {
     by_id: BTreeMap<u64, Arc<Segment>>,
@@ -169,59 +196,62 @@ impl Segments {
     ///
     /// # Errors
     /// `Corruption` if no table is known to.
-    pub fn find(&self, id: u64) -> Result<&Arc<Segment>> {
-        self.get(id).ok_or_else(|| {
-            Error::corruption(format!(
-                "an entry points into value segment {id}, which its table does not name"
-            ))
-        })
+    pub fn find(&self, id: u64) -> Result<Arc<Segment>> {
+        self.get(id).cloned().ok_or_else(|| unnamed(id))
     }
+}
 
-    /// The value that a pointer entry of `key` names.
-    ///
-    /// # Errors
-    /// `Corruption` if it is not there; any error of the disk.
-    pub fn load(&self, key: &[u8], payload: &[u8]) -> Result<Slice> {
-        let pointer = ValuePointer::decode(payload)?;
-        self.find(pointer.segment)?.load(key, pointer)
-    }
+/// An entry points where nothing is known to be.
+pub fn unnamed(segment: u64) -> Error {
+    Error::corruption(format!(
+        "an entry points into value segment {segment}, which neither table nor log names"
+    ))
+}
 
-    /// The values that `wanted` names by key and pointer, in that order: sorted by place and read
-    /// in large requests. Memory: the values and the gaps between them, at most [`GAP_BYTES`] each.
-    ///
-    /// # Errors
-    /// As [`Segments::load`].
-    pub fn load_all(&self, wanted: &[(&[u8], ValuePointer)]) -> Result<Vec<Slice>> {
-        let mut order: Vec<usize> = (0..wanted.len()).collect();
-        order.sort_by_key(|at| wanted[*at].1);
-        let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
-        let mut from = 0;
-        while from < order.len() {
-            let start = wanted[order[from]].1;
-            let (mut to, mut end) = (from + 1, start.end());
-            while let Some(next) = order.get(to).map(|at| wanted[*at].1)
-                && next.segment == start.segment
-                && next.offset.saturating_sub(end) <= GAP_BYTES
-                && next.end().max(end) - start.offset <= REQUEST_BYTES
-            {
-                end = next.end().max(end);
-                to += 1;
-            }
-            let segment = self.find(start.segment)?;
-            let bytes = segment.read(start.offset, end)?;
-            for &at in &order[from..to] {
-                let (key, pointer) = wanted[at];
-                let inside = (pointer.offset - start.offset) as usize;
-                let length = pointer.stored_bytes() as usize;
-                let mut stored = bytes[inside..inside + length].to_vec();
-                join_chunks(&mut stored, segment.tag, pointer, key)
-                    .map_err(|e| e.at_path(&segment.path))?;
-                let end = stored.len();
-                let value = Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end);
-                values[at] = Some(value);
-            }
-            from = to;
+/// The values that `wanted` names by key and pointer, in that order: sorted by place and read in
+/// large requests. `find` knows the segments. Memory: the values and the gaps between them, at most
+/// [`GAP_BYTES`] each.
+///
+/// # Errors
+/// As [`Segment::load`], and those of `find`.
+pub fn load_all(
+    wanted: &[(&[u8], ValuePointer)],
+    find: impl Fn(u64) -> Result<Arc<Segment>>,
+) -> Result<Vec<Slice>> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|at| wanted[*at].1);
+    let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
+    let mut from = 0;
+    while from < order.len() {
+        let start = wanted[order[from]].1;
+        let (mut to, mut end) = (from + 1, start.end());
+        while let Some(next) = order.get(to).map(|at| wanted[*at].1)
+            && next.segment == start.segment
+            && next.offset.saturating_sub(end) <= GAP_BYTES
+            && next.end().max(end) - start.offset <= REQUEST_BYTES
+        {
+            end = next.end().max(end);
+            to += 1;
         }
-        Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
+        let segment = find(start.segment)?;
+        if to == from + 1 {
+            values[order[from]] = Some(segment.load(wanted[order[from]].0, start)?);
+            from = to;
+            continue;
+        }
+        let bytes = segment.read(start.offset, end)?;
+        for &at in &order[from..to] {
+            let (key, pointer) = wanted[at];
+            let inside = (pointer.offset - start.offset) as usize;
+            let length = pointer.stored_bytes() as usize;
+            let mut stored = bytes[inside..inside + length].to_vec();
+            join_chunks(&mut stored, segment.tag, pointer, key)
+                .map_err(|e| e.at_path(segment.path()))?;
+            let end = stored.len();
+            let value = Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end);
+            values[at] = Some(value);
+        }
+        from = to;
     }
+    Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
 }

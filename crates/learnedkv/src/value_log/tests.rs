@@ -7,15 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::writer::SegmentWriter;
 use super::*;
 use crate::cache::BlockCache;
-use crate::disk::Access;
 use crate::disk::sim::SimDisk;
+use crate::disk::{Access, Disk, OpenFiles};
 use crate::format::compression::Codecs;
 use crate::format::value::CHUNK_BYTES;
 use crate::sstable::{Graveyard, ReadMetrics};
 
 fn context() -> Arc<TableContext> {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     Arc::new(TableContext {
-        disk: Arc::new(SimDisk::new(1)),
+        segment_files: Arc::new(OpenFiles::new(disk.clone(), 2)),
+        disk,
         dir: PathBuf::from("/"),
         access: Access::Random,
         cache: BlockCache::new(0),
@@ -37,6 +39,11 @@ fn value(number: usize) -> Vec<u8> {
         _ => number * 37 % 3000,
     };
     vec![number as u8; length]
+}
+
+fn load(segments: &Segments, key: &[u8], payload: &[u8]) -> Result<Slice> {
+    let pointer = ValuePointer::decode(payload)?;
+    segments.find(pointer.segment)?.load(key, pointer)
 }
 
 /// Segment `id` of `numbers`' values, as a table would name it, and the pointers.
@@ -74,17 +81,17 @@ fn values_come_back_alone_and_together() {
     for (key, pointer, number) in &all {
         let mut payload = Vec::new();
         pointer.encode(&mut payload);
-        assert!(segments.load(key, &payload).unwrap() == value(*number), "{number}");
+        assert!(load(&segments, key, &payload).unwrap() == value(*number), "{number}");
     }
     let alone = context.metrics.value_requests.swap(0, Relaxed);
-    let found = segments.load_all(&wanted).unwrap();
+    let found = load_all(&wanted, |id| segments.find(id)).unwrap();
     for ((_, _, number), found) in all.iter().chain(&all[..20]).zip(found) {
         assert!(found == value(*number), "{number}");
     }
     let together = context.metrics.value_requests.load(Relaxed);
     assert_eq!(alone, 400);
     assert!(together < 40, "{together} requests for neighbours");
-    assert!(segments.load_all(&[]).unwrap().is_empty());
+    assert!(load_all(&[], |id| segments.find(id)).unwrap().is_empty());
 }
 
 #[test]
@@ -94,7 +101,7 @@ fn far_apart_values_are_not_read_with_what_lies_between() {
     let mut segments = Segments::default();
     segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
     let ends = [&pointers[3], &pointers[399]].map(|(k, p)| (k.as_slice(), *p));
-    segments.load_all(&ends).unwrap();
+    load_all(&ends, |id| segments.find(id)).unwrap();
     assert_eq!(context.metrics.value_requests.load(Relaxed), 2);
     assert_eq!(
         context.metrics.value_bytes.load(Relaxed),
@@ -142,10 +149,13 @@ fn pointers_that_lie_are_refused_before_memory_is_taken() {
     for lie in lies {
         let mut payload = Vec::new();
         lie.encode(&mut payload);
-        assert!(segments.load(key, &payload).unwrap_err().is_corruption(), "{lie:?}");
-        assert!(segments.load_all(&[(key, lie)]).unwrap_err().is_corruption(), "{lie:?}");
+        assert!(load(&segments, key, &payload).unwrap_err().is_corruption(), "{lie:?}");
+        assert!(
+            load_all(&[(key, lie)], |id| segments.find(id)).unwrap_err().is_corruption(),
+            "{lie:?}"
+        );
     }
-    assert!(segments.load(key, b"").unwrap_err().is_corruption());
+    assert!(load(&segments, key, b"").unwrap_err().is_corruption());
 }
 
 #[test]

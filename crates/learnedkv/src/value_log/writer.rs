@@ -1,12 +1,13 @@
 //! Writing a value segment: values in, pointers out, one file.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::segment_path;
 use crate::disk::{Disk, File};
-use crate::error::Result;
-use crate::format::value::{ValuePointer, encode_header, put_value};
+use crate::error::{Error, Result};
+use crate::format::value::{CHUNK_BYTES, ValuePointer, encode_header, put_chunk, put_value};
 
 /// How much is gathered before it is written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -56,6 +57,32 @@ impl SegmentWriter {
         Ok(ValuePointer { segment: self.id, offset, length: value.len() as u64 })
     }
 
+    /// Adds the value of `key`, all that `reader` gives, and says where it stands. Two chunks of it are
+    /// in memory: whether one is the last is known when the next is read.
+    ///
+    /// # Errors
+    /// `Io` if the reader fails; any error of the disk; the segment is then lost.
+    pub fn add_reader(&mut self, key: &[u8], reader: &mut dyn Read) -> Result<ValuePointer> {
+        let offset = self.file_bytes();
+        let mut length = 0;
+        let (mut chunk, mut next) = (Vec::new(), Vec::new());
+        read_chunk(reader, &mut chunk)?;
+        loop {
+            read_chunk(reader, &mut next)?;
+            length += chunk.len() as u64;
+            let ends = next.is_empty().then_some(length);
+            let at = self.file_bytes();
+            put_chunk(&mut self.out, self.tag, at, key, &chunk, ends);
+            if self.out.len() >= WRITE_BYTES {
+                self.write_out()?;
+            }
+            if ends.is_some() {
+                return Ok(ValuePointer { segment: self.id, offset, length });
+            }
+            std::mem::swap(&mut chunk, &mut next);
+        }
+    }
+
     fn write_out(&mut self) -> Result<()> {
         self.file.write_all_at(&self.out, self.written_bytes)?;
         self.written_bytes += self.out.len() as u64;
@@ -72,4 +99,11 @@ impl SegmentWriter {
         self.write_out()?;
         self.file.sync().map_err(|e| e.at_path(&self.path))
     }
+}
+
+/// Fills `chunk` from `reader`: less than a whole one only at its end.
+fn read_chunk(reader: &mut dyn Read, chunk: &mut Vec<u8>) -> Result<()> {
+    chunk.clear();
+    let read = reader.take(CHUNK_BYTES as u64).read_to_end(chunk);
+    read.map(drop).map_err(|e| Error::reader(&e))
 }

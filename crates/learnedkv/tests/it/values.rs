@@ -15,6 +15,7 @@ fn setup() -> Setup {
         log_segment_bytes: 64 << 10,
         block_cache: false,
         automatic_conversion: false,
+        stream_at: 1 << 20,
         keyspace: KeyspaceOptions::default()
             .separate_at(100)
             .inline_limit(500)

@@ -174,6 +174,7 @@ pub struct Setup {
     pub log_segment_bytes: u64,
     pub block_cache: bool,
     pub automatic_conversion: bool,
+    pub stream_at: u64,
     pub keyspace: KeyspaceOptions,
 }
 
@@ -185,6 +186,7 @@ impl Default for Setup {
             log_segment_bytes: 4 << 10,
             block_cache: true,
             automatic_conversion: true,
+            stream_at: 200,
             keyspace: KeyspaceOptions::default()
                 .block_bytes(256)
                 .partition_bytes(4 << 10)
@@ -216,6 +218,7 @@ impl Setup {
             .log_segment_bytes(self.log_segment_bytes)
             .block_cache(self.block_cache)
             .automatic_conversion(self.automatic_conversion)
+            .stream_at(self.stream_at)
             .open()
     }
 }

@@ -21,13 +21,13 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("slice", &["format"]),
     ("cursor", &["error", "format", "slice"]),
     ("cache", &["error", "format"]),
-    ("memtable", &["error", "format", "slice", "cursor"]),
     ("wal", &["error", "format", "disk"]),
     ("manifest", &["error", "format", "disk"]),
     ("sstable", &["learned", "error", "format", "disk", "slice", "cursor", "cache"]),
     ("value_log", &["error", "format", "disk", "slice", "sstable"]),
+    ("memtable", &["error", "format", "slice", "cursor", "value_log"]),
     ("options", &["error", "format", "sstable"]),
-    ("view", &["format", "manifest", "memtable", "options", "sstable", "value_log"]),
+    ("view", &["error", "format", "manifest", "memtable", "options", "sstable", "value_log"]),
     // What the stores share, and the stores.
     ("engine", ENGINE_USES),
     ("lsm", RUNS),
@@ -85,8 +85,19 @@ const FUZZING: &[&str] =
     &["error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "sstable"];
 /// `manifest` only for the state that a plan of an edit sees.
 const TOP: &[&str] = &[
-    "error", "format", "disk", "executor", "slice", "cursor", "manifest", "options", "view",
-    "engine", "lsm", "tiered",
+    "error",
+    "format",
+    "disk",
+    "executor",
+    "slice",
+    "cursor",
+    "manifest",
+    "options",
+    "value_log",
+    "view",
+    "engine",
+    "lsm",
+    "tiered",
 ];
 const CRATE: &[&str] = &[
     "error", "format", "disk", "executor", "slice", "sstable", "options", "engine", "tiered", "db",

@@ -1,0 +1,130 @@
+//! F11: memory while a value of 1 GiB is written, settled and read.
+
+use std::io::{BufRead, Read};
+use std::time::Instant;
+
+use super::sheet::{Rounds, Target};
+use super::store::{Shape, Store};
+use super::{Run, remove};
+use crate::random::mix;
+use crate::run::resources::{peak_memory_bytes, reset_peak_memory, resident_bytes};
+use crate::sizes::show_bytes;
+use crate::{Error, Result};
+
+/// Peak memory above idle, bytes.
+const MEMORY: Target = Target::AtMost { must: (16 << 20) as f64, aim: (4 << 20) as f64 };
+/// The value, bytes.
+const VALUE_BYTES: u64 = 1 << 30;
+
+/// Bytes that differ everywhere, of a seed, without holding them: eight at a time, by place.
+struct Noise {
+    seed: u64,
+    at: u64,
+    left: u64,
+}
+
+impl Noise {
+    fn byte(&self) -> u8 {
+        mix(self.seed ^ (self.at >> 3)).to_le_bytes()[(self.at & 7) as usize]
+    }
+}
+
+impl Read for Noise {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let length = (buffer.len() as u64).min(self.left) as usize;
+        for byte in &mut buffer[..length] {
+            *byte = self.byte();
+            self.at += 1;
+        }
+        self.left -= length as u64;
+        Ok(length)
+    }
+}
+
+/// The rounds of one thing done to the value.
+#[derive(Default)]
+struct Measured {
+    memory: Rounds,
+    bytes_per_second: Rounds,
+}
+
+impl Measured {
+    /// Does `work`, which handles the value once.
+    fn round(&mut self, bytes: u64, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let idle = resident_bytes();
+        reset_peak_memory();
+        let clock = Instant::now();
+        work()?;
+        self.bytes_per_second.push(bytes as f64 / clock.elapsed().as_secs_f64());
+        self.memory.push(peak_memory_bytes().saturating_sub(idle) as f64);
+        Ok(())
+    }
+}
+
+pub(super) fn measure(run: &mut Run) -> Result<()> {
+    let bytes = run.scale.of(VALUE_BYTES).max(2 << 20);
+    run.sheet.head("F11: memory for a value of 1 GiB");
+    run.sheet.line(&format!(
+        "A value of {} is put from a reader, flushed and settled, and read from a reader and checked \
+         byte by byte; resident memory at its highest, above what it was before (`VmHWM`, reset each \
+         time), median (lowest-highest) of {} rounds, each overwriting the value of the last. Must {}. \
+         The speeds include making and checking the bytes.",
+        show_bytes(bytes),
+        run.rounds,
+        show_bytes(16 << 20),
+    ));
+    let store = Store::open(&run.dir, run.scale, Shape::default())?;
+    // Whatever is made at the first use is there by then.
+    store.insert(b"a key", b"a value")?;
+    store.settle()?;
+    let [mut put, mut settled, mut read] = <[Measured; 3]>::default();
+    for round in 0..run.rounds {
+        let seed = mix(run.seed ^ u64::from(round));
+        put.round(bytes, || {
+            let noise = Noise { seed, at: 0, left: bytes };
+            let written = store.keyspace.insert_reader("value", noise);
+            written.map(drop).map_err(|e| Error::engine("a put from a reader", e))
+        })?;
+        settled.round(bytes, || store.settle())?;
+        read.round(bytes, || check(&store, Noise { seed, at: 0, left: bytes }))?;
+    }
+    store.close()?;
+    remove(&run.dir)?;
+    let row = |name: &str, measured: &Measured| {
+        vec![
+            name.to_string(),
+            measured.memory.show((1 << 20) as f64, 1),
+            measured.bytes_per_second.show(1e6, 0),
+            MEMORY.judge(measured.memory.median()),
+        ]
+    };
+    let rows = [row("put", &put), row("flushed and settled", &settled), row("read", &read)];
+    run.sheet.table(&["the value is", "MiB above idle", "MB/s", "stands"], &rows);
+    Ok(())
+}
+
+fn check(store: &Store, mut expected: Noise) -> Result<()> {
+    let reader = store.keyspace.get_reader("value").map_err(|e| Error::engine("get_reader", e))?;
+    let Some(mut reader) = reader else {
+        return Err(Error::wrong_answer("the value is not there"));
+    };
+    loop {
+        let bytes = reader.fill_buf().map_err(|e| Error::engine("reading", e))?;
+        let length = bytes.len();
+        for byte in bytes {
+            if expected.left == 0 || *byte != expected.byte() {
+                let place = expected.at;
+                return Err(Error::wrong_answer(format!("byte {place} of the value is another")));
+            }
+            (expected.at, expected.left) = (expected.at + 1, expected.left - 1);
+        }
+        reader.consume(length);
+        if length == 0 {
+            break;
+        }
+    }
+    match expected.left {
+        0 => Ok(()),
+        left => Err(Error::wrong_answer(format!("the value ends {left} bytes early"))),
+    }
+}

@@ -1,0 +1,260 @@
+//! Very long values: in files of their own from the moment they are put, read whole or in pieces.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::{Access, Disk};
+use learnedkv::{Database, ErrorKind, Keyspace};
+
+use crate::workload::Setup;
+
+const STREAM_AT: usize = 1000;
+/// What one checksum covers, and a bit: lengths around it take one chunk or several.
+const CHUNK: usize = 256 << 10;
+const LENGTHS: [usize; 7] =
+    [0, STREAM_AT - 1, STREAM_AT, 5000, CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1];
+
+fn setup() -> Setup {
+    Setup {
+        memtable_bytes: 64 << 10,
+        log_segment_bytes: 64 << 10,
+        automatic_conversion: false,
+        stream_at: STREAM_AT as u64,
+        ..Setup::default()
+    }
+}
+
+fn open(disk: &SimDisk) -> (Database, Keyspace) {
+    let db = setup().open(disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
+    (db, keyspace)
+}
+
+/// Bytes that differ from place to place.
+fn value(length: usize, salt: usize) -> Vec<u8> {
+    (0..length).map(|i| ((i / 7 + i * i / 1000 + salt) % 251) as u8).collect()
+}
+
+fn files(disk: &SimDisk) -> usize {
+    let names = disk.list(Path::new("/db")).unwrap();
+    names.iter().filter(|name| name.starts_with("values-")).count()
+}
+
+/// Every way of reading gives the values of `LENGTHS`, with that salt.
+fn check(db: &Database, keyspace: &Keyspace, salt: usize) {
+    let snapshot = db.snapshot();
+    let names: Vec<_> = LENGTHS.map(|length| format!("{length:07}")).to_vec();
+    let many = keyspace.multi_get(&names).unwrap();
+    for ((length, name), found) in LENGTHS.iter().zip(&names).zip(many) {
+        let expected = value(*length, salt);
+        assert!(keyspace.get(name).unwrap().unwrap() == expected, "get {name}");
+        assert!(found.unwrap() == expected, "multi_get {name}");
+        assert_eq!(keyspace.size_of(name).unwrap(), Some(*length as u64));
+        let mut reader = keyspace.get_reader(name).unwrap().unwrap();
+        assert_eq!((reader.len(), reader.is_empty()), (*length as u64, *length == 0));
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        assert!(read == expected, "reader {name}");
+        let mut reader = snapshot.get_reader(keyspace, name).unwrap().unwrap();
+        // In pieces from the end to the beginning, each over the chunk's edges at times.
+        let piece = 100_001;
+        for start in (0..*length).step_by(piece).collect::<Vec<_>>().into_iter().rev() {
+            let end = (start + piece).min(*length);
+            reader.seek(SeekFrom::End(start as i64 - *length as i64)).unwrap();
+            let mut bytes = vec![0; end - start];
+            reader.read_exact(&mut bytes).unwrap();
+            assert!(bytes == expected[start..end], "{name} from {start}");
+            assert_eq!(reader.stream_position().unwrap(), end as u64);
+        }
+        assert_eq!(reader.seek(SeekFrom::End(10)).unwrap(), *length as u64 + 10);
+        assert_eq!(reader.read(&mut [0; 4]).unwrap(), 0, "behind the end");
+        let beyond = reader.seek(SeekFrom::Current(-(*length as i64) - 11)).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::InvalidInput);
+    }
+    let walked: Vec<_> = keyspace.iter().map(|e| e.unwrap().1).collect();
+    assert!(walked.iter().zip(LENGTHS).all(|(v, length)| *v == value(length, salt)));
+    assert_eq!(walked.len(), LENGTHS.len());
+    assert!(keyspace.get_reader("absent").unwrap().is_none());
+}
+
+#[test]
+fn long_values_come_back_however_they_are_put_and_wherever_they_are() {
+    let disk = SimDisk::new(1);
+    for salt in 0..5 {
+        let (db, keyspace) = open(&disk);
+        let name = |length: usize| format!("{length:07}");
+        let mut batch = db.batch();
+        for length in LENGTHS {
+            let value = value(length, salt);
+            match salt {
+                0 => keyspace.insert(name(length), &value).unwrap(),
+                1 => {
+                    let read = keyspace.insert_reader(name(length), value.as_slice()).unwrap();
+                    assert_eq!(read, length as u64);
+                }
+                2 => batch.insert(&keyspace, name(length), &value),
+                3 => {
+                    let new = keyspace.update(name(length), |_| Some(value.clone())).unwrap();
+                    assert!(new.unwrap() == value);
+                }
+                _ => {
+                    let old = self::value(length, salt - 1);
+                    let swapped = keyspace.compare_and_swap(name(length), Some(&old), Some(&value));
+                    swapped.unwrap().unwrap();
+                }
+            }
+        }
+        batch.commit().unwrap();
+        check(&db, &keyspace, salt);
+        drop(keyspace);
+        db.close().unwrap();
+        let (db, keyspace) = open(&disk);
+        check(&db, &keyspace, salt);
+        keyspace.flush().unwrap();
+        check(&db, &keyspace, salt);
+        keyspace.convert().unwrap();
+        check(&db, &keyspace, salt);
+        let before = (keyspace.get_reader(name(CHUNK * 2)).unwrap(), value(CHUNK * 2, salt));
+        keyspace.remove(name(CHUNK * 2)).unwrap();
+        keyspace.convert().unwrap();
+        let (Some(mut reader), expected) = before else { panic!("it was there") };
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        assert!(read == expected, "a reader keeps what it reads");
+        keyspace.insert(name(CHUNK * 2), &expected).unwrap();
+    }
+    let (db, keyspace) = open(&disk);
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    let streamed = LENGTHS.iter().filter(|length| **length >= STREAM_AT).count();
+    // And one of the value that is only long.
+    assert_eq!(files(&disk), streamed + 1, "a file each, and none of a value that is gone");
+}
+
+#[test]
+fn a_value_overwritten_before_the_flush_leaves_no_file_after_it() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    for salt in 0..6 {
+        keyspace.insert("key", value(2000, salt)).unwrap();
+    }
+    keyspace.insert("gone", value(2000, 9)).unwrap();
+    keyspace.remove("gone").unwrap();
+    assert_eq!(files(&disk), 7, "the log still points at each");
+    let snapshot = db.snapshot();
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(files(&disk), 7, "a snapshot shows the memtable");
+    assert!(snapshot.get(&keyspace, "key").unwrap().unwrap() == value(2000, 5));
+    drop(snapshot);
+    db.wait_idle().unwrap();
+    assert_eq!(files(&disk), 1);
+    db.drop_keyspace("k").unwrap();
+    drop(keyspace);
+    db.wait_idle().unwrap();
+    assert_eq!(files(&disk), 0);
+}
+
+#[test]
+fn what_was_never_committed_leaves_no_file() {
+    struct Fails(usize);
+    impl Read for Fails {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = self.0.min(buffer.len());
+            self.0 -= length;
+            if length == 0 { Err(io::Error::other("the line is dead")) } else { Ok(length) }
+        }
+    }
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    keyspace.insert("key", "old").unwrap();
+    for length in [0, 10, STREAM_AT, 3 * CHUNK] {
+        let error = keyspace.insert_reader("key", Fails(length)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains("the line is dead"), "{error}");
+    }
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "key", value(5000, 1));
+    assert_eq!(files(&disk), 1);
+    drop(batch);
+    let long_key = vec![0; 70_000];
+    assert!(keyspace.insert(&long_key, value(5000, 1)).is_err());
+    assert!(keyspace.compare_and_swap("key", None, Some(&value(5000, 1))).unwrap().is_err());
+    db.wait_idle().unwrap();
+    assert_eq!(files(&disk), 0);
+    assert!(keyspace.get("key").unwrap().unwrap() == b"old");
+}
+
+#[test]
+fn a_piece_that_is_damaged_is_said_when_it_is_read_and_the_others_are_read() {
+    let disk = SimDisk::new(1);
+    let (_db, keyspace) = open(&disk);
+    let expected = value(3 * CHUNK, 1);
+    keyspace.insert("key", &expected).unwrap();
+    let names = disk.list(Path::new("/db")).unwrap();
+    let name = names.iter().find(|name| name.starts_with("values-")).unwrap();
+    let path = Path::new("/db").join(name);
+    let second = 32 + (8 + CHUNK) as u64;
+    disk.open(&path, Access::Random).unwrap().write_all_at(b"?", second + 5000).unwrap();
+    let mut reader = keyspace.get_reader("key").unwrap().unwrap();
+    let mut first = vec![0; CHUNK];
+    reader.read_exact(&mut first).unwrap();
+    assert!(first == expected[..CHUNK]);
+    for _ in 0..2 {
+        let error = reader.read(&mut first).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let said = error.to_string();
+        assert!(said.contains(name) && said.contains(&format!("byte {second}")), "{said}");
+    }
+    reader.seek(SeekFrom::Start(2 * CHUNK as u64)).unwrap();
+    reader.read_exact(&mut first).unwrap();
+    assert!(first == expected[2 * CHUNK..]);
+    let error = keyspace.get("key").unwrap_err();
+    assert_eq!((error.path(), error.offset_bytes()), (Some(path.as_path()), Some(second)));
+}
+
+#[test]
+fn a_file_that_the_log_points_at_and_is_gone_is_named_by_the_open() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    keyspace.insert("key", value(5000, 1)).unwrap();
+    drop((keyspace, db));
+    let names = disk.list(Path::new("/db")).unwrap();
+    let name = names.iter().find(|name| name.starts_with("values-")).unwrap();
+    let path = Path::new("/db").join(name);
+    disk.remove(&path).unwrap();
+    let error = setup().open(&disk, 1).unwrap_err();
+    assert!(error.is_corruption() && error.path() == Some(&path), "{error:?}");
+}
+
+#[test]
+fn a_copy_has_the_long_values_that_only_the_log_points_at() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    keyspace.insert("flushed", value(5000, 1)).unwrap();
+    keyspace.flush().unwrap();
+    keyspace.insert("fresh", value(6000, 2)).unwrap();
+    db.checkpoint("/copy").unwrap();
+    keyspace.remove("fresh").unwrap();
+    keyspace.convert().unwrap();
+    drop((keyspace, db));
+    let db = Database::builder("/copy").disk(std::sync::Arc::new(disk.clone())).open().unwrap();
+    let keyspace = db.find("k").unwrap();
+    assert!(keyspace.get("flushed").unwrap().unwrap() == value(5000, 1));
+    assert!(keyspace.get("fresh").unwrap().unwrap() == value(6000, 2));
+}
+
+#[test]
+fn many_long_values_need_few_open_files() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    for number in 0..600usize {
+        keyspace.insert(format!("{number}"), value(1000, number)).unwrap();
+    }
+    keyspace.convert().unwrap();
+    for number in 0..600usize {
+        assert!(keyspace.get(format!("{number}")).unwrap().unwrap() == value(1000, number));
+    }
+    db.close().unwrap();
+}
