@@ -136,6 +136,10 @@ pub fn values(bytes: &[u8]) -> bool {
     pointer.encode(&mut again);
     assert_eq!(ValuePointer::decode(&again).ok(), Some(pointer));
     assert!(pointer.end() >= pointer.length);
+    let mut logged = Vec::new();
+    pointer.encode_logged(TAG, &mut logged);
+    assert_eq!(ValuePointer::decode_logged(&logged).ok(), Some((pointer, TAG)));
+    let _ = ValuePointer::decode_logged(segment);
     let rest = segment.get(usize::from(length)..).unwrap_or_default();
     let header = check_header(rest, TAG);
     let mut stored = rest.get(VALUES_HEADER_BYTES..).unwrap_or_default().to_vec();
