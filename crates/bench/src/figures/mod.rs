@@ -12,11 +12,15 @@ mod f12;
 mod f2;
 mod f3;
 mod f4;
+mod f5;
+mod f7;
 mod f9;
 mod kernel;
 mod multiget;
 mod sheet;
 mod store;
+mod sustained;
+mod watch;
 
 use std::fs;
 use std::io::Write;
@@ -33,7 +37,8 @@ use crate::{Error, Result};
 /// What `learnedkv-bench figures` is told.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FiguresArgs {
-    /// Which: f1 (and f10), f2, f3 (and f8), f4, f9, f11, f12, multiget; all of them if none is named
+    /// Which: f1 (and f10), f2, f3 (the burst, and f8), f4, sustained (f3 and f6), ten-minutes, f5, f7,
+    /// f9, f11, f12, multiget; all of them if none is named
     #[arg(value_name = "FIGURE")]
     pub figures: Vec<String>,
     /// full, small (everything divided by 20) or tiny (by 200)
@@ -99,11 +104,15 @@ struct Run {
 
 type Figure = fn(&mut Run) -> Result<()>;
 
-const FIGURES: [(&str, Figure); 8] = [
+const FIGURES: [(&str, Figure); 12] = [
     ("f1", f1::measure),
     ("f2", f2::measure),
     ("f3", f3::measure),
     ("f4", f4::measure),
+    ("sustained", sustained::measure),
+    ("ten-minutes", sustained::ten_minutes),
+    ("f5", f5::measure),
+    ("f7", f7::measure),
     ("f9", f9::measure),
     ("f11", f11::measure),
     ("f12", f12::measure),
@@ -111,7 +120,7 @@ const FIGURES: [(&str, Figure); 8] = [
 ];
 
 /// The most that all stores of a figure take on the disk, at full scale, bytes of data.
-const LARGEST_STORE_BYTES: u64 = 3 << 30;
+const LARGEST_STORE_BYTES: u64 = 6 << 30;
 
 impl FiguresArgs {
     /// Measures, prints each table when it is there, and writes the file if one is asked for.

@@ -19,8 +19,10 @@ const BUDGET_BYTES: u64 = 256 << 20;
 /// Memtable of all figures.
 pub const MEMTABLE_BYTES: u64 = 32 << 20;
 /// Partitions, and what is settled at least, as by default.
-const PARTITION_BYTES: u64 = 64 << 20;
+pub const PARTITION_BYTES: u64 = 64 << 20;
 const MIN_CONVERSION_BYTES: u64 = 512 << 20;
+/// Garbage that is let lie, per cent of what is settled, as by default.
+pub const OVER_PROVISION_PERCENT: u64 = 30;
 /// Bytes of a value unless a figure says otherwise: with its key a KiB.
 pub const VALUE_BYTES: u32 = 1016;
 /// The block sizes that are looked at, the usual one first.
@@ -39,6 +41,8 @@ pub struct Shape {
     pub direct_reads: bool,
     /// Whether there is a block cache.
     pub block_cache: bool,
+    /// Whether sweeps begin by themselves.
+    pub automatic_conversion: bool,
     /// How many reads at once are done.
     pub many_reads: ManyReads,
 }
@@ -58,6 +62,7 @@ impl Default for Shape {
             compression: Compression::None,
             direct_reads: false,
             block_cache: true,
+            automatic_conversion: true,
             many_reads: ManyReads::default(),
         }
     }
@@ -106,6 +111,7 @@ impl Store {
             .disk(Arc::new(shape.disk()))
             .direct_reads(shape.direct_reads)
             .block_cache(shape.block_cache)
+            .automatic_conversion(shape.automatic_conversion)
             .open()
             .map_err(|e| Error::engine("opening", e))?;
         let options = KeyspaceOptions::default()
@@ -113,6 +119,7 @@ impl Store {
             .lsm_index(shape.index)
             .settled_index(shape.index)
             .compression(shape.compression)
+            .over_provision_percent(OVER_PROVISION_PERCENT)
             .partition_bytes(scale.of(PARTITION_BYTES))
             .min_conversion_bytes(scale.of(MIN_CONVERSION_BYTES));
         let keyspace =

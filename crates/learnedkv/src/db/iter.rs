@@ -1,14 +1,17 @@
 //! Iterators: from both ends, holding what they read.
 //!
-//! [`Ends`] moves and bounds; [`Iter`], [`Keys`] and [`Sizes`] say what of an entry is handed out.
+//! [`Ends`] moves, bounds and reads ahead; [`Iter`], [`Keys`] and [`Sizes`] say what of an entry is handed
+//! out.
 
+use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use super::database::Handle;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::error::{Error, Result};
-use crate::format::entry::SequenceNumber;
+use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::value::ValuePointer;
 use crate::lsm::read;
 use crate::options::ReadOptions;
 use crate::slice::Slice;
@@ -53,6 +56,18 @@ pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
+/// One end of a range: where its cursor is, and what was read ahead of what was handed out.
+#[derive(Default)]
+struct End {
+    cursor: Option<MergeCursor>,
+    /// Entries behind the one handed out last, up to the one the cursor stands on.
+    ahead: VecDeque<(Slice, Slice)>,
+    /// What came behind them: nothing more, or an error.
+    behind: Option<Option<Error>>,
+    /// How many entries were read together last.
+    together: usize,
+}
+
 /// Both ends of what is left of a range, in one keyspace at one time.
 struct Ends {
     _handle: Arc<Handle>,
@@ -62,8 +77,8 @@ struct Ends {
     options: ReadOptions,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
-    front: Option<MergeCursor>,
-    back: Option<MergeCursor>,
+    front: End,
+    back: End,
     error: Option<Error>,
 }
 
@@ -73,109 +88,204 @@ impl std::fmt::Debug for Ends {
     }
 }
 
+/// Values kept apart are read together for so many entries at most, at each end,
+const AHEAD_ENTRIES: usize = 64;
+/// and until they are so long, bytes.
+const AHEAD_BYTES: u64 = 256 << 10;
+
 impl Ends {
-    /// Moves the front cursor to the next entry; false: there is none.
-    fn step_front(&mut self) -> Result<bool> {
-        let Some(view) = &self.view else { return Ok(false) };
-        let cursor = match &mut self.front {
-            Some(cursor) => {
-                cursor.advance()?;
-                cursor
-            }
-            None => {
-                let cursor =
-                    self.front.insert(read::cursor(view, self.visible, self.options.walk()));
-                match &self.lower {
-                    Bound::Unbounded => cursor.seek(Seek::First)?,
-                    Bound::Included(key) => cursor.seek(Seek::AtOrAfter(key))?,
-                    Bound::Excluded(key) => cursor.seek(Seek::AtOrAfter(&successor(key)))?,
-                }
-                cursor
-            }
-        };
-        read::skip_removed(cursor)?;
-        let inside = |key: &&[u8]| match &self.upper {
-            Bound::Unbounded => true,
-            Bound::Included(upper) => *key <= upper.as_slice(),
-            Bound::Excluded(upper) => *key < upper.as_slice(),
-        };
-        let Some(key) = cursor.key().filter(inside) else { return Ok(false) };
-        // The other end stops before what is given out here.
-        self.lower = Bound::Excluded(key.to_vec());
-        Ok(true)
+    fn end(&mut self, front: bool) -> &mut End {
+        if front { &mut self.front } else { &mut self.back }
     }
 
-    /// Moves the back cursor to the next entry downwards; false: there is none.
-    fn step_back(&mut self) -> Result<bool> {
-        let Some(view) = &self.view else { return Ok(false) };
-        let cursor = match &mut self.back {
-            Some(cursor) => {
-                cursor.advance()?;
-                cursor
-            }
-            None => {
-                let cursor =
-                    self.back.insert(read::cursor(view, self.visible, self.options.walk()));
-                match &self.upper {
-                    Bound::Unbounded => cursor.seek(Seek::Last)?,
-                    Bound::Included(key) => cursor.seek(Seek::Before(&successor(key)))?,
-                    Bound::Excluded(key) => cursor.seek(Seek::Before(key))?,
-                }
-                cursor
-            }
+    /// Moves the cursor of one end to the next entry inwards that is left.
+    fn step(&mut self, front: bool) -> Result<Option<&MergeCursor>> {
+        let (Some(view), visible, walk) = (&self.view, self.visible, self.options.walk()) else {
+            return Ok(None);
         };
+        let end = if front { &mut self.front } else { &mut self.back };
+        let is_new = end.cursor.is_none();
+        let cursor = end.cursor.get_or_insert_with(|| read::cursor(view, visible, walk));
+        if is_new {
+            seek(cursor, if front { &self.lower } else { &self.upper }, front)?;
+        } else {
+            cursor.advance()?;
+        }
         read::skip_removed(cursor)?;
-        let inside = |key: &&[u8]| match &self.lower {
-            Bound::Unbounded => true,
-            Bound::Included(lower) => *key >= lower.as_slice(),
-            Bound::Excluded(lower) => *key > lower.as_slice(),
-        };
-        let Some(key) = cursor.key().filter(inside) else { return Ok(false) };
-        self.upper = Bound::Excluded(key.to_vec());
-        Ok(true)
+        let inside = cursor.key().is_some_and(|key| match front {
+            true => is_below(key, &self.upper),
+            false => is_above(key, &self.lower),
+        });
+        Ok(inside.then_some(cursor))
     }
 
-    /// Goes on at one end, and hands out what `take` takes of the entry there.
-    fn next<T>(&mut self, front: bool, take: Take<T>) -> Option<Result<T>> {
+    /// The other end stops before what is handed out here.
+    fn hand_out(&mut self, front: bool, key: &[u8]) {
+        let bound = if front { &mut self.lower } else { &mut self.upper };
+        *bound = Bound::Excluded(key.to_vec());
+    }
+
+    /// Goes on at one end, and hands out what `take` takes of the entry there, which is not its value.
+    fn next<T>(&mut self, front: bool, take: Take<T>) -> Option<Result<(Slice, T)>> {
         if let Some(error) = &self.error {
             return Some(Err(error.clone()));
         }
-        let step = if front { self.step_front() } else { self.step_back() };
-        let cursor = if front { &self.front } else { &self.back };
-        let taken = step.and_then(|found| match (cursor, &self.view) {
-            (Some(cursor), Some(view)) if found => take(view, cursor).map(Some),
-            _ => Ok(None),
+        let taken = self.step(front).and_then(|cursor| match cursor {
+            Some(cursor) => Ok(Some((key_of(cursor), take(cursor)?))),
+            None => Ok(None),
         });
-        if !matches!(taken, Ok(Some(_))) {
-            // Nothing more is read: let go of what was held.
-            (self.front, self.back, self.view) = (None, None, None);
+        match &taken {
+            Ok(Some((key, _))) => self.hand_out(front, &key.clone()),
+            Ok(None) => self.finish(None),
+            Err(error) => self.finish(Some(error.clone())),
         }
-        self.error = taken.as_ref().err().cloned();
         taken.transpose()
+    }
+
+    /// Goes on at one end, and hands out the entry there.
+    fn next_entry(&mut self, front: bool) -> Option<Result<(Slice, Slice)>> {
+        if let Some(error) = &self.error {
+            return Some(Err(error.clone()));
+        }
+        if self.end(front).ahead.is_empty() && self.end(front).behind.is_none() {
+            self.read_ahead(front);
+        }
+        let entry = match self.end(front).ahead.pop_front() {
+            Some(entry) => entry,
+            None => {
+                let error = self.end(front).behind.take().flatten();
+                self.finish(error.clone());
+                return error.map(Err);
+            }
+        };
+        // The other end may have handed it out since it was read.
+        let (key, bounds) = (&*entry.0, (&self.lower, &self.upper));
+        if !(is_above(key, bounds.0) && is_below(key, bounds.1)) {
+            self.finish(None);
+            return None;
+        }
+        self.hand_out(front, key);
+        Some(Ok(entry))
+    }
+
+    /// Reads the next entry of one end; where its value is kept apart, also entries behind it, twice as
+    /// many as the last time, and their values together.
+    fn read_ahead(&mut self, front: bool) {
+        let most = (self.end(front).together * 2).clamp(1, AHEAD_ENTRIES);
+        let mut found: Vec<Found> = Vec::new();
+        let mut bytes = 0;
+        let behind = loop {
+            let next = self.step(front).and_then(|cursor| cursor.map(Found::of).transpose());
+            match next {
+                Ok(Some(next)) => {
+                    bytes += next.apart.map_or(0, |pointer| pointer.length);
+                    found.push(next);
+                }
+                Ok(None) => break Some(None),
+                Err(error) => break Some(Some(error)),
+            }
+            let apart = found.first().is_some_and(|first| first.apart.is_some());
+            if !apart || found.len() >= most || bytes >= AHEAD_BYTES {
+                break None;
+            }
+        };
+        let Some(view) = self.view.clone() else { return };
+        let end = self.end(front);
+        end.together = found.len();
+        end.behind = behind;
+        if let Err(error) = load(&view, &mut found) {
+            // The entries before the one that cannot be read are handed out.
+            end.behind = Some(Some(error));
+        }
+        let read = found.into_iter().map_while(|found| Some((found.key, found.value?)));
+        end.ahead.extend(read);
+    }
+
+    /// Nothing more is read: lets go of what was held.
+    fn finish(&mut self, error: Option<Error>) {
+        (self.front, self.back, self.view) = (End::default(), End::default(), None);
+        self.error = error;
     }
 }
 
-/// What is handed out of the entry a cursor stands on.
-type Take<T> = fn(&KeyspaceView, &dyn Cursor) -> Result<T>;
+fn is_above(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
+    match lower {
+        Bound::Unbounded => true,
+        Bound::Included(lower) => key >= lower.as_slice(),
+        Bound::Excluded(lower) => key > lower.as_slice(),
+    }
+}
+
+fn is_below(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
+    match upper {
+        Bound::Unbounded => true,
+        Bound::Included(upper) => key <= upper.as_slice(),
+        Bound::Excluded(upper) => key < upper.as_slice(),
+    }
+}
+
+/// Goes to the first entry within a bound: upwards from a lower one, downwards from an upper one.
+fn seek(cursor: &mut MergeCursor, bound: &Bound<Vec<u8>>, front: bool) -> Result<()> {
+    match (front, bound) {
+        (true, Bound::Unbounded) => cursor.seek(Seek::First),
+        (true, Bound::Included(key)) => cursor.seek(Seek::AtOrAfter(key)),
+        (true, Bound::Excluded(key)) => cursor.seek(Seek::AtOrAfter(&successor(key))),
+        (false, Bound::Unbounded) => cursor.seek(Seek::Last),
+        (false, Bound::Included(key)) => cursor.seek(Seek::Before(&successor(key))),
+        (false, Bound::Excluded(key)) => cursor.seek(Seek::Before(key)),
+    }
+}
+
+/// An entry that was walked over: its value, or where it is.
+struct Found {
+    key: Slice,
+    value: Option<Slice>,
+    apart: Option<ValuePointer>,
+}
+
+impl Found {
+    fn of(cursor: &MergeCursor) -> Result<Found> {
+        let key = key_of(cursor);
+        match cursor.kind().0 {
+            Kind::Pointer => {
+                let apart = Some(ValuePointer::decode(cursor.value())?);
+                Ok(Found { key, value: None, apart })
+            }
+            _ => Ok(Found { key, value: Some(cursor.value_slice()), apart: None }),
+        }
+    }
+}
+
+/// Reads the values that are kept apart, together; if one of them cannot be read, those before it.
+fn load(view: &KeyspaceView, found: &mut [Found]) -> Result<()> {
+    let wanted = found.iter().filter_map(|found| Some((&*found.key, found.apart?)));
+    if let Ok(values) = read::load_all(view, &wanted.collect::<Vec<_>>()) {
+        let apart = found.iter_mut().filter(|found| found.apart.is_some());
+        apart.zip(values).for_each(|(found, value)| found.value = Some(value));
+        return Ok(());
+    }
+    for found in found {
+        if let Some(pointer) = found.apart {
+            let value = read::load_all(view, &[(&*found.key, pointer)])?.pop();
+            found.value = value;
+        }
+    }
+    Ok(())
+}
+
+/// What is handed out, beside its key, of the entry a cursor stands on.
+type Take<T> = fn(&dyn Cursor) -> Result<T>;
 
 fn key_of(cursor: &dyn Cursor) -> Slice {
     Slice::copy_from(cursor.key().unwrap_or_default())
 }
 
-fn entry(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<(Slice, Slice)> {
-    Ok((key_of(cursor), read::load(view, cursor)?))
-}
-
-fn key(_: &KeyspaceView, cursor: &dyn Cursor) -> Result<Slice> {
-    Ok(key_of(cursor))
-}
-
-fn size(_: &KeyspaceView, cursor: &dyn Cursor) -> Result<(Slice, u64)> {
-    Ok((key_of(cursor), read::size_at(cursor)?))
-}
-
 /// The entries of a key range in ascending order, or from the back in descending order, as they
 /// were when the iterator was made. It is `'static` and keeps what it reads from.
+///
+/// Values kept apart from their keys are read together, for more and more entries as it goes on (64 or
+/// 256 KiB at most); they are held until they are handed out. A reader that wants a few keys' values only
+/// does better with [`Iter::keys`] and `get`.
 ///
 /// After an error it returns that error for ever: stop at the first (as `collect` into a `Result`
 /// does), and do not `count` without looking.
@@ -197,7 +307,7 @@ impl Iter {
             Ok(view) => ((!empty).then_some(view), None),
             Err(error) => (None, Some(error)),
         };
-        let (front, back) = (None, None);
+        let (front, back) = (End::default(), End::default());
         Iter(Ends { _handle: handle, view, visible, options, lower, upper, front, back, error })
     }
 
@@ -224,18 +334,18 @@ pub struct Sizes(Ends);
 
 /// An iterator over [`Ends`], from both of them.
 macro_rules! double_ended {
-    ($($name:ident, $item:ty, $take:ident;)*) => {$(
+    ($($name:ident, $item:ty, $next:expr;)*) => {$(
         impl Iterator for $name {
             type Item = Result<$item>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                self.0.next(true, $take)
+                $next(&mut self.0, true)
             }
         }
 
         impl DoubleEndedIterator for $name {
             fn next_back(&mut self) -> Option<Self::Item> {
-                self.0.next(false, $take)
+                $next(&mut self.0, false)
             }
         }
 
@@ -244,9 +354,17 @@ macro_rules! double_ended {
 }
 
 double_ended! {
-    Iter, (Slice, Slice), entry;
-    Keys, Slice, key;
-    Sizes, (Slice, u64), size;
+    Iter, (Slice, Slice), Ends::next_entry;
+    Keys, Slice, next_key;
+    Sizes, (Slice, u64), next_size;
+}
+
+fn next_key(ends: &mut Ends, front: bool) -> Option<Result<Slice>> {
+    Some(ends.next(front, |_| Ok(()))?.map(|(key, ())| key))
+}
+
+fn next_size(ends: &mut Ends, front: bool) -> Option<Result<(Slice, u64)>> {
+    ends.next(front, read::size_at)
 }
 
 #[cfg(test)]

@@ -142,8 +142,11 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Does it by itself.
-    fn read_alone(mut self) -> Result<Vec<u8>> {
+    /// Does it by itself: its buffer, filled.
+    ///
+    /// # Errors
+    /// As [`File::read_exact_at`].
+    pub fn read_alone(mut self) -> Result<Vec<u8>> {
         self.file.read_exact_at(&mut self.buffer, self.offset_bytes)?;
         Ok(self.buffer)
     }

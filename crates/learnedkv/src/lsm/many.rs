@@ -11,7 +11,6 @@ use crate::slice::{Lookup, Slice};
 use crate::sstable::reader::many::{self, Probe};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::Sought;
-use crate::value_log;
 use crate::view::{KeyspaceView, Run, Tables};
 
 use super::read;
@@ -85,7 +84,7 @@ fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<()> 
             places.push(found);
         }
     }
-    let values = value_log::load_all(&wanted, |id| view.segment(id))?;
+    let values = read::load_all(view, &wanted)?;
     for (found, value) in places.into_iter().zip(values) {
         *found = Lookup::Value(value);
     }

@@ -11,7 +11,7 @@ use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{Clipped, RunCursor, Walk};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::Sought;
-use crate::value_log::Segment;
+use crate::value_log::{self, Segment};
 use crate::view::{KeyspaceView, Partition, Run, Tables};
 
 /// The value of `key`, from the newest data that holds it.
@@ -146,15 +146,12 @@ pub(super) fn find_in_memtables(
     found.next().unwrap_or(Lookup::Absent)
 }
 
-/// The value a cursor over `view` stands on, read if it is kept apart.
+/// The values kept apart that `wanted` names by key and pointer, in that order, read together.
 ///
 /// # Errors
-/// `Corruption` if it is not where its pointer says; any error of the disk.
-pub fn load(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<Slice> {
-    match (cursor.key(), cursor.kind().0) {
-        (Some(key), Kind::Pointer) => load_pointer(view, key, cursor.value()),
-        _ => Ok(cursor.value_slice()),
-    }
+/// `Corruption` if one is not where its pointer says; any error of the disk.
+pub fn load_all(view: &KeyspaceView, wanted: &[(&[u8], ValuePointer)]) -> Result<Vec<Slice>> {
+    value_log::load_all(wanted, |id| view.segment(id))
 }
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {

@@ -1,10 +1,12 @@
 //! The value log: segments of values kept apart from their keys. A flush or a sweep writes one, in key
 //! order; a very long value gets one of its own as it is put, before the log record that points at
-//! it. Then a segment never changes. [`writer`] makes them; the bytes are `format`'s.
+//! it. Then a segment never changes. [`writer`] makes them, [`many`] reads many values at once; the
+//! bytes are `format`'s.
 //!
 //! Nothing counts what in a segment is alive: the tables say how much of it they point at, and a
 //! segment goes when no table and no memtable of any View does.
 
+mod many;
 #[cfg(test)]
 mod tests;
 pub mod writer;
@@ -16,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use crate::disk::PooledFile;
+pub use self::many::load_all;
+use crate::disk::{PooledFile, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
@@ -25,11 +28,6 @@ use crate::format::value::{
 };
 use crate::slice::Slice;
 use crate::sstable::reader::TableContext;
-
-/// Values whose places are no further apart than this are read by one request.
-const GAP_BYTES: u64 = 16 << 10;
-/// The most bytes one request for several values asks for.
-const REQUEST_BYTES: u64 = 1 << 20;
 
 /// The file of a value segment.
 pub fn segment_path(dir: &Path, id: u64) -> PathBuf {
@@ -121,8 +119,8 @@ impl Segment {
         self.obsolete.store(true, Relaxed);
     }
 
-    /// Reads from `offset` to `end`, both from a pointer.
-    fn read(&self, offset: u64, end: u64) -> Result<Vec<u8>> {
+    /// A read from `offset` to `end`, both from a pointer.
+    fn request(&self, offset: u64, end: u64) -> Result<ReadRequest> {
         if offset < VALUES_HEADER_BYTES as u64 || end > self.file_bytes || offset > end {
             let message = format!(
                 "separated value: expected a place within {} bytes, found {offset}..{end}",
@@ -140,9 +138,11 @@ impl Segment {
         }
         bytes.resize(length, 0);
         self.context.metrics.value_request(bytes.len());
-        let file = self.file.get()?;
-        file.read_exact_at(&mut bytes, offset).map_err(|e| e.at_path(self.path()))?;
-        Ok(bytes)
+        Ok(ReadRequest { file: self.file.get()?, offset_bytes: offset, buffer: bytes })
+    }
+
+    fn read(&self, offset: u64, end: u64) -> Result<Vec<u8>> {
+        self.request(offset, end)?.read_alone().map_err(|e| e.at_path(self.path()))
     }
 
     /// Chunk `index` of the value that `pointer` says is `key`'s: so many bytes of it at most
@@ -206,52 +206,4 @@ pub fn unnamed(segment: u64) -> Error {
     Error::corruption(format!(
         "an entry points into value segment {segment}, which neither table nor log names"
     ))
-}
-
-/// The values that `wanted` names by key and pointer, in that order: sorted by place and read in
-/// large requests. `find` knows the segments. Memory: the values and the gaps between them, at most
-/// [`GAP_BYTES`] each.
-///
-/// # Errors
-/// As [`Segment::load`], and those of `find`.
-pub fn load_all(
-    wanted: &[(&[u8], ValuePointer)],
-    find: impl Fn(u64) -> Result<Arc<Segment>>,
-) -> Result<Vec<Slice>> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_by_key(|at| wanted[*at].1);
-    let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
-    let mut from = 0;
-    while from < order.len() {
-        let start = wanted[order[from]].1;
-        let (mut to, mut end) = (from + 1, start.end());
-        while let Some(next) = order.get(to).map(|at| wanted[*at].1)
-            && next.segment == start.segment
-            && next.offset.saturating_sub(end) <= GAP_BYTES
-            && next.end().max(end) - start.offset <= REQUEST_BYTES
-        {
-            end = next.end().max(end);
-            to += 1;
-        }
-        let segment = find(start.segment)?;
-        if to == from + 1 {
-            values[order[from]] = Some(segment.load(wanted[order[from]].0, start)?);
-            from = to;
-            continue;
-        }
-        let bytes = segment.read(start.offset, end)?;
-        for &at in &order[from..to] {
-            let (key, pointer) = wanted[at];
-            let inside = (pointer.offset - start.offset) as usize;
-            let length = pointer.stored_bytes() as usize;
-            let mut stored = bytes[inside..inside + length].to_vec();
-            join_chunks(&mut stored, segment.tag, pointer, key)
-                .map_err(|e| e.at_path(segment.path()))?;
-            let end = stored.len();
-            let value = Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end);
-            values[at] = Some(value);
-        }
-        from = to;
-    }
-    Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
 }

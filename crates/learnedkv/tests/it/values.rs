@@ -127,6 +127,45 @@ fn a_sweep_reads_values_in_large_requests() {
 }
 
 #[test]
+fn a_walk_reads_values_kept_apart_together_and_not_far_ahead_of_what_is_asked() {
+    let (db, keyspace) = open(&SimDisk::new(1));
+    // In four segments: neighbours by key are far apart.
+    for round in 0..4 {
+        put(&keyspace, (round..400).step_by(4), 300, round as u8);
+        keyspace.flush().unwrap();
+    }
+    let right = |number: u32, entry: (learnedkv::Slice, learnedkv::Slice)| {
+        assert!(entry.0 == key(number).as_bytes() && entry.1 == vec![(number % 4) as u8; 300]);
+    };
+    let up = || keyspace.iter().enumerate().for_each(|(n, e)| right(n as u32, e.unwrap()));
+    let (_, values) = requests(&db, up);
+    assert!(values < 60, "{values} requests for 400 values");
+    let down = || keyspace.iter().rev().zip(0..).for_each(|(e, n)| right(399 - n, e.unwrap()));
+    let (_, values) = requests(&db, down);
+    assert!(values < 60, "{values} requests for 400 values");
+    let bytes = db.stats().value_read_bytes;
+    let (_, values) = requests(&db, || keyspace.iter().next().unwrap().unwrap());
+    assert_eq!((values, db.stats().value_read_bytes - bytes), (1, 308), "one is read for one");
+    // Both ends read ahead past each other; each entry is handed out once.
+    for turns in [vec![true, false], vec![true, true, true, false], vec![false, false, true]] {
+        let mut iter = keyspace.range(key(100)..key(200));
+        let (mut from, mut to) = (100, 200);
+        for front in turns.iter().cycle() {
+            let entry = if *front { iter.next() } else { iter.next_back() };
+            let Some(entry) = entry else { break };
+            if *front {
+                right(from, entry.unwrap());
+                from += 1;
+            } else {
+                to -= 1;
+                right(to, entry.unwrap());
+            }
+        }
+        assert_eq!(from, to);
+    }
+}
+
+#[test]
 fn values_that_do_not_move_stay_in_their_segments() {
     let disk = SimDisk::new(1);
     let setup = Setup { keyspace: setup().keyspace.move_values(false), ..setup() };

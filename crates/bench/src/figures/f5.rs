@@ -1,0 +1,222 @@
+//! F5: gets and puts while a sweep runs, against the same while none does: open loop, so that a stall
+//! counts for all that arrive during it.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::sheet::{Rounds, Target};
+use super::store::{Shape, Store, VALUE_BYTES};
+use super::{Run, remove};
+use crate::keys::{Generator, KeySet};
+use crate::random::Rng;
+use crate::run::resources::Usage;
+use crate::sizes::show_count;
+use crate::values::{ValueSize, Values};
+use crate::{Error, Result};
+
+/// The 99.9th percentile during a sweep, over that outside.
+const TIMES: Target = Target::AtMost { must: 2.0, aim: 1.3 };
+/// The longest wait, ms.
+const LONGEST: Target = Target::AtMost { must: 100.0, aim: 20.0 };
+const KEYS: u64 = 1_000_000;
+/// Of the rate that a closed loop reaches.
+const SHARE: f64 = 0.5;
+/// How long the closed loop runs, and each open one, at full scale.
+const CLOSED: Duration = Duration::from_secs(10);
+const OPEN: Duration = Duration::from_secs(30);
+
+/// How long operations took from when they were due, ns.
+#[derive(Default)]
+struct Latencies {
+    gets: Vec<u64>,
+    puts: Vec<u64>,
+}
+
+fn percentile(latencies: &mut [u64], share: f64) -> f64 {
+    latencies.sort_unstable();
+    let at = (latencies.len() as f64 * share) as usize;
+    latencies.get(at.min(latencies.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64)
+}
+
+/// The rounds of one operation, without a sweep and with one, us.
+#[derive(Default)]
+struct Measured {
+    p999: [Rounds; 2],
+    longest: [Rounds; 2],
+    times: Rounds,
+}
+
+struct Client<'a> {
+    store: &'a Store,
+    keys: &'a KeySet,
+    values: &'a Values,
+    versions: Vec<u32>,
+    rng: Rng,
+    value: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl Client<'_> {
+    /// One operation, a get or a put as a coin falls, of a uniform key; true: a get.
+    fn operate(&mut self) -> Result<bool> {
+        let rank = self.rng.below(self.keys.len() as u64) as usize;
+        let key = self.keys.key(rank);
+        if self.rng.next_u64() & 1 == 0 {
+            let version = self.versions[rank];
+            self.store.check(key.as_ref(), self.values, version, &mut self.scratch)?;
+            return Ok(true);
+        }
+        self.versions[rank] += 1;
+        self.values.fill(key.as_ref(), self.versions[rank], &mut self.value);
+        self.store.insert(key.as_ref(), &self.value)?;
+        Ok(false)
+    }
+
+    /// Operations a second in a closed loop.
+    fn closed(&mut self, duration: Duration) -> Result<f64> {
+        let (clock, mut count) = (Instant::now(), 0u64);
+        while clock.elapsed() < duration {
+            self.operate()?;
+            count += 1;
+        }
+        Ok(count as f64 / clock.elapsed().as_secs_f64())
+    }
+
+    /// Poisson arrivals at `rate` a second until `stop` says so.
+    fn open(&mut self, rate: f64, stop: &dyn Fn(Duration) -> bool) -> Result<Latencies> {
+        let mut latencies = Latencies::default();
+        let (clock, mut due) = (Instant::now(), Duration::ZERO);
+        while !stop(due) {
+            // The gap to the next arrival is exponential.
+            due += Duration::from_secs_f64(-(1.0 - self.rng.unit()).ln() / rate);
+            while clock.elapsed() < due {
+                std::hint::spin_loop();
+            }
+            let is_get = self.operate()?;
+            let took = (clock.elapsed() - due).as_nanos() as u64;
+            if is_get { latencies.gets.push(took) } else { latencies.puts.push(took) }
+        }
+        Ok(latencies)
+    }
+}
+
+pub(super) fn measure(run: &mut Run) -> Result<()> {
+    let count = run.scale.of(KEYS);
+    let keys = Generator::Uniform.generate(count as usize, run.seed);
+    let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
+    let shape = Shape { automatic_conversion: false, ..Shape::default() };
+    let store = Store::open(&run.dir, run.scale, shape)?;
+    store.ingest(&keys, &values)?;
+    let mut client = Client {
+        store: &store,
+        keys: &keys,
+        values: &values,
+        versions: vec![1; keys.len()],
+        rng: Rng::seeded(run.seed),
+        value: Vec::new(),
+        scratch: Vec::new(),
+    };
+    let millis = |full: Duration| Duration::from_millis(run.scale.of(full.as_millis() as u64));
+    let (closed, open) = (millis(CLOSED), millis(OPEN));
+    let (mut gets, mut puts) = (Measured::default(), Measured::default());
+    let (mut rates, mut cpu, mut sweeping) =
+        (Rounds::default(), Rounds::default(), Rounds::default());
+    for _ in 0..run.rounds {
+        store.settle()?;
+        let rate = client.closed(closed)?;
+        rates.push(rate);
+        store.settle()?;
+        let mut outside = client.open(rate * SHARE, &|due| due >= open)?;
+        // What was put outside is swept now, and what is put meanwhile again, for as long.
+        let used = (Usage::now(), Instant::now());
+        let (mut during, swept) = swept(&store, &mut client, rate * SHARE, open)?;
+        cpu.push(Usage::now().since(used.0).cpu_seconds / used.1.elapsed().as_secs_f64());
+        sweeping.push(swept);
+        gets.add(&mut outside.gets, &mut during.gets);
+        puts.add(&mut outside.puts, &mut during.puts);
+    }
+    let versions = std::mem::take(&mut client.versions);
+    store.check_all(&keys, &values, &versions)?;
+    drop(client);
+    store.close()?;
+    remove(&run.dir)?;
+    run.sheet.head("F5: gets and puts during a sweep");
+    run.sheet.line(&format!(
+        "{} keys, {VALUE_BYTES} B, gets and puts of uniform keys, half each; Poisson arrivals at half of \
+         what a closed loop reached before ({} k/s), one client that spins until the next is due; the \
+         time is from when an operation was due. Without a sweep for {:.1} s, then as long while one \
+         conversion follows the other ({} of the time one ran; {} cores were used, the client's among \
+         them). Medians (lowest-highest) of {} rounds; must 2 times and 100 ms, aim 1.3 and 20. Every \
+         value read is checked.",
+        show_count(count),
+        rates.show(1e3, 0),
+        open.as_secs_f64(),
+        sweeping.show(1.0, 2),
+        cpu.show(1.0, 1),
+        run.rounds,
+    ));
+    let names = [
+        "operation",
+        "p99.9 without, us",
+        "p99.9 during, us",
+        "times",
+        "stands",
+        "longest without, ms",
+        "longest during, ms",
+        "stands",
+    ];
+    let row = |name: &str, m: &Measured| {
+        vec![
+            name.to_string(),
+            m.p999[0].show(1e3, 0),
+            m.p999[1].show(1e3, 0),
+            m.times.show(1.0, 2),
+            TIMES.judge(m.times.median()),
+            m.longest[0].show(1e6, 1),
+            m.longest[1].show(1e6, 1),
+            LONGEST.judge(m.longest[1].median() / 1e6),
+        ]
+    };
+    run.sheet.table(&names, &[row("get", &gets), row("put", &puts)]);
+    Ok(())
+}
+
+impl Measured {
+    fn add(&mut self, outside: &mut [u64], during: &mut [u64]) {
+        let p999 = [percentile(outside, 0.999), percentile(during, 0.999)];
+        let longest = [percentile(outside, 1.0), percentile(during, 1.0)];
+        self.times.push(p999[1] / p999[0]);
+        for at in 0..2 {
+            self.p999[at].push(p999[at]);
+            self.longest[at].push(longest[at]);
+        }
+    }
+}
+
+/// An open loop while conversions run one after the other; also the share of the time one did.
+fn swept(
+    store: &Store,
+    client: &mut Client<'_>,
+    rate: f64,
+    duration: Duration,
+) -> Result<(Latencies, f64)> {
+    let stop = AtomicBool::new(false);
+    let (stop, clock) = (&stop, Instant::now());
+    std::thread::scope(|scope| {
+        let sweeper = scope.spawn(move || -> Result<Duration> {
+            let mut ran = Duration::ZERO;
+            while !stop.load(Relaxed) {
+                let begun = Instant::now();
+                store.keyspace.convert().map_err(|e| Error::engine("converting", e))?;
+                ran += begun.elapsed();
+            }
+            Ok(ran)
+        });
+        let latencies = client.open(rate, &|due| due >= duration);
+        let elapsed = clock.elapsed();
+        stop.store(true, Relaxed);
+        let ran = sweeper.join().map_err(|_| Error::runtime("the sweeping thread panicked"))??;
+        // The last one goes on behind the loop.
+        Ok((latencies?, (ran.as_secs_f64() / elapsed.as_secs_f64()).min(1.0)))
+    })
+}

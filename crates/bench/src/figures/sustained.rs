@@ -1,0 +1,197 @@
+//! F3 (sustained) and F6: updates for as long as it takes that background work must keep up, and the space
+//! that the store takes meanwhile. With `ten-minutes`: the same, for ten minutes each.
+
+use std::time::{Duration, Instant};
+
+use super::sheet::{Rounds, Target};
+use super::store::{OVER_PROVISION_PERCENT, PARTITION_BYTES, Shape, Store, VALUE_BYTES};
+use super::watch::{Watch, occupied};
+use super::{Run, remove};
+use crate::Result;
+use crate::keys::{Generator, KeySet, LoadOrder};
+use crate::random::{Permutation, Rng, mix};
+use crate::requests::{Chooser, Distribution};
+use crate::run::resources::Usage;
+use crate::sizes::show_count;
+use crate::values::{ValueSize, Values};
+
+/// Puts a second: uniform, zipfian.
+const SUSTAINED: [Target; 2] =
+    [Target::AtLeast { must: 80e3, aim: 120e3 }, Target::AtLeast { must: 150e3, aim: 250e3 }];
+/// What the store occupies at its highest, against what DESIGN section 8 allows.
+const SPACE: Target = Target::AtMost { must: 1.0, aim: 0.9 };
+const KEYS: u64 = 1_000_000;
+const UPDATES: u64 = 4_000_000;
+const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Uniform, Distribution::Zipfian];
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// When a round ends.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    Updates(u64),
+    Elapsed(Duration),
+}
+
+/// The rounds of one kind of load.
+#[derive(Default)]
+struct Measured {
+    puts: Rounds,
+    slowest_second: Rounds,
+    longest_ms: Rounds,
+    kernel_written: Rounds,
+    space: Rounds,
+    data_bytes: Rounds,
+    log_bytes: Rounds,
+}
+
+pub(super) fn measure(run: &mut Run) -> Result<()> {
+    let updates = run.scale.of(UPDATES);
+    let title = "F3: sustained updates, and F6: space meanwhile";
+    let words = format!("{} updates", show_count(updates));
+    all(run, title, &words, Until::Updates(updates), run.rounds)
+}
+
+pub(super) fn ten_minutes(run: &mut Run) -> Result<()> {
+    let duration = run.scale.of(TEN_MINUTES.as_millis() as u64);
+    let words = format!("updates for {:.0} s", duration as f64 / 1e3);
+    all(run, "Ten minutes of updates", &words, Until::Elapsed(Duration::from_millis(duration)), 1)
+}
+
+fn all(run: &mut Run, title: &str, words: &str, until: Until, rounds: u32) -> Result<()> {
+    let count = run.scale.of(KEYS);
+    let keys = Generator::Uniform.generate(count as usize, run.seed);
+    let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
+    let [mut load, mut uniform, mut zipfian] = <[Measured; 3]>::default();
+    for round in 0..rounds {
+        let store = Store::open(&run.dir, run.scale, Shape::default())?;
+        let mut load_of_one = Load {
+            store: &store,
+            keys: &keys,
+            values: &values,
+            versions: vec![0; keys.len()],
+            run,
+        };
+        let order = Permutation::new(count, mix(run.seed ^ u64::from(round)));
+        load_of_one.put_all((0..count).map(|at| order.at(at) as usize), &mut load)?;
+        let sorted = LoadOrder::Sorted;
+        for (kind, measured) in DISTRIBUTIONS.into_iter().zip([&mut uniform, &mut zipfian]) {
+            let chooser = Chooser::new(kind, count, &sorted);
+            let mut rng = Rng::seeded(mix(run.seed ^ u64::from(round) << 8));
+            let mut next = || chooser.next(&mut rng);
+            match until {
+                Until::Updates(n) => load_of_one.put_all((0..n).map(|_| next()), measured)?,
+                Until::Elapsed(duration) => {
+                    let clock = Instant::now();
+                    let ranks = std::iter::from_fn(|| (clock.elapsed() < duration).then(&mut next));
+                    load_of_one.put_all(ranks, measured)?;
+                }
+            }
+        }
+        let versions = std::mem::take(&mut load_of_one.versions);
+        store.check_all(&keys, &values, &versions)?;
+        store.close()?;
+        remove(&run.dir)?;
+    }
+    run.sheet.head(title);
+    run.sheet.line(&format!(
+        "{} keys, {VALUE_BYTES} B, buffered, one client, sweeps as they come by themselves: put once in \
+         random order into an empty store (so the first conversion is in it), then {words}, uniform and \
+         zipfian; the clock stops when the last flush is committed. k puts/s as median (lowest-highest) \
+         of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. Space is what tables, \
+         filters and values occupied at their highest (looked at every 20 ms), over what the design \
+         allows: live bytes times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two partitions; the log beside \
+         it. Every value is checked at the end.",
+        show_count(count),
+    ));
+    let names = [
+        "load",
+        "k puts/s",
+        "stands",
+        "slowest second, k puts",
+        "longest put, ms",
+        "written per byte put",
+        "space, MB",
+        "over the allowed",
+        "stands",
+        "log, MB",
+    ];
+    let row = |name: &str, m: &Measured, target: Option<Target>| {
+        vec![
+            name.to_string(),
+            m.puts.show(1e3, 0),
+            target.map_or(String::new(), |target| target.judge(m.puts.median())),
+            m.slowest_second.show(1e3, 0),
+            m.longest_ms.show(1.0, 0),
+            m.kernel_written.show(1.0, 2),
+            m.data_bytes.show(1e6, 0),
+            m.space.show(1.0, 2),
+            SPACE.judge(m.space.median()),
+            m.log_bytes.show(1e6, 0),
+        ]
+    };
+    let [for_uniform, for_zipfian] = SUSTAINED.map(Some);
+    let rows = [
+        row("first puts", &load, None),
+        row("uniform", &uniform, for_uniform),
+        row("zipfian", &zipfian, for_zipfian),
+    ];
+    run.sheet.table(&names, &rows);
+    Ok(())
+}
+
+/// A store that is put to.
+struct Load<'a> {
+    store: &'a Store,
+    keys: &'a KeySet,
+    values: &'a Values,
+    versions: Vec<u32>,
+    run: &'a Run,
+}
+
+impl Load<'_> {
+    fn put_all(
+        &mut self,
+        ranks: impl Iterator<Item = usize>,
+        measured: &mut Measured,
+    ) -> Result<()> {
+        let watch = Watch::begin(&self.run.dir);
+        let (before, used) = (self.store.stats(), Usage::now());
+        let clock = Instant::now();
+        let (mut value, mut count, mut longest) = (Vec::new(), 0u64, Duration::ZERO);
+        let (mut second, mut in_second, mut slowest) = (clock, 0u64, f64::INFINITY);
+        for rank in ranks {
+            self.versions[rank] += 1;
+            let key = self.keys.key(rank);
+            self.values.fill(key.as_ref(), self.versions[rank], &mut value);
+            let begun = Instant::now();
+            self.store.insert(key.as_ref(), &value)?;
+            longest = longest.max(begun.elapsed());
+            (count, in_second) = (count + 1, in_second + 1);
+            let elapsed = second.elapsed();
+            if in_second % 64 == 0 && elapsed >= Duration::from_secs(1) {
+                slowest = slowest.min(in_second as f64 / elapsed.as_secs_f64());
+                (second, in_second) = (Instant::now(), 0);
+            }
+        }
+        self.store.flush()?;
+        let seconds = clock.elapsed().as_secs_f64();
+        let (after, used) = (self.store.stats(), Usage::now().since(used));
+        // Until it is at rest the space counts too.
+        self.store.settle()?;
+        let (most, most_log) = (watch.most_data_bytes() as f64, watch.most_log_bytes() as f64);
+        drop(watch);
+        let live = occupied(&self.run.dir).0 as f64;
+        let over_provision = OVER_PROVISION_PERCENT as f64 / 100.0;
+        let partitions = 2.0 * self.run.scale.of(PARTITION_BYTES) as f64;
+        let allowed = live * (1.0 + 2.0 * over_provision) + partitions;
+        measured.puts.push(count as f64 / seconds);
+        measured.slowest_second.push(if slowest.is_finite() { slowest } else { 0.0 });
+        measured.longest_ms.push(longest.as_secs_f64() * 1e3);
+        let put_bytes = (after.put_bytes - before.put_bytes) as f64;
+        measured.kernel_written.push(used.written_bytes as f64 / put_bytes);
+        measured.data_bytes.push(most);
+        measured.space.push(most / allowed);
+        measured.log_bytes.push(most_log);
+        Ok(())
+    }
+}

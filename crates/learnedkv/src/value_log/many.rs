@@ -1,0 +1,116 @@
+//! Many values at once, wherever they are: neighbours by one request, and the requests together.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Segment;
+use crate::error::Result;
+use crate::format::value::{CHUNK_HEADER_BYTES, ValuePointer, join_chunks};
+use crate::slice::Slice;
+
+/// Values whose places are no further apart than this are read by one request.
+const GAP_BYTES: u64 = 16 << 10;
+/// The most bytes one request for several values asks for.
+const REQUEST_BYTES: u64 = 1 << 20;
+/// Requests given to the disk together take at most so many bytes, or are one.
+const TOGETHER_BYTES: u64 = 8 << 20;
+
+/// Values that are read by one request.
+struct Piece {
+    segment: Arc<Segment>,
+    /// Where the request begins and ends in the segment.
+    start: u64,
+    end: u64,
+    /// Which values, in the order of their places.
+    values: Vec<usize>,
+}
+
+/// The values that `wanted` names by key and pointer, in that order. They are read in the order of their
+/// places, in large requests; `find` knows the segments. Memory: the values, and at most
+/// [`TOGETHER_BYTES`] or the longest of them on top.
+///
+/// # Errors
+/// As [`Segment::load`], and those of `find`.
+pub fn load_all(
+    wanted: &[(&[u8], ValuePointer)],
+    find: impl Fn(u64) -> Result<Arc<Segment>>,
+) -> Result<Vec<Slice>> {
+    let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
+    let pieces = pieces(wanted, find)?;
+    let mut from = 0;
+    while let Some(first) = pieces.get(from) {
+        let (mut to, mut bytes) = (from + 1, first.bytes());
+        while let Some(next) = pieces.get(to)
+            && next.bytes().saturating_add(bytes) <= TOGETHER_BYTES
+        {
+            bytes += next.bytes();
+            to += 1;
+        }
+        read(&pieces[from..to], wanted, &mut values)?;
+        from = to;
+    }
+    Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
+}
+
+fn pieces(
+    wanted: &[(&[u8], ValuePointer)],
+    find: impl Fn(u64) -> Result<Arc<Segment>>,
+) -> Result<Vec<Piece>> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|at| wanted[*at].1);
+    let mut pieces: Vec<Piece> = Vec::new();
+    for at in order {
+        let pointer = wanted[at].1;
+        let end = pointer.end();
+        match pieces.last_mut() {
+            Some(piece)
+                if piece.segment.id() == pointer.segment
+                    && pointer.offset.saturating_sub(piece.end) <= GAP_BYTES
+                    && end.max(piece.end) - piece.start <= REQUEST_BYTES =>
+            {
+                piece.end = piece.end.max(end);
+                piece.values.push(at);
+            }
+            _ => {
+                let segment = find(pointer.segment)?;
+                pieces.push(Piece { segment, start: pointer.offset, end, values: vec![at] });
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+fn read(
+    pieces: &[Piece],
+    wanted: &[(&[u8], ValuePointer)],
+    values: &mut [Option<Slice>],
+) -> Result<()> {
+    let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(()) };
+    let requests = pieces.iter().map(|piece| piece.segment.request(piece.start, piece.end));
+    let read = disk.read_many(requests.collect::<Result<_>>()?);
+    for (piece, read) in pieces.iter().zip(read) {
+        let segment = &piece.segment;
+        let mut bytes = read.map_err(|e| e.at_path(segment.path()))?;
+        for &at in &piece.values {
+            let (key, pointer) = wanted[at];
+            let inside = (pointer.offset - piece.start) as usize;
+            let length = pointer.stored_bytes() as usize;
+            let mut stored = match piece.values.len() {
+                1 => std::mem::take(&mut bytes),
+                _ => bytes[inside..inside + length].to_vec(),
+            };
+            join_chunks(&mut stored, segment.tag(), pointer, key)
+                .map_err(|e| e.at_path(segment.path()))?;
+            let end = stored.len();
+            values[at] = Some(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end));
+        }
+    }
+    Ok(())
+}
+
+impl Piece {
+    fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+}
