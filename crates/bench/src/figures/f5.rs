@@ -140,8 +140,25 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     drop(client);
     store.close()?;
     remove(&run.dir)?;
-    run.sheet.head("F5: gets and puts during a sweep");
-    run.sheet.line(&format!(
+    let measured = Measurements { gets, puts, rates, cpu, sweeping };
+    measured.show(run, count, open);
+    Ok(())
+}
+
+/// All that the rounds brought.
+struct Measurements {
+    gets: Measured,
+    puts: Measured,
+    rates: Rounds,
+    cpu: Rounds,
+    sweeping: Rounds,
+}
+
+impl Measurements {
+    fn show(&self, run: &mut Run, count: u64, open: Duration) {
+        let Measurements { gets, puts, rates, cpu, sweeping } = self;
+        run.sheet.head("F5: gets and puts during a sweep");
+        run.sheet.line(&format!(
         "{} keys, {VALUE_BYTES} B, gets and puts of uniform keys, half each; Poisson arrivals at half of \
          what a closed loop reached before ({} k/s), one client that spins until the next is due; the \
          time is from when an operation was due. Without a sweep for {:.1} s, then as long while one \
@@ -155,30 +172,30 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         cpu.show(1.0, 1),
         run.rounds,
     ));
-    let names = [
-        "operation",
-        "p99.9 without, us",
-        "p99.9 during, us",
-        "times",
-        "stands",
-        "longest without, ms",
-        "longest during, ms",
-        "stands",
-    ];
-    let row = |name: &str, m: &Measured| {
-        vec![
-            name.to_string(),
-            m.p999[0].show(1e3, 0),
-            m.p999[1].show(1e3, 0),
-            m.times.show(1.0, 2),
-            TIMES.judge(m.times.median()),
-            m.longest[0].show(1e6, 1),
-            m.longest[1].show(1e6, 1),
-            LONGEST.judge(m.longest[1].median() / 1e6),
-        ]
-    };
-    run.sheet.table(&names, &[row("get", &gets), row("put", &puts)]);
-    Ok(())
+        let names = [
+            "operation",
+            "p99.9 without, us",
+            "p99.9 during, us",
+            "times",
+            "stands",
+            "longest without, ms",
+            "longest during, ms",
+            "stands",
+        ];
+        let row = |name: &str, m: &Measured| {
+            vec![
+                name.to_string(),
+                m.p999[0].show(1e3, 0),
+                m.p999[1].show(1e3, 0),
+                m.times.show(1.0, 2),
+                TIMES.judge(m.times.median()),
+                m.longest[0].show(1e6, 1),
+                m.longest[1].show(1e6, 1),
+                LONGEST.judge(m.longest[1].median() / 1e6),
+            ]
+        };
+        run.sheet.table(&names, &[row("get", gets), row("put", puts)]);
+    }
 }
 
 impl Measured {

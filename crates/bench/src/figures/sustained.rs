@@ -92,8 +92,24 @@ fn all(run: &mut Run, title: &str, words: &str, until: Until, rounds: u32) -> Re
         store.close()?;
         remove(&run.dir)?;
     }
-    run.sheet.head(title);
-    run.sheet.line(&format!(
+    let head = Head { title, words, count, rounds };
+    head.show(run, &[load, uniform, zipfian]);
+    Ok(())
+}
+
+/// What stands above the table.
+struct Head<'a> {
+    title: &'a str,
+    words: &'a str,
+    count: u64,
+    rounds: u32,
+}
+
+impl Head<'_> {
+    fn show(&self, run: &mut Run, [load, uniform, zipfian]: &[Measured; 3]) {
+        let Head { title, words, count, rounds } = *self;
+        run.sheet.head(title);
+        run.sheet.line(&format!(
         "{} keys, {VALUE_BYTES} B, buffered, one client, sweeps as they come by themselves: put once in \
          random order into an empty store (so the first conversion is in it), then {words}, uniform and \
          zipfian; the clock stops when the last flush is committed. k puts/s as median (lowest-highest) \
@@ -103,40 +119,40 @@ fn all(run: &mut Run, title: &str, words: &str, until: Until, rounds: u32) -> Re
          it. Every value is checked at the end.",
         show_count(count),
     ));
-    let names = [
-        "load",
-        "k puts/s",
-        "stands",
-        "slowest second, k puts",
-        "longest put, ms",
-        "written per byte put",
-        "space, MB",
-        "over the allowed",
-        "stands",
-        "log, MB",
-    ];
-    let row = |name: &str, m: &Measured, target: Option<Target>| {
-        vec![
-            name.to_string(),
-            m.puts.show(1e3, 0),
-            target.map_or(String::new(), |target| target.judge(m.puts.median())),
-            m.slowest_second.show(1e3, 0),
-            m.longest_ms.show(1.0, 0),
-            m.kernel_written.show(1.0, 2),
-            m.data_bytes.show(1e6, 0),
-            m.space.show(1.0, 2),
-            SPACE.judge(m.space.median()),
-            m.log_bytes.show(1e6, 0),
-        ]
-    };
-    let [for_uniform, for_zipfian] = SUSTAINED.map(Some);
-    let rows = [
-        row("first puts", &load, None),
-        row("uniform", &uniform, for_uniform),
-        row("zipfian", &zipfian, for_zipfian),
-    ];
-    run.sheet.table(&names, &rows);
-    Ok(())
+        let names = [
+            "load",
+            "k puts/s",
+            "stands",
+            "slowest second, k puts",
+            "longest put, ms",
+            "written per byte put",
+            "space, MB",
+            "over the allowed",
+            "stands",
+            "log, MB",
+        ];
+        let row = |name: &str, m: &Measured, target: Option<Target>| {
+            vec![
+                name.to_string(),
+                m.puts.show(1e3, 0),
+                target.map_or(String::new(), |target| target.judge(m.puts.median())),
+                m.slowest_second.show(1e3, 0),
+                m.longest_ms.show(1.0, 0),
+                m.kernel_written.show(1.0, 2),
+                m.data_bytes.show(1e6, 0),
+                m.space.show(1.0, 2),
+                SPACE.judge(m.space.median()),
+                m.log_bytes.show(1e6, 0),
+            ]
+        };
+        let [for_uniform, for_zipfian] = SUSTAINED.map(Some);
+        let rows = [
+            row("first puts", load, None),
+            row("uniform", uniform, for_uniform),
+            row("zipfian", zipfian, for_zipfian),
+        ];
+        run.sheet.table(&names, &rows);
+    }
 }
 
 /// A store that is put to.
