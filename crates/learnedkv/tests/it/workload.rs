@@ -186,7 +186,7 @@ impl Default for Setup {
             log_segment_bytes: 4 << 10,
             block_cache: true,
             automatic_conversion: true,
-            stream_at: 200,
+            stream_at: 400,
             keyspace: KeyspaceOptions::default()
                 .block_bytes(256)
                 .partition_bytes(4 << 10)
