@@ -7,7 +7,7 @@ use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::sizes::parse_count;
 use learnedkv_bench::{Error, Result};
 
-use crate::store::{self, Place, no_keyspace, open_database};
+use crate::store::{self, Making, Place, no_keyspace, open_database};
 use crate::text::{decode, encode};
 
 /// Which database, and how keys and values are written.
@@ -24,6 +24,8 @@ pub struct Common {
 pub struct Put {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    making: Making,
     /// The key
     #[arg(value_name = "KEY")]
     key: String,
@@ -36,7 +38,7 @@ impl Put {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
         let value = self.value.as_ref().map(|value| decode(value, self.common.hex)).transpose()?;
-        let store = self.common.place.open_or_create()?;
+        let store = self.common.place.open_or_create(&self.making)?;
         match value {
             Some(value) => store.put(&key, &value)?,
             None => store.put_from(&key, std::io::stdin().lock())?,

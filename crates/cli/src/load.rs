@@ -9,12 +9,14 @@ use learnedkv_bench::sizes::show_count;
 use learnedkv_bench::values::{ValueSize, Values};
 use learnedkv_bench::{Error, Result};
 
-use crate::store::Place;
+use crate::store::{Making, Place};
 
 #[derive(Debug, clap::Args)]
 pub struct Load {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    making: Making,
     /// Lines of key, tab, value (a line without a tab has an empty value; of equal keys the last
     /// counts)
     #[arg(value_name = "FILE", required_unless_present = "keys", conflicts_with = "keys")]
@@ -47,7 +49,7 @@ impl Load {
         let lines = entries(&bytes).map_err(|line| {
             Error::usage(format!("{} line {line}: the key is empty", file.display()))
         })?;
-        let store = self.place.open_or_create()?;
+        let store = self.place.open_or_create(&self.making)?;
         let mut sorted = lines.iter().map(|(key, value)| (key.to_vec(), value.to_vec()));
         store.load(&mut sorted)?;
         store.close()?;
@@ -58,7 +60,7 @@ impl Load {
         let size: ValueSize = self.value_size.parse()?;
         let keys = spec.parse::<KeySpec>()?.make(self.seed)?.set;
         let values = Values::new(size, self.seed);
-        let store = self.place.open_or_create()?;
+        let store = self.place.open_or_create(&self.making)?;
         let mut sorted = (0..keys.len()).map(|index| {
             let key = keys.key(index).as_ref().to_vec();
             let mut value = Vec::new();

@@ -22,6 +22,14 @@ pub struct Place {
     keyspace: String,
 }
 
+/// How a keyspace is made that is not there yet.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Making {
+    /// Store of a keyspace that is made: tiered (the default) or lsm; one that is there must have it
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
+}
+
 /// An open database and one of its keyspaces.
 pub struct Store {
     database: Database,
@@ -80,9 +88,13 @@ impl Place {
     }
 
     /// Opens the keyspace; makes it, and the database if the directory is missing or empty.
-    pub fn open_or_create(&self) -> Result<Store> {
+    pub fn open_or_create(&self, making: &Making) -> Result<Store> {
+        let mut options = KeyspaceOptions::default();
+        if let Some(store) = &making.store {
+            options = options.store(learnedkv::Store::from_text(store).map_err(told)?);
+        }
         let database = open_database(&self.dir, true)?;
-        let keyspace = database.keyspace(&self.keyspace, KeyspaceOptions::default());
+        let keyspace = database.keyspace(&self.keyspace, options);
         Ok(Store { keyspace: keyspace.map_err(told)?, database })
     }
 }

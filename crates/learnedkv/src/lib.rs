@@ -61,13 +61,13 @@ mod view;
 mod wal;
 
 pub use db::{
-    Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, Sizes,
-    Snapshot, Stats, ValueReader,
+    Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, LevelStats,
+    Sizes, Snapshot, Stats, ValueReader,
 };
 pub use engine::{DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};
 pub use format::compression::Compression;
-pub use options::{Durability, KeyspaceOptions, ReadOptions, WriteOptions};
+pub use options::{Durability, KeyspaceOptions, ReadOptions, Store, WriteOptions};
 pub use slice::Slice;
 pub use sstable::filter::FilterKind;
 pub use sstable::index::IndexKind;

@@ -12,18 +12,18 @@
 //!
 //! The manifest never opens a table and never reads the log.
 
-use std::collections::BTreeMap;
+mod state;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::{
-    Change, Edit, FilterRecord, LogState, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord,
-    Watermark, decode_edit, decode_header, encode_edit, encode_header, later_edit,
+    Edit, MANIFEST_HEADER_BYTES, decode_edit, decode_header, encode_edit, encode_header, later_edit,
 };
 use crate::format::name::{file_name, file_number};
+pub use state::{KeyspaceState, State, next_keyspace, touched_keyspaces};
 
 /// The file that names the manifest.
 pub const CURRENT: &str = "CURRENT";
@@ -36,237 +36,6 @@ const ROLL_OVER_BYTES: u64 = 16 << 20;
 
 /// How far a seal stands off at least, so that the loss of a sector does not take it too.
 const SECTOR_BYTES: u64 = 512;
-
-/// A frozen part: runs that a sweep is merging into the settled run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FrozenState {
-    /// Its runs, oldest first.
-    pub runs: Vec<Vec<TableRecord>>,
-    /// Keys below it are settled.
-    pub watermark: Vec<u8>,
-}
-
-/// The state of a keyspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyspaceState {
-    /// Its name.
-    pub name: String,
-    /// Its options, by name.
-    pub options: Vec<(String, String)>,
-    /// Operations up to here are in its tables.
-    pub flushed: SequenceNumber,
-    /// The runs of its LSM part, oldest first.
-    pub runs: Vec<Vec<TableRecord>>,
-    /// Its frozen part, while a sweep is under way.
-    pub frozen: Option<FrozenState>,
-    /// Its settled run: partitions that tile the key space, in order; the first begins at the
-    /// empty key.
-    pub partitions: Vec<PartitionRecord>,
-}
-
-impl KeyspaceState {
-    /// All its tables.
-    pub fn tables(&self) -> impl Iterator<Item = &TableRecord> {
-        let frozen = self.frozen.iter().flat_map(|f| &f.runs);
-        let runs = self.runs.iter().chain(frozen).flatten();
-        runs.chain(self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)))
-    }
-
-    /// The same, to change what is said of them. A table may be listed more than once.
-    pub fn tables_mut(&mut self) -> impl Iterator<Item = &mut TableRecord> {
-        let frozen = self.frozen.iter_mut().flat_map(|f| &mut f.runs);
-        let runs = self.runs.iter_mut().chain(frozen).flatten();
-        runs.chain(self.partitions.iter_mut().flat_map(|p| p.base.iter_mut().chain(&mut p.delta)))
-    }
-
-    /// Says which filter a table has, wherever it is listed. False: it is nowhere.
-    fn set_filter(&mut self, table: TableId, filter: Option<FilterRecord>) -> bool {
-        let mut found = false;
-        for record in self.tables_mut().filter(|record| record.id == table) {
-            record.filter = filter;
-            found = true;
-        }
-        found
-    }
-}
-
-/// The state of a database.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct State {
-    /// The highest sequence number known to be durable in the log.
-    pub synced: SequenceNumber,
-    /// Files of this number and above do not exist.
-    pub next_file: u64,
-    /// Keyspaces of this number and above do not exist.
-    pub next_keyspace: KeyspaceId,
-    /// The keyspaces.
-    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
-    /// The log.
-    pub log: LogState,
-}
-
-impl State {
-    /// Applies an edit.
-    ///
-    /// # Errors
-    /// `Corruption` if it does not fit the state.
-    pub fn apply(&mut self, edit: &Edit) -> Result<()> {
-        self.synced = self.synced.max(edit.synced);
-        self.next_file = self.next_file.max(edit.next_file);
-        self.next_keyspace = self.next_keyspace.max(edit.next_keyspace);
-        for change in &edit.changes {
-            self.apply_change(change)?;
-        }
-        Ok(())
-    }
-
-    fn keyspace(&mut self, id: KeyspaceId) -> Result<&mut KeyspaceState> {
-        self.keyspaces.get_mut(&id).ok_or_else(|| misfit(format!("there is no keyspace {id}")))
-    }
-
-    fn apply_change(&mut self, change: &Change) -> Result<()> {
-        match change {
-            Change::CreateKeyspace { keyspace, name, options } => {
-                let empty = PartitionRecord { lower: Vec::new(), base: None, delta: None };
-                let state = KeyspaceState {
-                    name: name.clone(),
-                    options: options.clone(),
-                    flushed: 0,
-                    runs: Vec::new(),
-                    frozen: None,
-                    partitions: vec![empty],
-                };
-                if self.keyspaces.insert(*keyspace, state).is_some() {
-                    return Err(misfit(format!("keyspace {keyspace} is there already")));
-                }
-            }
-            Change::DropKeyspace { keyspace } => {
-                self.keyspace(*keyspace)?;
-                self.keyspaces.remove(keyspace);
-            }
-            Change::Flushed { keyspace, up_to } => {
-                let state = self.keyspace(*keyspace)?;
-                state.flushed = state.flushed.max(*up_to);
-            }
-            Change::AddRun { keyspace, tables } => {
-                self.keyspace(*keyspace)?.runs.push(tables.clone());
-            }
-            Change::ReplaceRuns { keyspace, first, count, tables } => {
-                let runs = &mut self.keyspace(*keyspace)?.runs;
-                let range = replaced(*first, *count, runs.len())?;
-                let run = (!tables.is_empty()).then(|| tables.clone());
-                runs.splice(range, run);
-            }
-            Change::Freeze { keyspace } => {
-                let state = self.keyspace(*keyspace)?;
-                if state.frozen.is_some() {
-                    return Err(misfit(format!("keyspace {keyspace} has a frozen part already")));
-                }
-                let runs = std::mem::take(&mut state.runs);
-                state.frozen = Some(FrozenState { runs, watermark: Vec::new() });
-            }
-            Change::ReplacePartitions { keyspace, from, count, partitions, watermark } => {
-                let state = self.keyspace(*keyspace)?;
-                state.replace_partitions(from, *count, partitions)?;
-                state.move_watermark(watermark)?;
-            }
-            Change::Frozen { keyspace, runs, watermark } => {
-                let frozen = FrozenState { runs: runs.clone(), watermark: watermark.clone() };
-                self.keyspace(*keyspace)?.frozen = Some(frozen);
-            }
-            Change::SetFilter { keyspace, table, filter } => {
-                if !self.keyspace(*keyspace)?.set_filter(*table, *filter) {
-                    return Err(misfit(format!("keyspace {keyspace} has no table {table}")));
-                }
-            }
-            Change::Log { ended, open_from, first } => {
-                self.log = LogState { ended: ended.clone(), open_from: *open_from, first: *first };
-            }
-        }
-        Ok(())
-    }
-
-    /// The edit that makes this state out of nothing.
-    pub fn to_edit(&self) -> Edit {
-        let mut changes = Vec::new();
-        for (&keyspace, state) in &self.keyspaces {
-            let (name, options) = (state.name.clone(), state.options.clone());
-            changes.push(Change::CreateKeyspace { keyspace, name, options });
-            changes.push(Change::Flushed { keyspace, up_to: state.flushed });
-            let runs = state.runs.iter().cloned();
-            changes.extend(runs.map(|tables| Change::AddRun { keyspace, tables }));
-            changes.push(Change::ReplacePartitions {
-                keyspace,
-                from: Vec::new(),
-                count: 1,
-                partitions: state.partitions.clone(),
-                watermark: Watermark::Keep,
-            });
-            if let Some(FrozenState { runs, watermark }) = state.frozen.clone() {
-                changes.push(Change::Frozen { keyspace, runs, watermark });
-            }
-        }
-        let LogState { ended, open_from, first } = self.log.clone();
-        changes.push(Change::Log { ended, open_from, first });
-        Edit {
-            synced: self.synced,
-            next_file: self.next_file,
-            next_keyspace: self.next_keyspace,
-            changes,
-        }
-    }
-}
-
-impl KeyspaceState {
-    fn replace_partitions(
-        &mut self,
-        from: &[u8],
-        count: u64,
-        partitions: &[PartitionRecord],
-    ) -> Result<()> {
-        let first = self.partitions.binary_search_by(|p| p.lower.as_slice().cmp(from));
-        let first = first.map_err(|_| misfit("no partition begins where one is replaced"))?;
-        let range = replaced(first as u64, count, self.partitions.len())?;
-        let end = self.partitions.get(range.end).map(|p| p.lower.as_slice());
-        let lowers = partitions.iter().map(|p| p.lower.as_slice());
-        let in_order = lowers.clone().zip(lowers.clone().skip(1)).all(|(a, b)| a < b);
-        let last = partitions.last().map(|p| p.lower.as_slice());
-        if lowers.clone().next() != Some(from)
-            || !in_order
-            || end.is_some_and(|end| last.is_some_and(|last| last >= end))
-        {
-            return Err(misfit("the new partitions do not tile the place of the old ones"));
-        }
-        self.partitions.splice(range, partitions.iter().cloned());
-        Ok(())
-    }
-
-    fn move_watermark(&mut self, watermark: &Watermark) -> Result<()> {
-        match (watermark, &mut self.frozen) {
-            (Watermark::Keep, _) => Ok(()),
-            (Watermark::Raise(key), Some(frozen)) if *key > frozen.watermark => {
-                frozen.watermark.clone_from(key);
-                Ok(())
-            }
-            (Watermark::End, Some(_)) => {
-                self.frozen = None;
-                Ok(())
-            }
-            _ => Err(misfit("the watermark of a sweep only rises, and only while there is one")),
-        }
-    }
-}
-
-fn replaced(first: u64, count: u64, length: usize) -> Result<std::ops::Range<usize>> {
-    match first.checked_add(count) {
-        Some(end) if end <= length as u64 => Ok(first as usize..end as usize),
-        _ => Err(misfit(format!("{count} from number {first} are replaced, of {length}"))),
-    }
-}
-
-fn misfit(message: impl std::fmt::Display) -> Error {
-    Error::corruption(format!("the edit does not fit the manifest's state: {message}"))
-}
 
 /// The open manifest.
 #[derive(Debug)]
@@ -527,6 +296,8 @@ impl Manifest {
 mod tests {
     use super::*;
     use crate::disk::sim::{CrashKind, SimDisk};
+    use crate::format::entry::SequenceNumber;
+    use crate::format::manifest::Change;
 
     /// A manifest with `edits` edits after the first, and where the last of them begins and ends.
     fn manifest_on(disk: &SimDisk, edits: u64) -> (Manifest, u64, u64) {

@@ -1,6 +1,8 @@
 //! Options of a database and of a keyspace, each written as a decision: what it means, its default,
 //! when to change it and when not to.
 
+mod persisted;
+
 use crate::error::{Error, Result};
 use crate::format::compression::Compression;
 use crate::sstable::cursor::Walk;
@@ -184,10 +186,52 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
     Err(Error::invalid(format!("{name}: expected {least} to {most}, found {value}")))
 }
 
+/// How a keyspace keeps its tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Store {
+    /// The default: fresh writes in a few runs, all else settled into partitions with learned indexes,
+    /// where a cold read is one request. Settling rewrites partitions as garbage asks for it.
+    #[default]
+    Tiered,
+    /// Levels, each some times as large as the one above, kept within their sizes by compactions all the
+    /// time, several at once. Choose it for steady writes of short values whose garbage must go soon,
+    /// and to compare; a lookup asks a filter per level.
+    Lsm,
+}
+
+impl Store {
+    /// All of them.
+    pub const ALL: &'static [Store] = &[Store::Tiered, Store::Lsm];
+
+    /// The name that stands in the manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Store::Tiered => "tiered",
+            Store::Lsm => "lsm",
+        }
+    }
+
+    /// The store of that name.
+    ///
+    /// # Errors
+    /// `InvalidArgument` naming those there are.
+    pub fn from_text(text: &str) -> Result<Store> {
+        let found = Store::ALL.iter().find(|store| store.name() == text);
+        let names = || Store::ALL.iter().map(|s| s.name()).collect::<Vec<_>>().join(" or ");
+        let unknown = || Error::invalid(format!("expected a store, {}; found {text:?}", names()));
+        found.copied().ok_or_else(unknown)
+    }
+}
+
 /// Options of a keyspace, chosen when it is created and persisted with its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct KeyspaceOptions {
+    /// `None`: nothing was said; a new keyspace gets the default.
+    store: Option<Store>,
+    level_base_bytes: u64,
+    level_multiplier: u64,
     block_bytes: u64,
     partition_bytes: u64,
     delta_limit_percent: u64,
@@ -209,6 +253,9 @@ pub struct KeyspaceOptions {
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
         KeyspaceOptions {
+            store: None,
+            level_base_bytes: 128 << 20,
+            level_multiplier: 10,
             block_bytes: 4096,
             partition_bytes: 64 << 20,
             delta_limit_percent: 25,
@@ -229,10 +276,34 @@ impl Default for KeyspaceOptions {
     }
 }
 
-/// The store a keyspace lives in; others follow.
-const STORE: &str = "tiered";
-
 impl KeyspaceOptions {
+    /// How the keyspace keeps its tables; [`Store::Tiered`] by default. It cannot be changed later: a
+    /// keyspace that was made with another store than the one asked for here is not opened.
+    ///
+    /// In a keyspace of [`Store::Lsm`] the options `lsm_*` are of all levels but the last, which has those
+    /// named `settled_*`; tables are as large as partitions would be; `delta_limit_percent`, `inline_limit`,
+    /// `move_values` and `lsm_ratio_percent` mean nothing.
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// How large the highest level in use gets at most before one above it is used too, and so how much
+    /// fresh data is merged into it at once, bytes; 128 MiB by default. Only in [`Store::Lsm`]. Set it
+    /// to four memtables, if these are not as by default.
+    pub fn level_base_bytes(mut self, bytes: u64) -> Self {
+        self.level_base_bytes = bytes;
+        self
+    }
+
+    /// How many times as large each level is as the one above it; 10 by default. Only in
+    /// [`Store::Lsm`]. Smaller ones write less in each of more levels, and leave more garbage: about
+    /// one part in `level_multiplier` - 1.
+    pub fn level_multiplier(mut self, times: u64) -> Self {
+        self.level_multiplier = times;
+        self
+    }
+
     /// How large a data block may get, bytes; 4,096 by default. Larger blocks need less metadata
     /// and more time per cold read; smaller ones than a page of the device gain nothing.
     pub fn block_bytes(mut self, bytes: u64) -> Self {
@@ -372,6 +443,8 @@ impl KeyspaceOptions {
             let checked = filter.map_or(Ok(()), FilterKind::check);
             checked.map_err(|e| Error::invalid(format!("{name}: {e}")))?;
         }
+        within("level_base_bytes", self.level_base_bytes, 64, 1 << 40)?;
+        within("level_multiplier", self.level_multiplier, 2, 100)?;
         within("block_bytes", self.block_bytes, 256, 1 << 20)?;
         within("partition_bytes", self.partition_bytes, 4 << 10, 4 << 30)?;
         within("delta_limit_percent", self.delta_limit_percent, 0, 100)?;
@@ -384,8 +457,47 @@ impl KeyspaceOptions {
         self.settled_compression.check()
     }
 
+    /// The store; where nothing was said, the default.
+    pub fn chosen_store(&self) -> Store {
+        self.store.unwrap_or_default()
+    }
+
+    /// Whether a keyspace made with `self` is one that `asked` may open.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if another store was asked for.
+    pub(crate) fn check_same_store(&self, asked: &KeyspaceOptions) -> Result<()> {
+        let made = self.chosen_store();
+        match asked.store {
+            Some(asked) if asked != made => Err(Error::invalid(format!(
+                "expected the store {} that the keyspace was made with, found {}: a store is chosen \
+                 once; copy the entries into a new keyspace to change it",
+                made.name(),
+                asked.name()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn level_base(&self) -> u64 {
+        self.level_base_bytes
+    }
+
+    pub(crate) fn multiplier(&self) -> u64 {
+        self.level_multiplier
+    }
+
     pub(crate) fn partition(&self) -> u64 {
         self.partition_bytes
+    }
+
+    pub(crate) fn block(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Whether fresh and settled tables are compressed in the same way.
+    pub(crate) fn compresses_alike(&self) -> bool {
+        self.lsm_compression == self.settled_compression
     }
 
     pub(crate) fn delta_limit(&self) -> u64 {
@@ -440,106 +552,4 @@ impl KeyspaceOptions {
             filter: self.settled_filter,
         }
     }
-
-    /// The options as they stand in the manifest.
-    pub(crate) fn encode(&self) -> Vec<(String, String)> {
-        let pair = |name: &str, value: String| (name.to_owned(), value);
-        vec![
-            pair("store", STORE.to_owned()),
-            pair("block_bytes", self.block_bytes.to_string()),
-            pair("partition_bytes", self.partition_bytes.to_string()),
-            pair("delta_limit_percent", self.delta_limit_percent.to_string()),
-            pair("min_conversion_bytes", self.min_conversion_bytes.to_string()),
-            pair("over_provision_percent", self.over_provision_percent.to_string()),
-            pair("lsm_ratio_percent", self.lsm_ratio_percent.to_string()),
-            pair("separate_at", self.separate_at.to_string()),
-            pair("inline_limit", self.inline_limit.to_string()),
-            pair("move_values", self.move_values.to_string()),
-            pair("lsm_index", self.lsm_index.to_string()),
-            pair("settled_index", self.settled_index.to_string()),
-            pair("lsm_compression", self.lsm_compression.to_string()),
-            pair("settled_compression", self.settled_compression.to_string()),
-            pair("lsm_filter", filter_text(self.lsm_filter)),
-            pair("settled_filter", filter_text(self.settled_filter)),
-            pair("attach_filters", self.attach_filters.to_string()),
-        ]
-    }
-
-    /// Reads what [`KeyspaceOptions::encode`] wrote.
-    ///
-    /// # Errors
-    /// `Unsupported` for an option or a value this build does not know.
-    pub(crate) fn decode(pairs: &[(String, String)]) -> Result<KeyspaceOptions> {
-        let mut options = KeyspaceOptions::default();
-        for (name, value) in pairs {
-            options.set(name, value).map_err(|e| {
-                Error::new(
-                    crate::error::ErrorKind::Unsupported,
-                    format!(
-                        "keyspace option {name} = {value}: {e}; another build of learnedkv wrote it"
-                    ),
-                )
-            })?;
-        }
-        Ok(options)
-    }
-
-    /// Sets an option by its name, as `block_bytes` to `8192`.
-    ///
-    /// # Errors
-    /// `InvalidArgument` if there is no such option or the value is none for it.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| Error::invalid(format!("expected a number, found {value:?}")))
-        };
-        match name {
-            "store" if value == STORE => {}
-            "store" => {
-                return Err(Error::invalid(format!("expected the store {STORE}, found {value:?}")));
-            }
-            "block_bytes" => self.block_bytes = number()?,
-            "partition_bytes" => self.partition_bytes = number()?,
-            "delta_limit_percent" => self.delta_limit_percent = number()?,
-            "min_conversion_bytes" => self.min_conversion_bytes = number()?,
-            "over_provision_percent" => self.over_provision_percent = number()?,
-            "lsm_ratio_percent" => self.lsm_ratio_percent = number()?,
-            "separate_at" => self.separate_at = number()?,
-            "inline_limit" => self.inline_limit = number()?,
-            "move_values" => {
-                self.move_values = value.parse().map_err(|_| {
-                    Error::invalid(format!("expected true or false, found {value:?}"))
-                })?;
-            }
-            "lsm_index" => self.lsm_index = IndexKind::from_text(value)?,
-            "settled_index" => self.settled_index = IndexKind::from_text(value)?,
-            "lsm_compression" => self.lsm_compression = Compression::from_text(value)?,
-            "settled_compression" => self.settled_compression = Compression::from_text(value)?,
-            "lsm_filter" => self.lsm_filter = filter_from_text(value)?,
-            "settled_filter" => self.settled_filter = filter_from_text(value)?,
-            "attach_filters" => {
-                self.attach_filters = value.parse().map_err(|_| {
-                    Error::invalid(format!("expected true or false, found {value:?}"))
-                })?;
-            }
-            _ => return Err(Error::invalid("there is no such option")),
-        }
-        Ok(())
-    }
-}
-
-/// How no filter is written.
-const NO_FILTER: &str = "none";
-
-fn filter_text(kind: Option<FilterKind>) -> String {
-    kind.map_or(NO_FILTER.to_owned(), |kind| kind.to_string())
-}
-
-fn filter_from_text(text: &str) -> Result<Option<FilterKind>> {
-    if text == NO_FILTER {
-        return Ok(None);
-    }
-    let kind = FilterKind::from_text(text);
-    kind.map(Some).map_err(|e| Error::invalid(format!("{e}; or {NO_FILTER}")))
 }

@@ -51,8 +51,11 @@ pub struct Partition {
 /// The tables of a keyspace.
 #[derive(Debug)]
 pub struct Tables {
-    /// The runs of the LSM part, newest first.
+    /// The runs of the LSM part, newest first; the last [`Tables::level_count`] of them are levels,
+    /// each of which may be empty.
     pub runs: Vec<Run>,
+    /// How many of the runs are levels.
+    pub level_count: usize,
     /// The frozen part, while a sweep is under way.
     pub frozen: Option<Frozen>,
     /// The settled run.
@@ -88,7 +91,10 @@ impl Tables {
         let mut newest_first = |runs: &[Vec<_>]| -> Result<Vec<Run>, E> {
             runs.iter().rev().map(|run| run.iter().map(&mut open).collect()).collect()
         };
-        let runs = newest_first(&state.runs)?;
+        let mut runs = newest_first(&state.runs)?;
+        for level in &state.levels {
+            runs.extend(newest_first(std::slice::from_ref(level))?);
+        }
         let frozen = match &state.frozen {
             Some(frozen) => Some(Frozen {
                 runs: newest_first(&frozen.runs)?,
@@ -104,7 +110,18 @@ impl Tables {
                 delta: record.delta.as_ref().map(&mut open).transpose()?,
             });
         }
-        Ok(Tables { runs, frozen, partitions, segments })
+        let level_count = state.levels.len();
+        Ok(Tables { runs, level_count, frozen, partitions, segments })
+    }
+
+    /// The runs above the levels, newest first.
+    pub fn fresh(&self) -> &[Run] {
+        &self.runs[..self.runs.len() - self.level_count]
+    }
+
+    /// The levels, level 1 first.
+    pub fn levels(&self) -> &[Run] {
+        &self.runs[self.runs.len() - self.level_count..]
     }
 
     /// The partition that holds `key`'s place.

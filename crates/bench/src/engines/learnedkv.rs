@@ -117,7 +117,7 @@ impl Engine for LearnedKv {
 
     fn stats(&self) -> EngineStats {
         let stats = self.database.stats();
-        let whole: [(&str, u64); 12] = [
+        let whole: [(&str, u64); 15] = [
             ("cache_bytes", stats.cache_bytes),
             ("read_requests", stats.read_requests),
             ("read_bytes", stats.read_bytes),
@@ -125,6 +125,9 @@ impl Engine for LearnedKv {
             ("flushed_bytes", stats.flushed_bytes),
             ("merged_bytes", stats.merged_bytes),
             ("swept_bytes", stats.swept_bytes),
+            ("compacted_bytes", stats.compacted_bytes),
+            ("moved_tables", stats.moved_tables),
+            ("held_back_ms", stats.held_back_ms),
             ("index_fallbacks", stats.index_fallbacks),
             ("filter_stops", stats.filter_stops),
             ("filter_false_positives", stats.filter_false_positives),

@@ -85,6 +85,22 @@ fn keyspaces_are_apart() {
     assert!(!good(dir, "stats db").contains("none"), "a reading command made a keyspace");
 }
 
+#[test]
+fn a_keyspace_gets_the_store_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    good(dir, "put db key here --keyspace levels --store lsm");
+    good(dir, "put db other there --keyspace levels");
+    assert_eq!(good(dir, "scan db --keyspace levels --keys-only"), "key\nother\n");
+    let error = bad(dir, "put db key x --keyspace levels --store tiered", 2);
+    assert!(
+        error.contains("the store lsm that the keyspace was made with, found tiered"),
+        "{error}"
+    );
+    let error = bad(dir, "put db key x --store heap", 2);
+    assert!(error.contains("expected a store, tiered or lsm; found \"heap\""), "{error}");
+}
+
 /// The machine died, and of the records that were not synced the second was torn: the log ends there,
 /// and whoever opens next is told of the third.
 #[test]

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, ThreadExecutor};
 use crate::format::manifest::Change;
 use crate::lsm;
-use crate::options::{DatabaseOptions, Durability, KeyspaceOptions};
+use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, Store};
 use crate::tiered;
 
 /// The longest name of a keyspace, bytes.
@@ -53,6 +53,7 @@ pub struct Builder {
     options: DatabaseOptions,
     disk: Option<Arc<dyn Disk>>,
     executor: Option<Arc<dyn Executor>>,
+    background_threads: usize,
 }
 
 impl Builder {
@@ -130,6 +131,14 @@ impl Builder {
         self
     }
 
+    /// How many threads do background work; 2 by default: one for flushes, which writers wait for, one for
+    /// the rest. More let compactions of keyspaces of [`crate::Store::Lsm`] run side by side, up to three at
+    /// once; give them where there are cores to spare.
+    pub fn background_threads(mut self, threads: usize) -> Self {
+        self.background_threads = threads;
+        self
+    }
+
     /// Uses another disk than the operating system's: a simulated one, in tests.
     pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = Some(disk);
@@ -152,12 +161,13 @@ impl Builder {
         let disk = self.disk.unwrap_or_else(|| Arc::new(RealDisk::new()));
         let executor = match self.executor {
             Some(executor) => executor,
-            None => Arc::new(ThreadExecutor::new(BACKGROUND_THREADS)?),
+            None => Arc::new(ThreadExecutor::new(self.background_threads)?),
         };
         let opened = open(disk, executor.clone(), &self.path, self.options);
         let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;
         if !engine.options.read_only {
             tiered::spawn(&engine);
+            lsm::spawn_if_wanted(&engine);
         }
         Ok(Database { handle: Arc::new(Handle { engine, report }) })
     }
@@ -174,6 +184,7 @@ impl Database {
             options: DatabaseOptions::default(),
             disk: None,
             executor: None,
+            background_threads: BACKGROUND_THREADS,
         }
     }
 
@@ -198,7 +209,8 @@ impl Database {
     /// options it was made with.
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad name or options; any error of the disk.
+    /// `InvalidArgument` for a bad name or options, or if another store is asked for than the keyspace was
+    /// made with; any error of the disk.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(Error::invalid(format!(
@@ -206,8 +218,13 @@ impl Database {
                 name.len()
             )));
         }
+        let same_store = |found: Keyspace| {
+            let same = found.options().check_same_store(&options);
+            same.map_err(|e| Error::invalid(format!("keyspace {name:?}: {e}")))?;
+            Ok(found)
+        };
         if let Some(keyspace) = self.find(name) {
-            return Ok(keyspace);
+            return same_store(keyspace);
         }
         options.check()?;
         let engine = self.engine();
@@ -220,12 +237,14 @@ impl Database {
             (!there).then(|| vec![Change::CreateKeyspace { keyspace, name, options }])
         };
         engine.edit(engine.log.reserved(), &Opened::default(), plan, |_| {})?;
-        self.find(name).ok_or_else(|| {
+        let made = self.find(name).ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
                 format!("keyspace {name:?} was dropped while it was made"),
             )
-        })
+        })?;
+        lsm::spawn_if_wanted(engine);
+        same_store(made)
     }
 
     /// The keyspace of that name, if there is one.
@@ -290,9 +309,10 @@ impl Database {
             let unsettled = view.keyspaces.values().any(|k| {
                 !k.sealed.is_empty()
                     || k.tables.frozen.is_some()
-                    || k.tables.runs.len() > lsm::merge::MAX_RUNS
+                    || k.options.chosen_store() == Store::Tiered
+                        && k.tables.runs.len() > lsm::merge::MAX_RUNS
             });
-            unsettled || tiered::filter_is_due(engine, &view)
+            unsettled || lsm::is_busy(engine, &view) || tiered::filter_is_due(engine, &view)
         };
         if engine.health.is_read_only() {
             return Ok(());

@@ -4,7 +4,25 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::Engine;
+use crate::lsm::levels::{DUE, Shape};
+use crate::options::Store;
 use crate::view::KeyspaceView;
+
+/// A level of a keyspace of [`Store::Lsm`] now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Which: 0 are the runs above the levels.
+    pub level: u64,
+    /// Its tables.
+    pub tables: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// How many bytes it should have at most. The last level may have as many as it has.
+    pub target_bytes: u64,
+    /// How much of that it has, percent: from 100 on it is compacted. The runs count by their number too.
+    pub score_percent: u64,
+}
 
 /// What a keyspace holds now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,9 +30,14 @@ use crate::view::KeyspaceView;
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
+    /// Its store.
+    pub store: Store,
+    /// In a keyspace of [`Store::Lsm`] the runs and the levels that have tables. They count as the LSM
+    /// part; nothing is settled.
+    pub levels: Vec<LevelStats>,
     /// Bytes of its memtables.
     pub memtable_bytes: u64,
-    /// Runs of its LSM part, and of its frozen part.
+    /// Runs of its LSM part, and of its frozen part. A level that has tables is one.
     pub runs: u64,
     /// Entries in these runs.
     pub lsm_entries: u64,
@@ -56,6 +79,24 @@ pub struct KeyspaceStats {
     pub entry_bytes: u64,
 }
 
+fn levels(view: &KeyspaceView) -> Vec<LevelStats> {
+    if view.options.chosen_store() != Store::Lsm {
+        return Vec::new();
+    }
+    let (tables, shape) = (&view.tables, Shape::of(&view.tables, &view.options));
+    let runs = tables.fresh().iter().map(Vec::len).sum();
+    let counts = std::iter::once(runs).chain(tables.levels().iter().map(Vec::len));
+    let levels = counts.enumerate().filter(|(_, count)| *count > 0);
+    let stats = levels.map(|(level, count)| LevelStats {
+        level: level as u64,
+        tables: count as u64,
+        bytes: shape.bytes(level),
+        target_bytes: shape.target(level),
+        score_percent: shape.score(level, 0) / (DUE / 100),
+    });
+    stats.collect()
+}
+
 impl KeyspaceStats {
     pub(crate) fn of(view: &KeyspaceView) -> KeyspaceStats {
         let tables = &view.tables;
@@ -64,8 +105,14 @@ impl KeyspaceStats {
         let mut stats = KeyspaceStats {
             name: view.name.to_string(),
             memtable_bytes: memtables.map(|m| m.size_bytes() as u64).sum(),
-            runs: (tables.runs.len() + tables.frozen.as_ref().map_or(0, |f| f.runs.len())) as u64,
-            partitions: tables.partitions.len() as u64,
+            store: view.options.chosen_store(),
+            levels: levels(view),
+            runs: (tables.runs.iter().filter(|run| !run.is_empty()).count()
+                + tables.frozen.as_ref().map_or(0, |f| f.runs.len())) as u64,
+            partitions: match view.options.chosen_store() {
+                Store::Lsm => 0,
+                _ => tables.partitions.len() as u64,
+            },
             deltas: tables.partitions.iter().filter(|p| p.delta.is_some()).count() as u64,
             watermark: tables.frozen.as_ref().map(|frozen| frozen.watermark.clone()),
             ..KeyspaceStats::default()
@@ -181,6 +228,14 @@ pub struct Stats {
     pub sweep_steps: u64,
     /// Bytes of tables that sweeps wrote.
     pub swept_bytes: u64,
+    /// Compactions of levels that wrote tables.
+    pub compactions: u64,
+    /// Bytes of tables and values that they wrote.
+    pub compacted_bytes: u64,
+    /// Tables that went down a level as they are: they overlapped nothing there.
+    pub moved_tables: u64,
+    /// Milliseconds that writers were kept back, because there were too many runs to compact.
+    pub held_back_ms: u64,
 }
 
 impl Stats {
@@ -215,6 +270,10 @@ impl Stats {
             sweeps: metrics.sweeps.load(Relaxed),
             sweep_steps: metrics.sweep_steps.load(Relaxed),
             swept_bytes: metrics.swept_bytes.load(Relaxed),
+            compactions: metrics.compactions.load(Relaxed),
+            compacted_bytes: metrics.compacted_bytes.load(Relaxed),
+            moved_tables: metrics.moved_tables.load(Relaxed),
+            held_back_ms: engine.pace.waited().as_millis() as u64,
         }
     }
 
@@ -223,7 +282,8 @@ impl Stats {
         if self.put_bytes == 0 {
             return 0.0;
         }
-        let tables = self.flushed_bytes + self.merged_bytes + self.swept_bytes;
+        let rewritten = self.merged_bytes + self.swept_bytes + self.compacted_bytes;
+        let tables = self.flushed_bytes + rewritten;
         (tables + self.put_bytes) as f64 / self.put_bytes as f64
     }
 }
@@ -241,6 +301,17 @@ impl fmt::Display for KeyspaceStats {
             self.runs,
             self.lsm_entries
         )?;
+        for level in &self.levels {
+            writeln!(
+                f,
+                "    level {}      {:>12.1} MiB  of {:.1}; {} tables, {} %",
+                level.level,
+                level.bytes as f64 / MIB,
+                level.target_bytes as f64 / MIB,
+                level.tables,
+                level.score_percent
+            )?;
+        }
         writeln!(
             f,
             "  settled run    {:>12.1} MiB  {} partitions ({} with a delta), {} entries ({:.1} %)",
@@ -321,7 +392,8 @@ impl fmt::Display for Stats {
         writeln!(
             f,
             "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged, {:.1} swept \
-             ({} sweeps, {} steps); {:.2} bytes per byte",
+             ({} sweeps, {} steps), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
+             writers held back {} ms",
             self.put_bytes as f64 / MIB,
             self.flushed_bytes as f64 / MIB,
             self.flushes,
@@ -329,7 +401,11 @@ impl fmt::Display for Stats {
             self.swept_bytes as f64 / MIB,
             self.sweeps,
             self.sweep_steps,
-            self.write_amplification()
+            self.compacted_bytes as f64 / MIB,
+            self.compactions,
+            self.moved_tables,
+            self.write_amplification(),
+            self.held_back_ms
         )?;
         writeln!(
             f,

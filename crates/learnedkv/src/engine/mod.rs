@@ -13,18 +13,20 @@
 //! * A failed sync of the log or the manifest poisons the writer: reads go on, writes are refused.
 
 mod checkpoint;
+pub mod claims;
 mod conditional;
 mod conversions;
 mod health;
 mod holds;
 mod open;
+pub mod pace;
 mod payloads;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -40,7 +42,7 @@ use crate::format::batch::Ops;
 use crate::format::entry::{KeyspaceId, Kind, SequenceNumber, TableId};
 use crate::format::manifest::{Change, Edit, TableRecord};
 use crate::format::table::SegmentUse;
-use crate::manifest::{Manifest, State};
+use crate::manifest::{Manifest, State, next_keyspace, touched_keyspaces};
 use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, MAX_SEALED};
 use crate::sstable::reader::{Table, TableContext};
@@ -69,6 +71,12 @@ pub struct EngineMetrics {
     pub swept_bytes: AtomicU64,
     /// Bytes of tables written by merges of runs.
     pub merged_bytes: AtomicU64,
+    /// Compactions of levels committed that wrote tables.
+    pub compactions: AtomicU64,
+    /// Bytes of the tables and values they wrote.
+    pub compacted_bytes: AtomicU64,
+    /// Tables that went down a level without being written.
+    pub moved_tables: AtomicU64,
     /// Bytes of keys and values that users put.
     pub put_bytes: AtomicU64,
 }
@@ -88,6 +96,12 @@ pub struct Engine {
     pub metrics: EngineMetrics,
     /// Which conversions were asked for and done.
     pub conversions: Mutex<Conversions>,
+    /// What jobs work at.
+    pub claims: Mutex<claims::Claims>,
+    /// How fast writers may go.
+    pub pace: pace::Pace,
+    /// Whether the jobs of levels were started.
+    pub compacts: AtomicBool,
     /// Whether writes can go on.
     pub health: Health,
     /// `None` where the database was opened for reading only.
@@ -175,6 +189,9 @@ impl Engine {
         self.executor.yield_now();
         if self.holds.load(Ordering::Relaxed) > 0 {
             drop(lock(&self.held));
+        }
+        if let Some(delay) = self.pace.charge(commit.keyspaces, commit.payload.len() as u64) {
+            self.executor.pause(delay);
         }
         self.make_room(commit.keyspaces)?;
         let (ticket, memtables) = {
@@ -545,30 +562,6 @@ fn new_keyspace(
         sealed: Vec::new(),
         tables,
     })
-}
-
-fn touched_keyspaces(changes: &[Change]) -> BTreeSet<KeyspaceId> {
-    let keyspaces = changes.iter().filter_map(|change| match change {
-        Change::CreateKeyspace { keyspace, .. }
-        | Change::DropKeyspace { keyspace }
-        | Change::Flushed { keyspace, .. }
-        | Change::AddRun { keyspace, .. }
-        | Change::ReplaceRuns { keyspace, .. }
-        | Change::Freeze { keyspace }
-        | Change::ReplacePartitions { keyspace, .. }
-        | Change::Frozen { keyspace, .. }
-        | Change::SetFilter { keyspace, .. } => Some(*keyspace),
-        Change::Log { .. } => None,
-    });
-    keyspaces.collect()
-}
-
-fn next_keyspace(state: &State, changes: &[Change]) -> KeyspaceId {
-    let created = changes.iter().filter_map(|change| match change {
-        Change::CreateKeyspace { keyspace, .. } => Some(keyspace + 1),
-        _ => None,
-    });
-    created.fold(state.next_keyspace, KeyspaceId::max)
 }
 
 /// Locks a mutex; a panic while it was held left nothing half-done that its users could see.

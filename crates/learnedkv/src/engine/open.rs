@@ -11,12 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
 use super::health::Health;
+use super::pace::Pace;
 use super::payloads::Payloads;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
@@ -116,6 +117,9 @@ pub fn open(
         log,
         metrics: EngineMetrics::default(),
         conversions: Mutex::default(),
+        claims: Mutex::default(),
+        pace: Pace::default(),
+        compacts: AtomicBool::new(false),
         health: Health::default(),
         manifest: Mutex::new(manifest),
         view: ArcSwap::from_pointee(view),

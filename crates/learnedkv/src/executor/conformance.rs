@@ -220,6 +220,7 @@ fn battery(make: impl Fn() -> Shared) {
     for check in [
         follows_the_script,
         wakes_for_every_change,
+        pauses,
         spawns_from_a_step,
         shutdown_drops_jobs,
         shutdown_from_a_step,
@@ -300,6 +301,13 @@ fn an_urgent_job_never_queues_behind_others() {
     };
     executor.spawn(Box::new(Act { act, priority: Priority::Urgent, dropped: Arc::default() }));
     executor.wait_until(&mut || released.load(SeqCst));
+}
+
+/// A pause takes its time, and no job need end it.
+fn pauses(executor: Shared) {
+    let before = executor.now();
+    executor.pause(Duration::from_millis(3));
+    assert!(executor.now() - before >= Duration::from_millis(3));
 }
 
 /// One seed, one run; and seeds differ.

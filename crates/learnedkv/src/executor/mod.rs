@@ -75,6 +75,8 @@ pub trait Executor: Send + Sync + fmt::Debug {
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool);
     /// A place where the seeded scheduler may step jobs; threads do nothing here.
     fn yield_now(&self) {}
+    /// Keeps the caller back for about `duration`; the seeded scheduler moves its clock, and may step jobs.
+    fn pause(&self, duration: Duration);
     /// Time since the executor was made; never goes back.
     fn now(&self) -> Duration;
     /// Drops all jobs; returns when no step runs any more. Later jobs are dropped at once.

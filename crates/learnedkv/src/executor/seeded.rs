@@ -222,6 +222,11 @@ impl Executor for SeededExecutor {
         }
     }
 
+    fn pause(&self, duration: Duration) {
+        self.lock().clock_ns += u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.yield_now();
+    }
+
     fn now(&self) -> Duration {
         Duration::from_nanos(self.lock().clock_ns)
     }

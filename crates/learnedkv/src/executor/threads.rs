@@ -187,6 +187,10 @@ impl Executor for ThreadExecutor {
         }
     }
 
+    fn pause(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
     fn now(&self) -> Duration {
         self.shared.started.elapsed()
     }

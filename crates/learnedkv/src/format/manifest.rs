@@ -31,6 +31,9 @@ pub const MANIFEST_HEADER_BYTES: usize = 32;
 /// What stands before an edit's payload.
 pub const EDIT_HEADER_BYTES: usize = 16;
 
+/// How many levels a keyspace has below its runs; the last is the oldest.
+pub const LEVELS: usize = 6;
+
 const MAGIC: &[u8; 8] = b"LKVMANI\x01";
 
 /// What the manifest says of the log.
@@ -127,6 +130,17 @@ pub enum Change {
         table: TableId,
         /// Its filter from now on.
         filter: Option<FilterRecord>,
+    },
+    /// Tables of runs and levels are replaced by tables of one level.
+    ReplaceTables {
+        /// Their keyspace.
+        keyspace: KeyspaceId,
+        /// What goes, wherever in the runs and levels it is.
+        removed: Vec<TableId>,
+        /// The level of what comes, from 1 to [`LEVELS`].
+        level: u64,
+        /// What comes, in key order. A table that goes and comes moves.
+        tables: Vec<TableRecord>,
     },
     /// Which log segments hold what is not flushed.
     Log {
@@ -318,6 +332,7 @@ mod code {
     pub const FROZEN: u8 = 8;
     pub const LOG: u8 = 9;
     pub const SET_FILTER: u8 = 10;
+    pub const REPLACE_TABLES: u8 = 11;
 }
 
 fn put_numbers(out: &mut Vec<u8>, change: u8, numbers: &[u64]) {
@@ -373,6 +388,12 @@ fn put_change(out: &mut Vec<u8>, change: &Change) {
             put_numbers(out, code::SET_FILTER, &[*keyspace, *table]);
             put_filter(out, *filter);
         }
+        Change::ReplaceTables { keyspace, removed, level, tables } => {
+            put_numbers(out, code::REPLACE_TABLES, &[*keyspace]);
+            put_list(out, removed, |out, table| put_varint(out, *table));
+            put_varint(out, *level);
+            put_list(out, tables, put_table);
+        }
         Change::Log { ended, open_from, first } => {
             out.push(code::LOG);
             put_list(out, ended, |out, (segment, end)| {
@@ -391,7 +412,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
         let ended = take_list(reader, |r| Ok((r.varint()?, r.varint()?)))?;
         return Ok(Change::Log { ended, open_from: reader.varint()?, first: reader.varint()? });
     }
-    if !(code::CREATE_KEYSPACE..=code::SET_FILTER).contains(&change) {
+    if !(code::CREATE_KEYSPACE..=code::REPLACE_TABLES).contains(&change) {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!("change {change} is unknown: a newer version of learnedkv wrote it"),
@@ -424,6 +445,12 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
         code::SET_FILTER => {
             Change::SetFilter { keyspace, table: reader.varint()?, filter: take_filter(reader)? }
         }
+        code::REPLACE_TABLES => Change::ReplaceTables {
+            keyspace,
+            removed: take_list(reader, |r| r.varint())?,
+            level: reader.varint()?,
+            tables: take_list(reader, take_table)?,
+        },
         _ => Change::Frozen {
             keyspace,
             runs: take_list(reader, |r| take_list(r, take_table))?,
@@ -491,6 +518,12 @@ mod tests {
                     filter: Some(FilterRecord { id: 6, file_bytes: 300 }),
                 },
                 Change::SetFilter { keyspace, table: 5, filter: None },
+                Change::ReplaceTables {
+                    keyspace,
+                    removed: vec![1, 300],
+                    level: 6,
+                    tables: vec![table(8)],
+                },
                 Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
             ],
         }

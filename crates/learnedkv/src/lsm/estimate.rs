@@ -14,7 +14,7 @@ use super::read;
 /// With B entries in the settled bases, and V values and T tombstones in all that is newer, a key of
 /// the newer data adds at most one for each of its values and takes at most one for each of its
 /// tombstones: the true number, like the one returned, lies between B - T and B + V. It is off by at
-/// most V + T. Of a table that is cut (by a watermark, or in two by an ingest) the share of its bytes
+/// most V + T. Where there are levels the last one stands for the bases. Of a table that is cut (by a watermark, or in two by an ingest) the share of its bytes
 /// stands for that of its entries.
 pub fn len(view: &KeyspaceView) -> u64 {
     let (mut values, mut tombstones) = (0, 0);

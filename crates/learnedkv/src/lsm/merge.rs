@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::Change;
+use crate::options::Store;
 use crate::sstable::cursor::Walk;
 use crate::view::{KeyspaceView, Run};
 
@@ -49,7 +50,7 @@ impl Merge {
     /// Those of the cursor.
     pub fn find(engine: &Arc<Engine>, view: &KeyspaceView) -> Result<Option<Merge>> {
         let runs = &view.tables.runs;
-        if runs.len() <= MAX_RUNS {
+        if runs.len() <= MAX_RUNS || view.options.chosen_store() != Store::Tiered {
             return Ok(None);
         }
         // So many that few enough are left, with room for the next few. Newest first in the View.

@@ -1,14 +1,29 @@
-//! Sorted runs of tables: flushing memtables to them, merging them, and reading over them.
+//! Sorted runs of tables: flushing memtables to them, merging them, and reading over them; and the store
+//! that keeps them in levels.
 //!
 //! [`flush`] writes memtables to runs, [`merge`] keeps runs few, both through [`output`]; [`read`] looks
 //! up and walks, [`many`] looks many keys up at once, [`estimate`] reckons without reading; [`shadow`]
-//! estimates what fresh tables overwrite. Reads go over all that a View shows: runs, a frozen part,
-//! partitions. This room knows the engine and its parts; it never knows when data is settled.
+//! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead. Reads go over
+//! all that a View shows: runs, levels, a frozen part, partitions.
+//!
+//! In a keyspace of [`crate::options::Store::Lsm`] runs sink into levels: [`levels`] says how large each
+//! should be, [`pick`] what is compacted next, [`compact`] does it, several at once, and [`tend`] answers
+//! requests and says how hard pressed a keyspace is. This room knows the engine and its parts; it
+//! never knows when data is settled.
 
+mod compact;
 pub mod estimate;
 pub mod flush;
+pub mod garbage;
+pub mod levels;
 pub mod many;
 pub mod merge;
 pub mod output;
+mod pick;
 pub mod read;
 pub mod shadow;
+mod tend;
+#[cfg(test)]
+mod tests;
+
+pub use tend::{is_busy, spawn_if_wanted};

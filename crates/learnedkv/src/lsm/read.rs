@@ -211,7 +211,7 @@ pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, walk: Walk) -> Merge
         sources.push(Box::new(memtable.cursor(visible)));
     }
     let tables = &view.tables;
-    for run in &tables.runs {
+    for run in tables.runs.iter().filter(|run| !run.is_empty()) {
         sources.push(run_cursor(run, &[], None, walk));
     }
     if let Some(frozen) = &tables.frozen {

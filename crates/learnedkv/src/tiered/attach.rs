@@ -1,4 +1,5 @@
-//! Filters that come later: a settled table whose misses have paid for a filter gets one.
+//! Filters that come later: a settled table, or one of the last level, whose misses have paid for a filter
+//! gets one.
 //!
 //! The table is walked past the cache, a piece at a time; the filter is written and synced, then one
 //! edit names it, then lookups ask it. A crash before the edit leaves an orphan. Whatever fails, the
@@ -11,7 +12,7 @@ use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Opened};
 use crate::error::Result;
 use crate::format::entry::KeyspaceId;
-use crate::format::manifest::{Change, FilterRecord};
+use crate::format::manifest::{Change, FilterRecord, LEVELS};
 use crate::lsm::read::clip;
 use crate::sstable::cursor::{RunCursor, Walk};
 use crate::sstable::filter::file::{self, filter_path};
@@ -35,8 +36,8 @@ fn due<'a>(
 ) -> Option<(&'a KeyspaceView, &'a Arc<Table>, FilterKind)> {
     view.keyspaces.values().find_map(|keyspace| {
         let kind = keyspace.options.attached_filter()?;
-        let partitions = keyspace.tables.partitions.iter();
-        let mut tables = partitions.flat_map(|p| p.base.iter().chain(&p.delta));
+        let last_level = keyspace.tables.levels().get(LEVELS - 1).into_iter().flatten();
+        let mut tables = keyspace.tables.settled().chain(last_level);
         let table = tables.find(|table| {
             let room_bytes = table.properties().entries * ROOM_BYTES_PER_KEY;
             table.filter_pays() && engine.has_room_for_metadata(room_bytes)

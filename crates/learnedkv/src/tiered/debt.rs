@@ -4,9 +4,10 @@
 //! Nothing is counted as it dies. Dead bytes of a value segment are those that no table points at; what
 //! fresh entries overwrite in the settled run is estimated as tables are written ([`crate::lsm::shadow`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::lsm::garbage;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
 use crate::view::Tables;
@@ -24,28 +25,14 @@ pub struct Debt {
     pub shadowed: u64,
 }
 
-/// How many bytes of each value segment tables point at. During a sweep what is settled already is
-/// pointed at twice: no more than the segment counts.
-fn live(tables: &Tables) -> BTreeMap<u64, u64> {
-    let mut live = BTreeMap::new();
-    for used in tables.all().flat_map(|table| &table.properties().segments) {
-        *live.entry(used.segment).or_insert(0u64) += used.bytes;
-    }
-    live
-}
-
 impl Debt {
     /// That of a keyspace.
     pub fn of(tables: &Tables) -> Debt {
         let bytes = |t: &Arc<Table>| t.file_bytes() + t.properties().separated_bytes();
-        let live = live(tables);
-        let dead = tables.segments.iter().map(|segment| {
-            segment.value_bytes().saturating_sub(live.get(&segment.id()).copied().unwrap_or(0))
-        });
         Debt {
             fresh: tables.runs.iter().flatten().map(bytes).sum(),
             settled: tables.settled().map(bytes).sum(),
-            dead: dead.sum(),
+            dead: garbage::dead(tables).values().sum(),
             shadowed: tables.runs.iter().flatten().map(|t| t.properties().shadowed_bytes).sum(),
         }
     }
@@ -66,14 +53,7 @@ impl Debt {
 /// The value segments that a sweep empties: of those that settled tables point into the ones with more
 /// than `over_provision` of dead bytes. Fixed for a sweep.
 pub fn victims(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
-    let live = live(tables);
     let settled = tables.settled().flat_map(|table| &table.properties().segments);
-    let is_victim = |segment: &u64| {
-        tables.segments.get(*segment).is_some_and(|found| {
-            let live = live.get(segment).copied().unwrap_or(0);
-            let dead = found.value_bytes().saturating_sub(live);
-            dead > found.value_bytes() / 100 * over_provision_percent
-        })
-    };
-    settled.map(|used| used.segment).filter(is_victim).collect()
+    let settled: BTreeSet<_> = settled.map(|used| used.segment).collect();
+    garbage::mostly_dead(tables, over_provision_percent).intersection(&settled).copied().collect()
 }

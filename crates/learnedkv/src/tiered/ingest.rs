@@ -2,7 +2,9 @@
 //!
 //! The tables are written first, whatever else goes on. Then, with commits held, they are put where
 //! recency asks: no memtable may hold a key of their range (else they are flushed and we look again),
-//! and if no table does either, they become settled partitions; else they are the newest run. Where
+//! and if no table does either, they become settled partitions; else they are the newest run. A keyspace
+//! that keeps levels takes them into the deepest level that has nothing in their range, nor have those
+//! above it; its compactions look again whether what they bring still fits. Where
 //! writers put keys into the range all the time, they are made to wait for the second flush.
 
 use std::sync::Arc;
@@ -11,9 +13,11 @@ use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Opened, Work};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
-use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark};
+use crate::format::manifest::{Change, LEVELS, PartitionRecord, TableRecord, Watermark};
+use crate::lsm::levels;
 use crate::lsm::output::{Output, Written};
 use crate::lsm::read;
+use crate::options::Store;
 use crate::value_log::Segments;
 use crate::view::KeyspaceView;
 
@@ -25,7 +29,8 @@ pub struct Ingested {
     pub entries: u64,
     /// Bytes of the files written.
     pub table_bytes: u64,
-    /// Whether they became settled partitions (no older data lay in their range).
+    /// Whether they became settled partitions, or tables of the last level (no older data lay in their
+    /// range).
     pub settled: bool,
 }
 
@@ -48,13 +53,18 @@ impl Ingest {
     pub fn begin(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<Ingest> {
         engine.health.check_writable()?;
         let view = engine.keyspace(keyspace)?;
+        // Compactions of levels leave values where they are.
+        let separate_at = match view.options.chosen_store() {
+            Store::Lsm => view.options.separate_fresh_at(),
+            _ => view.options.separate_settled_at(),
+        };
         Ok(Ingest {
             engine: engine.clone(),
             keyspace,
             output: Output::new(
                 engine,
                 view.options.settled_table(),
-                view.options.separate_settled_at(),
+                separate_at,
                 &Segments::default(),
             ),
             table_bytes: view.options.partition(),
@@ -141,9 +151,16 @@ impl Ingest {
         let mut settled = false;
         let plan = |state: &crate::manifest::State| {
             let state = state.keyspaces.get(&keyspace)?;
-            // A sweep may have moved partitions meanwhile, never entries into the range.
-            let change = if occupied { None } else { settle(keyspace, state, records) };
-            settled = change.is_some();
+            let change = if view.options.chosen_store() == Store::Lsm {
+                let level = levels::deepest_free(state, smallest, largest);
+                settled = level == Some(LEVELS);
+                level.map(|level| sink(keyspace, level, records))
+            } else {
+                // A sweep may have moved partitions meanwhile, never entries into the range.
+                let change = if occupied { None } else { settle(keyspace, state, records) };
+                settled = change.is_some();
+                change
+            };
             Some(vec![change.unwrap_or(Change::AddRun { keyspace, tables: records.to_vec() })])
         };
         // Whoever sees these entries after a crash sees every commit before them.
@@ -187,6 +204,12 @@ fn in_memtables(view: &KeyspaceView, smallest: &[u8], largest: &[u8]) -> Result<
         }
     }
     Ok(false)
+}
+
+/// The change that makes `records` tables of a level.
+fn sink(keyspace: KeyspaceId, level: usize, records: &[TableRecord]) -> Change {
+    let (level, tables) = (level as u64, records.to_vec());
+    Change::ReplaceTables { keyspace, removed: Vec::new(), level, tables }
 }
 
 /// The change that makes `records` partitions, if they all fall into one partition, none of whose

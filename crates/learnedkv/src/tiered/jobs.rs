@@ -18,6 +18,7 @@ use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
 use crate::lsm::flush::FlushJob;
 use crate::lsm::merge::{self, Merge};
+use crate::options::Store;
 use crate::view::{KeyspaceView, View};
 
 /// Starts the jobs of `engine`.
@@ -199,8 +200,9 @@ impl SettleJob {
     fn find(&mut self) -> Result<bool> {
         let view = arc_swap::Guard::into_inner(self.engine.view());
         let asked = self.engine.health.asked();
+        let ours = view.keyspaces.values().filter(|k| k.options.chosen_store() == Store::Tiered);
         let (failed, others): (Vec<_>, Vec<_>) =
-            view.keyspaces.values().partition(|k| self.failed.contains_key(&k.id));
+            ours.partition(|k| self.failed.contains_key(&k.id));
         let again = |k: &&Arc<KeyspaceView>| self.failed.get(&k.id) != Some(&asked);
         let again: Vec<_> = failed.into_iter().filter(again).collect();
         Ok(self.find_among(&others, &view)? || self.find_among(&again, &view)?)

@@ -17,9 +17,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use learnedkv::Database;
 use learnedkv::disk::sim::{CrashKind, Operation, SimDisk, Stage};
 use learnedkv::disk::{Disk, OperationKind};
+use learnedkv::{Database, Store};
 
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
@@ -255,10 +255,28 @@ fn workload(seed: u64, spread: Spread) -> Vec<Op> {
     }
 }
 
-/// Runs the workload of `seed` and checks all its crashes. Returns how many were opened, and how many
-/// flushes did not wait for the log.
-fn crash_everywhere(seed: u64, spread: Spread) -> Result<(u64, u64), String> {
-    let mut setup = Setup::compressed(seed);
+/// What workloads and their crashes came to.
+#[derive(Debug, Default)]
+struct Crashed {
+    /// Crashed disks that were opened.
+    openings: u64,
+    /// Flushes that did not wait for the log.
+    unlogged_flushes: u64,
+    /// Compactions of levels, tables that moved among them.
+    compactions: u64,
+}
+
+impl Crashed {
+    fn add(&mut self, other: &Crashed) {
+        self.openings += other.openings;
+        self.unlogged_flushes += other.unlogged_flushes;
+        self.compactions += other.compactions;
+    }
+}
+
+/// Runs the workload of `seed` and checks all its crashes.
+fn crash_everywhere(store: Store, seed: u64, spread: Spread) -> Result<Crashed, String> {
+    let mut setup = Setup::of(store, seed);
     if spread == Spread::MostlyOne {
         // Values that do not pass the log leave it nothing to flush ahead of.
         setup.stream_at = 1 << 20;
@@ -303,18 +321,23 @@ fn crash_everywhere(seed: u64, spread: Spread) -> Result<(u64, u64), String> {
     }
     let found = contents(&db).map_err(|e| format!("{e:?}"))?;
     assert_eq!(found, *states.last().unwrap(), "seed {seed}: nothing crashed");
-    let unlogged = db.stats().unlogged_flushes;
+    let stats = db.stats();
     drop(db); // which syncs
     check_taken(&states)?;
     progress.lock().unwrap().durable = ops.len();
     drop(setup.open(&disk, seed).map_err(|e| format!("{e:?}"))?);
     check_taken(&states)?;
-    Ok((openings, unlogged))
+    let compactions = stats.compactions + stats.moved_tables;
+    Ok(Crashed { openings, unlogged_flushes: stats.unlogged_flushes, compactions })
+}
+
+fn asked_seeds() -> Option<String> {
+    std::env::var("LEARNEDKV_CRASH_SEEDS").ok()
 }
 
 /// The seeds asked for: `n` (the first n) or `from..to`.
 fn seeds() -> std::ops::Range<u64> {
-    let Ok(asked) = std::env::var("LEARNEDKV_CRASH_SEEDS") else { return 0..SEEDS };
+    let Some(asked) = asked_seeds() else { return 0..SEEDS };
     let (from, to) = asked.split_once("..").unwrap_or(("0", &asked));
     let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("seeds: found {asked:?}"));
     number(from)..number(to)
@@ -322,25 +345,36 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn a_crash_anywhere_leaves_the_state_after_some_commit() {
-    let mut openings = 0;
+    let mut sum = Crashed::default();
     for seed in seeds() {
-        let crashed = crash_everywhere(seed, Spread::Even);
-        openings += crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}")).0;
+        let crashed = crash_everywhere(Store::Tiered, seed, Spread::Even);
+        sum.add(&crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}")));
     }
-    println!("{openings} crashed disks opened");
-    assert!(openings > 1000, "hardly anything was crashed: {openings}");
+    println!("{sum:?}");
+    assert!(sum.openings > 1000, "hardly anything was crashed: {sum:?}");
+}
+
+#[test]
+fn a_crash_anywhere_of_a_store_of_levels_leaves_the_state_after_some_commit() {
+    let mut sum = Crashed::default();
+    // A third of them, if nobody asked for more: of all that is not the store's the others know.
+    let some = |seed: &u64| asked_seeds().is_some() || seed % 3 == 1;
+    for seed in seeds().filter(some) {
+        let crashed = crash_everywhere(Store::Lsm, seed, Spread::Even);
+        sum.add(&crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}")));
+    }
+    println!("{sum:?}");
+    assert!(sum.openings > 1000 && sum.compactions > 20, "hardly anything was crashed: {sum:?}");
 }
 
 /// A flush whose edit is durable before the log is: what the log loses then, the table has.
 #[test]
 fn a_crash_anywhere_is_no_worse_where_flushes_do_not_wait_for_the_log() {
-    let (mut openings, mut unlogged) = (0, 0);
+    let mut sum = Crashed::default();
     for seed in seeds() {
-        let crashed = crash_everywhere(seed, Spread::MostlyOne);
-        let crashed = crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        openings += crashed.0;
-        unlogged += crashed.1;
+        let crashed = crash_everywhere(Store::Tiered, seed, Spread::MostlyOne);
+        sum.add(&crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}")));
     }
-    println!("{openings} crashed disks opened, {unlogged} flushes did not wait for the log");
-    assert!(openings > 1000 && unlogged > 5, "{openings} opened, {unlogged} unlogged flushes");
+    println!("{sum:?}");
+    assert!(sum.openings > 1000 && sum.unlogged_flushes > 5, "{sum:?}");
 }

@@ -10,12 +10,14 @@
 //! What is covered: each of [`PLANS`] at every [`Plan::stride`]-th operation it matches, for
 //! [`SEEDS`] workloads; `LEARNEDKV_FAULT_STRIDE=1` tries every operation.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use learnedkv::disk::OperationKind::{self as Kind};
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::{Database, ErrorKind};
+use learnedkv::{Database, ErrorKind, Store};
 
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
@@ -198,8 +200,14 @@ impl Run<'_> {
 
 /// Runs `ops` with a failure at the `index`-th operation that matches; how it ended, and how many
 /// operations matched.
-fn run(ops: &[Op], seed: u64, plan: &Plan, index: u64) -> Result<(Outcome, u64), String> {
-    let setup = Setup::compressed(seed);
+fn run(
+    ops: &[Op],
+    store: Store,
+    seed: u64,
+    plan: &Plan,
+    index: u64,
+) -> Result<(Outcome, u64), String> {
+    let setup = Setup::of(store, seed);
     let disk = SimDisk::new(seed);
     let faulty = FaultyDisk::new(Arc::new(disk.clone()));
     let mut fault = Fault::at(index).with(plan.error);
@@ -260,21 +268,37 @@ fn stride(plan: &Plan) -> u64 {
     asked.unwrap_or(plan.stride)
 }
 
-#[test]
-fn a_failure_anywhere_is_reported_and_recovered_from() {
-    let mut outcomes = std::collections::BTreeMap::new();
-    for (plan, seed) in PLANS.iter().flat_map(|plan| (0..SEEDS).map(move |seed| (plan, seed))) {
+/// Fails everywhere that the strides say; how often a run of each plan ended how.
+fn fail_everywhere(store: Store, seeds: Range<u64>) -> BTreeMap<(&'static str, Outcome), u64> {
+    let mut outcomes = BTreeMap::new();
+    for (plan, seed) in PLANS.iter().flat_map(|plan| seeds.clone().map(move |seed| (plan, seed))) {
         let ops = draw(&mut Random::new(seed), LENGTH, [40, 250, 700][seed as usize % 3]);
-        let (ended, count) = run(&ops, seed, plan, u64::MAX).unwrap_or_else(|e| panic!("{e}"));
+        let (ended, count) =
+            run(&ops, store, seed, plan, u64::MAX).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(ended, Outcome::WentOn);
         for index in (seed % stride(plan)..count).step_by(stride(plan) as usize) {
-            let outcome = guarded(|| run(&ops, seed, plan, index));
+            let outcome = guarded(|| run(&ops, store, seed, plan, index));
             let (outcome, _) = outcome.unwrap_or_else(|e| {
                 panic!("{}, seed {seed}, at {index} of {count}: {e}", plan.name)
             });
             *outcomes.entry((plan.name, outcome)).or_insert(0) += 1;
         }
     }
+    outcomes
+}
+
+#[test]
+fn a_failure_anywhere_is_reported_and_recovered_from() {
+    let outcomes = fail_everywhere(Store::Tiered, 0..SEEDS);
+    println!("{outcomes:#?}");
+    for wanted in [Outcome::NotOpened, Outcome::Poisoned, Outcome::WentOn] {
+        assert!(outcomes.contains_key(&(ANY.name, wanted)), "no run ended {wanted:?}");
+    }
+}
+
+#[test]
+fn a_failure_anywhere_of_a_store_of_levels_is_reported_and_recovered_from() {
+    let outcomes = fail_everywhere(Store::Lsm, 1..2);
     println!("{outcomes:#?}");
     for wanted in [Outcome::NotOpened, Outcome::Poisoned, Outcome::WentOn] {
         assert!(outcomes.contains_key(&(ANY.name, wanted)), "no run ended {wanted:?}");

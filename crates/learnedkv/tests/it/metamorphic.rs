@@ -48,6 +48,7 @@ fn setups() -> Vec<(String, Setup)> {
         ("values never move".to_owned(), with(keyspace().separate_at(20).move_values(false))),
         ("all deltas".to_owned(), with(keyspace().delta_limit_percent(100))),
     ];
+    setups.extend(levels());
     for &kind in IndexKind::ALL {
         setups.push((format!("lsm index {}", kind.name()), with(keyspace().lsm_index(kind))));
         let settled = with(keyspace().settled_index(kind));
@@ -114,6 +115,37 @@ fn configurations_do_not_change_answers() {
             ran.unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}"));
         }
     }
+}
+
+/// Those of keyspaces that keep levels.
+fn levels() -> Vec<(String, Setup)> {
+    let keyspace = || Setup::levels().keyspace;
+    let with = |keyspace| Setup { keyspace, ..Setup::levels() };
+    let few = keyspace().level_base_bytes(1 << 20).level_multiplier(10);
+    let mut setups = vec![
+        ("levels".to_owned(), Setup::levels()),
+        ("levels, no cache".to_owned(), Setup { block_cache: false, ..Setup::levels() }),
+        ("levels, few".to_owned(), with(few)),
+        ("levels, wide".to_owned(), with(keyspace().level_multiplier(5))),
+        ("levels, nothing separated".to_owned(), with(keyspace().separate_at(1 << 20))),
+        (
+            "levels, all separated, no garbage".to_owned(),
+            with(keyspace().separate_at(1).over_provision_percent(1).min_conversion_bytes(0)),
+        ),
+        (
+            "levels, compressed".to_owned(),
+            with(keyspace().settled_compression(Compression::Lz4).block_bytes(1024)),
+        ),
+        (
+            "levels, filters".to_owned(),
+            with(keyspace().settled_filter(Some(FilterKind::BinaryFuse8))),
+        ),
+    ];
+    for &kind in IndexKind::ALL {
+        let indexed = keyspace().lsm_index(kind).settled_index(kind);
+        setups.push((format!("levels, index {}", kind.name()), with(indexed)));
+    }
+    setups
 }
 
 #[test]

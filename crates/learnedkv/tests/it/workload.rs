@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use learnedkv::disk::Disk;
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Result};
+use learnedkv::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Result, Store};
 
 /// SplitMix64: a test's own random numbers, from its seed.
 #[derive(Debug, Clone)]
@@ -198,14 +198,27 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// The default, with fresh and settled tables compressed as the seed says: each way with each.
-    pub fn compressed(seed: u64) -> Setup {
+    /// The default, with levels so small that few operations fill three of them and more.
+    pub fn levels() -> Setup {
         let setup = Setup::default();
+        let keyspace = setup.keyspace.clone().store(Store::Lsm).separate_at(200);
+        Setup { keyspace: keyspace.level_base_bytes(512).level_multiplier(2), ..setup }
+    }
+
+    /// The smallest of a store, with fresh and settled tables compressed as the seed says: each way with
+    /// each.
+    pub fn of(store: Store, seed: u64) -> Setup {
+        let setup = if store == Store::Lsm { Setup::levels() } else { Setup::default() };
+        let [fresh, settled] = Setup::compressions(seed);
+        let keyspace = setup.keyspace.clone();
+        let keyspace = keyspace.lsm_compression(fresh).settled_compression(settled);
+        Setup { keyspace, ..setup }
+    }
+
+    fn compressions(seed: u64) -> [Compression; 2] {
         let all = Compression::ALL;
         let at = |n: u64| all[(n % all.len() as u64) as usize];
-        let keyspace = setup.keyspace.clone();
-        let keyspace = keyspace.lsm_compression(at(seed)).settled_compression(at(seed / 3 + seed));
-        Setup { keyspace, ..setup }
+        [at(seed), at(seed / 3 + seed)]
     }
 
     /// Opens `/db` on `disk`; the executor steps as `seed` says.

@@ -65,6 +65,7 @@ const RUNS: &[&str] = &[
     "value_log",
     "view",
     "engine",
+    "options",
 ];
 const STORE: &[&str] = &[
     "error",

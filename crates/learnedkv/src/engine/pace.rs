@@ -1,0 +1,105 @@
+//! How fast writers may go: the more background work a keyspace owes, the slower, smoothly and without
+//! an end.
+//!
+//! A store says from time to time how hard pressed a keyspace is: 0 while the debt is what it should be,
+//! [`FULL`] where it is the most that should ever be. From that follows what a byte put costs its writer:
+//! nothing at 0, else [`LEAST_NS`] growing a hundredfold up to [`FULL`], and again up to twice that, never
+//! more. So there is a rate for every speed of the background work at which the debt stands still.
+//! Writers pay together, and wait only once a [`TICK_NS`] is owed: the price of most commits is an addition.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::lock;
+use crate::format::entry::KeyspaceId;
+
+/// The pressure where a byte costs [`LEAST_NS`] times a hundred.
+pub const FULL: u64 = 1000;
+/// What a byte costs at the least pressure: 100 MB/s are let through. At [`FULL`] it is 1 MB/s, at twice
+/// that 10 kB/s.
+const LEAST_NS: f64 = 10.0;
+/// Debts below it wait for more.
+const TICK_NS: u64 = 1_000_000;
+/// One commit waits no longer than this.
+const MOST_NS: u64 = 100_000_000;
+
+/// The pressures, and what writers owe.
+#[derive(Debug, Default)]
+pub struct Pace {
+    pressed: AtomicBool,
+    pressures: Mutex<BTreeMap<KeyspaceId, u64>>,
+    owed_ns: AtomicU64,
+    waited_ns: AtomicU64,
+}
+
+impl Pace {
+    /// Says how hard pressed keyspaces are; those left out are not.
+    pub fn press(&self, pressures: BTreeMap<KeyspaceId, u64>) {
+        let mut known = lock(&self.pressures);
+        self.pressed.store(pressures.values().any(|p| *p > 0), Ordering::Relaxed);
+        *known = pressures;
+    }
+
+    /// How long a commit of `bytes` to `keyspaces` is to wait.
+    pub fn charge(&self, keyspaces: &[KeyspaceId], bytes: u64) -> Option<Duration> {
+        if !self.pressed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let pressures = lock(&self.pressures);
+        let pressure = keyspaces.iter().filter_map(|id| pressures.get(id)).max().copied();
+        drop(pressures);
+        let price = (bytes as f64 * ns_per_byte(pressure.unwrap_or(0))) as u64;
+        let owed = self.owed_ns.fetch_add(price, Ordering::Relaxed) + price;
+        if price == 0 || owed < TICK_NS {
+            return None;
+        }
+        let owed = self.owed_ns.swap(0, Ordering::Relaxed).min(MOST_NS);
+        self.waited_ns.fetch_add(owed, Ordering::Relaxed);
+        (owed > 0).then_some(Duration::from_nanos(owed))
+    }
+
+    /// How long writers have waited in all.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
+    }
+}
+
+/// What a byte costs at a pressure.
+fn ns_per_byte(pressure: u64) -> f64 {
+    if pressure == 0 {
+        return 0.0;
+    }
+    LEAST_NS * 100f64.powf(pressure.min(2 * FULL) as f64 / FULL as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_price_grows_smoothly_and_ends() {
+        let prices: Vec<_> = (0..=3 * FULL).map(ns_per_byte).collect();
+        assert_eq!(prices[0], 0.0);
+        assert!((10.0..10.1).contains(&prices[1]));
+        assert!(prices.windows(2).skip(1).all(|p| p[0] <= p[1] && p[1] < p[0] * 1.01));
+        assert!((prices[FULL as usize] - 1000.0).abs() < 1.0);
+        assert_eq!(prices[2 * FULL as usize], prices[3 * FULL as usize]);
+    }
+
+    #[test]
+    fn whoever_writes_to_a_keyspace_that_is_pressed_pays_and_nobody_else() {
+        let pace = Pace::default();
+        assert_eq!(pace.charge(&[1], 1 << 30), None, "nobody is pressed");
+        pace.press(BTreeMap::from([(1, FULL), (2, 0)]));
+        assert_eq!(pace.charge(&[2], 1 << 30), None);
+        assert_eq!(pace.charge(&[1], 500), None, "half a tick is owed");
+        let waits = pace.charge(&[2, 1], 600).unwrap().as_nanos() as u64;
+        assert!((1_090_000..1_110_000).contains(&waits), "{waits}");
+        assert_eq!(pace.charge(&[1], 1 << 30), Some(Duration::from_nanos(MOST_NS)));
+        assert_eq!(pace.waited().as_nanos() as u64, waits + MOST_NS);
+        pace.press(BTreeMap::new());
+        assert_eq!(pace.charge(&[1], 1 << 30), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! A compaction: tables of a level, and what they overlap in the next, become tables of the next.
+//!
+//! What it takes is claimed, and stays in the View; what it writes is shown by *one* edit, whose plan looks
+//! again whether all that was taken still stands where it stood, and whether what comes overlaps nothing
+//! else in its level (an ingest may have come between): else it is given up, and its files go. A crash
+//! before the edit leaves orphans; after it, the old tables are orphans. Where the keyspace is dropped
+//! meanwhile the next step ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::output::{Output, Written};
+use super::pick::{MOST_BELOW, Pick, overlapping};
+use super::read::run_cursor;
+use crate::cursor::{Cursor, MergeCursor, Seek};
+use crate::engine::claims::Claimed;
+use crate::engine::{Engine, Opened};
+use crate::error::{Error, Result};
+use crate::format::entry::{KeyspaceId, TableId};
+use crate::format::manifest::{Change, LEVELS, TableRecord};
+use crate::sstable::cursor::Walk;
+use crate::sstable::table_path;
+use crate::view::{KeyspaceView, Run};
+
+/// A compaction under way.
+pub struct Compaction {
+    engine: Arc<Engine>,
+    keyspace: KeyspaceId,
+    pick: Pick,
+    /// Taken by the first step, if tables are written.
+    work: Option<(MergeCursor, Output)>,
+    table_bytes: u64,
+    /// The level below the one written to, as it was.
+    deeper: Run,
+    /// The first key that the table being written may have.
+    first_key: Vec<u8>,
+    _claimed: Claimed,
+}
+
+impl Compaction {
+    /// What was picked and claimed. Nothing is read yet.
+    pub fn begin(
+        engine: &Arc<Engine>,
+        view: &KeyspaceView,
+        pick: Pick,
+        claimed: Claimed,
+    ) -> Compaction {
+        let options = &view.options;
+        let bytes: u64 = pick.runs.iter().map(super::levels::run_bytes).sum();
+        // Equal parts, with room for what is not known to shrink: no small rest at the end.
+        let parts = bytes.div_ceil(options.partition()).max(1);
+        let table_bytes = bytes / parts + bytes / parts / 8 + options.block();
+        let work = (!pick.moves).then(|| {
+            let is_last = pick.to == LEVELS;
+            let mut table = if is_last { options.settled_table() } else { options.lsm_table() };
+            // Filters that misses paid for once are made anew with their tables.
+            let mut below = pick.runs.last().into_iter().flatten().peekable();
+            if is_last && below.peek().is_some() && below.all(|t| t.filter_bytes().is_some()) {
+                table.filter = table.filter.or(options.attached_filter());
+            }
+            let sources = pick.runs.iter().map(|run| run_cursor(run, &[], None, Walk::Bulk));
+            let cursor = MergeCursor::new(sources.collect());
+            let (separate_at, segments) = (options.separate_fresh_at(), &view.tables.segments);
+            let output = Output::new(engine, table, separate_at, segments);
+            (cursor, output.with_victims(pick.victims.clone()))
+        });
+        let (engine, keyspace) = (engine.clone(), view.id);
+        let deeper = view.tables.levels().get(pick.to).cloned().unwrap_or_default();
+        let first_key = Vec::new();
+        Compaction {
+            engine,
+            keyspace,
+            pick,
+            work,
+            table_bytes,
+            deeper,
+            first_key,
+            _claimed: claimed,
+        }
+    }
+
+    /// The keyspace.
+    pub fn keyspace(&self) -> KeyspaceId {
+        self.keyspace
+    }
+
+    /// Seeks; a step of its own.
+    ///
+    /// # Errors
+    /// Those of the cursor.
+    pub fn enter(&mut self) -> Result<()> {
+        self.work.as_mut().map_or(Ok(()), |(cursor, _)| cursor.seek(Seek::First))
+    }
+
+    /// Goes on; true when it is over.
+    ///
+    /// # Errors
+    /// Those of the disk; the compaction is then given up.
+    pub fn step(&mut self) -> Result<bool> {
+        if !self.engine.view().keyspaces.contains_key(&self.keyspace) {
+            return Ok(true);
+        }
+        let Some((cursor, output)) = &mut self.work else {
+            let tables = self.pick.runs.iter().flatten().map(|t| t.record()).collect();
+            if self.commit(tables, &Opened::default())? {
+                let moved = self.pick.runs.iter().flatten().count() as u64;
+                self.engine.metrics.moved_tables.fetch_add(moved, Ordering::Relaxed);
+            }
+            return Ok(true);
+        };
+        let ended = output.copy(cursor, self.pick.keep_tombstones, Some(self.table_bytes))?;
+        if let Some(key) = cursor.key() {
+            // A table over too much of the level below would be a compaction of that size. Looked at after
+            // each step.
+            let below = overlapping(&self.deeper, &self.first_key, key);
+            let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
+            if ended || bytes > self.table_bytes * MOST_BELOW {
+                self.first_key = key.to_vec();
+                output.end_table()?;
+            }
+            return Ok(false);
+        }
+        output.end_table()?;
+        let Written { tables, opened, bytes } = output.finish()?;
+        if self.commit(tables, &opened)? {
+            if let Some((_, output)) = &mut self.work {
+                output.keep();
+            }
+            self.engine.metrics.compactions.fetch_add(1, Ordering::Relaxed);
+            self.engine.metrics.compacted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// Commits `tables` in the place of what was taken. False: it does not fit any more.
+    fn commit(&self, tables: Vec<TableRecord>, opened: &Opened) -> Result<bool> {
+        let Pick { from, to, runs, .. } = &self.pick;
+        let removed: Vec<TableId> = runs.iter().flatten().map(|table| table.id()).collect();
+        let (keyspace, level) = (self.keyspace, *to as u64);
+        let (below, above) = runs.split_last().map_or((&[][..], &[][..]), |(b, a)| (b, a));
+        let plan = |state: &crate::manifest::State| {
+            let state = state.keyspaces.get(&keyspace)?;
+            let above = above.iter().flatten().map(|table| (table.id(), *from));
+            let mut taken = above.chain(below.iter().map(|table| (table.id(), *to)));
+            let stands = taken.all(|(table, level)| state.level_of(table) == Some(level));
+            let fits = || state.clone().replace_tables(&removed, level, &tables).is_ok();
+            let change = Change::ReplaceTables {
+                keyspace,
+                removed: removed.clone(),
+                level,
+                tables: tables.clone(),
+            };
+            (stands && fits()).then(|| vec![change])
+        };
+        self.engine.edit(0, opened, plan, |_| {})
+    }
+
+    /// The tables to be left alone after `error`: the damaged one, or all that were taken.
+    pub fn unreadable(&self, error: &Error) -> Vec<TableId> {
+        let dir = self.engine.dir();
+        let ids: Vec<_> = self.pick.runs.iter().flatten().map(|table| table.id()).collect();
+        let damaged = ids.iter().find(|id| error.path() == Some(&table_path(dir, **id)));
+        damaged.map_or(ids.clone(), |id| vec![*id])
+    }
+}

@@ -1,0 +1,31 @@
+//! Which bytes of value segments are dead. Nothing is counted as it dies: dead are those that no table
+//! points at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::view::Tables;
+
+/// The dead bytes of each value segment. During a sweep what is settled already is pointed at twice: no
+/// more than the segment counts.
+pub fn dead(tables: &Tables) -> BTreeMap<u64, u64> {
+    let mut live = BTreeMap::new();
+    for used in tables.all().flat_map(|table| &table.properties().segments) {
+        *live.entry(used.segment).or_insert(0u64) += used.bytes;
+    }
+    let dead = tables.segments.iter().map(|segment| {
+        let live = live.get(&segment.id()).copied().unwrap_or(0);
+        (segment.id(), segment.value_bytes().saturating_sub(live))
+    });
+    dead.collect()
+}
+
+/// The value segments of which more than `over_provision` is dead.
+pub fn mostly_dead(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
+    let dead = dead(tables);
+    let segments = tables.segments.iter();
+    let is_mostly_dead = segments.filter(|segment| {
+        let limit = segment.value_bytes() / 100 * over_provision_percent;
+        dead.get(&segment.id()).is_some_and(|dead| *dead > limit)
+    });
+    is_mostly_dead.map(|segment| segment.id()).collect()
+}

@@ -1,0 +1,181 @@
+//! How large each level should be.
+//!
+//! The last level holds nearly all; each above it is to be a [`multiplier`]-th of the one below, counted
+//! from the last one's size as it is, so that what upper levels hold of old versions stays that small a
+//! share whatever the store's size (Dong et al., "Optimizing Space Amplification in RocksDB", CIDR 2017,
+//! section 3). Runs are compacted into the **base**: the highest level in use, of at most `level_base_bytes`;
+//! the levels above it are empty. A store begins with the last level as its base, and uses one more
+//! whenever the base would be too large.
+//!
+//! A score says how much a level is beyond its size: [`DUE`] is just as large as it should be.
+//!
+//! [`multiplier`]: crate::options::KeyspaceOptions::level_multiplier
+
+use crate::format::manifest::{LEVELS, TableRecord};
+use crate::manifest::KeyspaceState;
+use crate::options::KeyspaceOptions;
+use crate::view::{Run, Tables};
+
+/// From this score on a level is to be compacted.
+pub const DUE: u64 = 1000;
+/// So many runs are to be compacted.
+const RUNS: u64 = 4;
+/// From so many on writers are kept back,
+const RUNS_PRESSED: u64 = 2 * RUNS;
+/// and so many are the most there should ever be.
+const RUNS_FULL: u64 = 6 * RUNS;
+
+/// The sizes of a keyspace's levels. 0 stands for the runs above them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    runs: u64,
+    bytes: [u64; LEVELS + 1],
+    targets: [u64; LEVELS + 1],
+    base: usize,
+}
+
+/// Bytes of the files of tables.
+pub fn run_bytes(run: &Run) -> u64 {
+    run.iter().map(|table| table.file_bytes()).sum()
+}
+
+impl Shape {
+    /// That of a keyspace's tables.
+    pub fn of(tables: &Tables, options: &KeyspaceOptions) -> Shape {
+        let mut bytes = [0; LEVELS + 1];
+        bytes[0] = tables.fresh().iter().map(run_bytes).sum();
+        for (level, run) in (1..).zip(tables.levels()) {
+            bytes[level] = run_bytes(run);
+        }
+        let runs = tables.fresh().len() as u64;
+        Shape::from_bytes(runs, bytes, options.level_base(), options.multiplier())
+    }
+
+    fn from_bytes(runs: u64, bytes: [u64; LEVELS + 1], base_bytes: u64, multiplier: u64) -> Shape {
+        // Where much was removed a level above the last may be the largest.
+        let mut target = bytes[1..].iter().copied().max().unwrap_or(0);
+        let mut targets = [0; LEVELS + 1];
+        targets[0] = base_bytes;
+        let highest_in_use = (1..LEVELS).find(|level| bytes[*level] > 0).unwrap_or(LEVELS);
+        let mut base = LEVELS;
+        loop {
+            targets[base] = target.max(base_bytes / multiplier).max(1);
+            if base == 1 || target <= base_bytes && base <= highest_in_use {
+                return Shape { runs, bytes, targets, base };
+            }
+            target /= multiplier;
+            base -= 1;
+        }
+    }
+
+    /// The level that runs are compacted into: those above it are empty.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// How large a level is, bytes.
+    pub fn bytes(&self, level: usize) -> u64 {
+        self.bytes[level]
+    }
+
+    /// How large it should be at most, bytes; 0 above the base. The last may be as large as it is.
+    pub fn target(&self, level: usize) -> u64 {
+        self.targets[level]
+    }
+
+    /// How much a level is beyond its size, of which `claimed` bytes are being compacted.
+    pub fn score(&self, level: usize, claimed_bytes: u64) -> u64 {
+        let left = self.bytes[level].saturating_sub(claimed_bytes);
+        match level {
+            0 => (self.runs * DUE / RUNS).max(permille(left, self.targets[0])),
+            LEVELS => 0,
+            _ => permille(left, self.targets[level]),
+        }
+    }
+
+    /// How hard pressed writers are to be; see [`crate::engine::pace`].
+    pub fn pressure(&self) -> u64 {
+        self.runs.saturating_sub(RUNS_PRESSED) * crate::engine::pace::FULL
+            / (RUNS_FULL - RUNS_PRESSED)
+    }
+}
+
+/// The deepest level that has no table with keys in `smallest..=largest`, nor has any above it, nor the
+/// runs; `None` if a run or level 1 has one.
+pub fn deepest_free(state: &KeyspaceState, smallest: &[u8], largest: &[u8]) -> Option<usize> {
+    let overlaps = |table: &TableRecord| {
+        table.properties.smallest.as_slice() <= largest
+            && table.properties.largest.as_slice() >= smallest
+    };
+    if state.runs.iter().flatten().any(overlaps) {
+        return None;
+    }
+    let occupied = |level: &Vec<TableRecord>| level.iter().any(overlaps);
+    let free = state.levels.iter().position(occupied).unwrap_or(LEVELS);
+    (free > 0).then_some(free)
+}
+
+fn permille(part: u64, whole: u64) -> u64 {
+    let share = u128::from(part) * u128::from(DUE) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 1000;
+
+    fn shape(bytes: &[(usize, u64)]) -> Shape {
+        let mut all = [0; LEVELS + 1];
+        bytes.iter().for_each(|(level, size)| all[*level] = *size);
+        Shape::from_bytes(0, all, BASE, 10)
+    }
+
+    #[test]
+    fn an_empty_store_begins_with_its_last_level() {
+        let shape = shape(&[]);
+        assert_eq!((shape.base(), shape.target(LEVELS)), (6, 100));
+        assert!((1..=LEVELS).all(|level| shape.score(level, 0) == 0));
+    }
+
+    #[test]
+    fn a_level_more_is_used_when_the_base_would_be_too_large() {
+        for (last, base, target) in [
+            (1000, 6, 1000),
+            (1001, 5, 100),
+            (9_999, 5, 999),
+            (10_010, 4, 100),
+            (1_000_000, 3, 1000),
+            (u64::MAX, 1, u64::MAX / 100_000),
+        ] {
+            let shape = shape(&[(6, last)]);
+            assert_eq!((shape.base(), shape.target(base)), (base, target), "{last}");
+            let above: Vec<_> = (1..base).map(|level| shape.target(level)).collect();
+            assert!(above.iter().all(|target| *target == 0), "{last}: {above:?}");
+        }
+    }
+
+    #[test]
+    fn targets_follow_from_the_last_level() {
+        let shape = shape(&[(4, 500), (5, 5000), (6, 40_000)]);
+        assert_eq!((shape.base(), shape.target(5), shape.target(4)), (4, 4000, 400));
+        assert_eq!((shape.score(5, 0), shape.score(4, 0)), (1250, 1250));
+        assert_eq!((shape.score(5, 1000), shape.score(6, 0)), (1000, 0));
+    }
+
+    /// What lies in a level that is not needed any more is not passed by what is newer.
+    #[test]
+    fn the_base_is_never_below_a_level_in_use() {
+        let shape = shape(&[(3, 50), (6, 500)]);
+        assert_eq!(shape.base(), 3);
+        assert!(shape.target(3) > 0);
+    }
+
+    /// Nearly all was removed from the last level: the one above is the largest, and sinks.
+    #[test]
+    fn a_last_level_that_shrank_is_filled_again() {
+        let shape = shape(&[(5, 100_000), (6, 10)]);
+        assert!(shape.score(5, 0) > DUE, "{shape:?}");
+    }
+}

@@ -1,0 +1,229 @@
+//! What is compacted next: of the levels that are due the one most beyond its size; of it the table that
+//! overlaps the least of the level below, for its size.
+//!
+//! **Runs to the base.** All runs, with what they overlap in the base level, become tables of it. The
+//! levels between are empty. The oldest run may go alone if nothing lies in its place.
+//! **A level to the next.** One table, with what it overlaps below. If it overlaps nothing it *moves*: an
+//! edit alone, no bytes.
+//! **In place.** Value segments that are mostly dead are emptied: when dead bytes are more than
+//! `over_provision` allows, the tables that point into such segments are written anew, and compactions to
+//! the last level move values likewise.
+//!
+//! **Tombstones** go where no deeper level has a table in the key range of the compaction. That range is
+//! connected (each table of the lower level overlaps what comes from above), so no table stands between
+//! its tables; and data gets deeper only through compactions, whose claims do not meet this one. An ingest
+//! goes deeper at once, but only where no table above overlaps it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::garbage;
+use super::levels::{DUE, Shape, run_bytes};
+use crate::engine::claims::{Claim, Claims};
+use crate::format::manifest::LEVELS;
+use crate::sstable::reader::Table;
+use crate::view::{KeyspaceView, Run, Tables};
+
+/// A run goes alone to a level only if its tables are at least one in so many of a table's size: small
+/// ones are merged on the way.
+const LEAST_MOVED: u64 = 8;
+
+/// A table is not to lie over more than so many times as much of the level below.
+pub const MOST_BELOW: u64 = 10;
+
+/// What one compaction does.
+pub struct Pick {
+    /// How much it is due.
+    pub score: u64,
+    /// The level that tables are taken from; 0 are the runs.
+    pub from: usize,
+    /// The level that tables are written to.
+    pub to: usize,
+    /// What is taken, newest first; the last of them, if it is not empty, from level `to`.
+    pub runs: Vec<Run>,
+    /// What it works at.
+    pub claim: Claim,
+    /// The tables go down as they are.
+    pub moves: bool,
+    /// Older data may lie below.
+    pub keep_tombstones: bool,
+    /// Values in these segments are written anew.
+    pub victims: Arc<BTreeSet<u64>>,
+}
+
+/// A look at a keyspace.
+pub struct Picker<'a> {
+    view: &'a KeyspaceView,
+    claims: &'a Claims,
+    shape: Shape,
+    asked: u64,
+    /// Somebody waits for the runs to be gone.
+    wanted: bool,
+    victims: Arc<BTreeSet<u64>>,
+}
+
+/// The tables of a run that have keys in `lower..=upper`, or might.
+pub fn overlapping<'a>(run: &'a Run, lower: &[u8], upper: &[u8]) -> &'a [Arc<Table>] {
+    let start = run.partition_point(|table| table.properties().largest.as_slice() < lower);
+    let end = run.partition_point(|table| table.properties().smallest.as_slice() <= upper);
+    &run[start..end.max(start)]
+}
+
+/// The smallest and the largest key of tables; `None` if there are none.
+fn hull<'a>(tables: impl Iterator<Item = &'a Arc<Table>> + Clone) -> Option<(Vec<u8>, Vec<u8>)> {
+    let smallest = tables.clone().map(|table| &table.properties().smallest).min()?;
+    let largest = tables.map(|table| &table.properties().largest).max()?;
+    Some((smallest.clone(), largest.clone()))
+}
+
+impl<'a> Picker<'a> {
+    /// Looks at `view`; `asked` is `Health::asked`.
+    pub fn new(view: &'a KeyspaceView, claims: &'a Claims, asked: u64, wanted: bool) -> Picker<'a> {
+        let shape = Shape::of(&view.tables, &view.options);
+        let victims = Arc::new(victims(view, wanted));
+        Picker { view, claims, shape, asked, wanted, victims }
+    }
+
+    fn tables(&self) -> &'a Tables {
+        &self.view.tables
+    }
+
+    fn level(&self, level: usize) -> &'a [Arc<Table>] {
+        self.tables().levels().get(level - 1).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is to be done first, of what no other job works at.
+    pub fn pick(&self) -> Option<Pick> {
+        let mut due: Vec<(u64, usize)> = (0..LEVELS)
+            .map(|level| (self.score(level), level))
+            .filter(|(score, _)| *score >= DUE)
+            .collect();
+        due.sort_unstable_by_key(|(score, level)| (std::cmp::Reverse(*score), *level));
+        let of_level = |(score, level): (u64, usize)| match level {
+            0 => self.oldest_run(score).or_else(|| self.all_runs(score)),
+            _ => self.table_of(level, score),
+        };
+        due.into_iter().find_map(of_level).or_else(|| self.in_place())
+    }
+
+    fn score(&self, level: usize) -> u64 {
+        let claimed = match level {
+            0 => 0,
+            _ => {
+                let claimed = |table: &&Arc<Table>| !self.is_free(level, level, table);
+                self.level(level).iter().filter(claimed).map(|table| table.file_bytes()).sum()
+            }
+        };
+        let score = self.shape.score(level, claimed);
+        let waits = |table: &Arc<Table>| self.points_at_victim(table);
+        let fresh = self.tables().fresh();
+        let drains =
+            level == 0 && !fresh.is_empty() && (self.wanted || fresh.iter().flatten().any(waits));
+        if drains { score.max(DUE) } else { score }
+    }
+
+    fn is_free(&self, from: usize, to: usize, table: &Table) -> bool {
+        let properties = table.properties();
+        let (lower, upper) = (properties.smallest.clone(), properties.largest.clone());
+        self.claims.is_free(&self.claim(from, to, (lower, upper)))
+    }
+
+    fn claim(&self, from: usize, to: usize, (lower, upper): (Vec<u8>, Vec<u8>)) -> Claim {
+        Claim { keyspace: self.view.id, levels: from..=to, lower, upper }
+    }
+
+    fn points_at_victim(&self, table: &Table) -> bool {
+        table.properties().segments.iter().any(|used| self.victims.contains(&used.segment))
+    }
+
+    /// The oldest run goes to the base as it is.
+    fn oldest_run(&self, score: u64) -> Option<Pick> {
+        let run = self.tables().fresh().last()?;
+        let small = self.view.options.partition() / LEAST_MOVED * run.len() as u64;
+        if run_bytes(run) < small {
+            return None;
+        }
+        self.finish(score, 0, self.shape.base(), vec![run.clone()]).filter(|pick| pick.moves)
+    }
+
+    fn all_runs(&self, score: u64) -> Option<Pick> {
+        self.finish(score, 0, self.shape.base(), self.tables().fresh().to_vec())
+    }
+
+    /// The table of a level whose compaction writes least for what it brings down.
+    fn table_of(&self, level: usize, score: u64) -> Option<Pick> {
+        let below = self.tables().levels().get(level);
+        let price = |table: &Arc<Table>| {
+            let properties = table.properties();
+            let below = below.map_or(&[][..], |below| {
+                overlapping(below, &properties.smallest, &properties.largest)
+            });
+            let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
+            u128::from(bytes) * 1000 / u128::from(table.file_bytes().max(1))
+        };
+        let mut tables: Vec<_> =
+            self.level(level).iter().map(|table| (price(table), table)).collect();
+        tables.sort_by_key(|(price, _)| *price);
+        let pick = |(_, table): (_, &Arc<Table>)| {
+            self.finish(score, level, level + 1, vec![vec![table.clone()]])
+        };
+        tables.into_iter().find_map(pick)
+    }
+
+    /// A table that points into a victim, written anew where it is.
+    fn in_place(&self) -> Option<Pick> {
+        let levels = (1..=LEVELS).rev();
+        let tables = levels.flat_map(|at| self.level(at).iter().map(move |table| (at, table)));
+        let mut found = tables.filter(|(_, table)| self.points_at_victim(table));
+        found.find_map(|(level, table)| self.finish(DUE, level, level, vec![vec![table.clone()]]))
+    }
+
+    /// Adds what `runs` of level `from` overlap in level `to`; `None` if another job works there, or a
+    /// table cannot be read.
+    fn finish(&self, score: u64, from: usize, to: usize, mut runs: Vec<Run>) -> Option<Pick> {
+        let (lower, upper) = hull(runs.iter().flatten())?;
+        let mut below = Vec::new();
+        if let Some(level) = self.tables().levels().get(to - 1).filter(|_| from != to) {
+            below = overlapping(level, &lower, &upper).to_vec();
+        }
+        let options = &self.view.options;
+        // Tables of the last level are compressed as it asks.
+        let fits = to < LEVELS || from == to || options.compresses_alike();
+        let alone = runs.len() == 1 && below.is_empty();
+        runs.push(below);
+        let (lower, upper) = hull(runs.iter().flatten())?;
+        let deeper = self.tables().levels().get(to..).unwrap_or_default();
+        let keep_tombstones = deeper.iter().any(|run| !overlapping(run, &lower, &upper).is_empty());
+        let removes = |table: &Arc<Table>| table.properties().tombstones > 0;
+        // What removes nothing any more is left out by writing anew.
+        let as_it_is = keep_tombstones || !runs.iter().flatten().any(removes);
+        let moved: u64 = runs.iter().flatten().map(|table| table.file_bytes()).sum();
+        let over = deeper.first().map_or(&[][..], |below| overlapping(below, &lower, &upper));
+        let over: u64 = over.iter().map(|table| table.file_bytes()).sum();
+        // What lies over much of the level below is written anew, and cut.
+        let narrow = over <= MOST_BELOW * moved.max(options.partition());
+        let moves = from != to && alone && fits && as_it_is && narrow;
+        let claim = self.claim(from, to, (lower, upper));
+        let readable = |table: &Arc<Table>| !self.claims.avoids(table.id(), self.asked);
+        if !self.claims.is_free(&claim) || !runs.iter().flatten().all(readable) {
+            return None;
+        }
+        let empties = from == to || to == LEVELS;
+        let victims = if empties { self.victims.clone() } else { Arc::default() };
+        Some(Pick { score, from, to, runs, claim, moves, keep_tombstones, victims })
+    }
+}
+
+/// The segments to be emptied: those that are mostly dead, if there are more dead bytes than the
+/// options allow, or somebody waits.
+fn victims(view: &KeyspaceView, wanted: bool) -> BTreeSet<u64> {
+    let (tables, options) = (&view.tables, &view.options);
+    let dead: u64 = garbage::dead(tables).values().sum();
+    let held = tables.all().map(|t| t.file_bytes() + t.properties().separated_bytes());
+    let allowed = u128::from(held.sum::<u64>()) * u128::from(options.over_provision()) / 100;
+    let worth = wanted || dead >= options.min_conversion();
+    if !worth || u128::from(dead) <= allowed {
+        return BTreeSet::new();
+    }
+    garbage::mostly_dead(tables, options.over_provision())
+}

@@ -1,0 +1,343 @@
+//! Keyspaces that keep levels, looked at from inside: the View after every step of background work.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::levels::{DUE, Shape};
+use super::pick::overlapping;
+use crate::disk::Disk;
+use crate::disk::sim::SimDisk;
+use crate::engine::claims::Claim;
+use crate::engine::{Engine, lock};
+use crate::executor::SeededExecutor;
+use crate::format::manifest::LEVELS;
+use crate::options::{KeyspaceOptions, Store};
+use crate::view::KeyspaceView;
+use crate::{Database, ErrorKind, Keyspace};
+
+struct Bench {
+    disk: SimDisk,
+    executor: Arc<SeededExecutor>,
+    db: Database,
+    keyspace: Keyspace,
+}
+
+fn options() -> KeyspaceOptions {
+    KeyspaceOptions::default()
+        .store(Store::Lsm)
+        .block_bytes(512)
+        .partition_bytes(8 << 10)
+        .level_base_bytes(16 << 10)
+        .level_multiplier(4)
+}
+
+impl Bench {
+    fn new(seed: u64, options: KeyspaceOptions) -> Bench {
+        let (disk, executor) = (SimDisk::new(seed), Arc::new(SeededExecutor::new(seed)));
+        let db = Database::builder("/db")
+            .disk(Arc::new(disk.clone()))
+            .executor(executor.clone())
+            .memtable_bytes(8 << 10)
+            .memory_budget_bytes(1 << 20)
+            .log_segment_bytes(16 << 10)
+            .open()
+            .unwrap();
+        let keyspace = db.keyspace("k", options).unwrap();
+        Bench { disk, executor, db, keyspace }
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        self.db.engine()
+    }
+
+    fn view(&self) -> Arc<KeyspaceView> {
+        self.engine().keyspace(1).unwrap()
+    }
+
+    fn put(&self, numbers: impl Iterator<Item = u64>, length: usize, fill: u8) {
+        for number in numbers {
+            self.keyspace.insert(key(number), vec![fill; length]).unwrap();
+        }
+    }
+
+    /// Steps until something is claimed; false if all work ends before.
+    fn until_claimed(&self) -> bool {
+        while lock(&self.engine().claims).is_empty() {
+            if !self.executor.step_one() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("key{number:06}")
+}
+
+/// Spread over the keys there are, each once.
+fn spread(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    numbers.map(|number| number * 7919 % 100_000)
+}
+
+/// The tables of each level are in order and apart; and nothing is above the base.
+fn check_levels(view: &KeyspaceView) {
+    let shape = Shape::of(&view.tables, &view.options);
+    for (level, run) in (1..).zip(view.tables.levels()) {
+        assert!(level >= shape.base() || run.is_empty(), "{shape:?}");
+        for table in run {
+            let properties = table.properties();
+            assert!(properties.smallest <= properties.largest);
+        }
+        let apart = |pair: &[Arc<crate::sstable::reader::Table>]| {
+            pair[0].properties().largest < pair[1].properties().smallest
+        };
+        assert!(run.windows(2).all(apart), "level {level}: {run:?}");
+    }
+    assert!(view.tables.frozen.is_none() && view.tables.settled().next().is_none());
+}
+
+#[test]
+fn levels_keep_their_order_and_come_to_their_sizes() {
+    let mut deepest = 0;
+    for seed in 0..4 {
+        let bench = Bench::new(seed, options());
+        for round in 0..4 {
+            bench.put(spread(round * 500..round * 500 + 1500), 100, round as u8);
+            while bench.executor.step_one() {
+                check_levels(&bench.view());
+            }
+        }
+        bench.db.wait_idle().unwrap();
+        let view = bench.view();
+        let shape = Shape::of(&view.tables, &view.options);
+        for level in 0..LEVELS {
+            assert!(shape.score(level, 0) < DUE, "seed {seed}: {shape:?}");
+        }
+        let used = view.tables.levels().iter().filter(|run| !run.is_empty()).count();
+        deepest = deepest.max(used);
+        bench.keyspace.convert().unwrap();
+        assert!(bench.view().tables.fresh().is_empty(), "seed {seed}: converted");
+        for number in 0..3000u64 {
+            let round = (0..4).rev().find(|r| (r * 500..r * 500 + 1500).contains(&number)).unwrap();
+            let value = bench.keyspace.get(key(number * 7919 % 100_000)).unwrap();
+            assert_eq!(value.unwrap(), vec![round as u8; 100], "seed {seed}, {number}");
+        }
+        let stats = bench.db.stats();
+        assert!(stats.compactions > 10 && stats.compacted_bytes > stats.flushed_bytes, "{stats}");
+    }
+    assert!(deepest >= 3, "{deepest} levels are too few to show anything");
+}
+
+#[test]
+fn what_overlaps_nothing_below_moves_without_being_written() {
+    let bench = Bench::new(1, options());
+    bench.put(0..5000, 100, 1);
+    bench.keyspace.convert().unwrap();
+    let stats = bench.db.stats();
+    assert!(stats.moved_tables > 50, "{stats}");
+    assert!(stats.compacted_bytes * 5 < stats.flushed_bytes, "{stats}");
+    assert_eq!(bench.keyspace.iter().count(), 5000);
+}
+
+#[test]
+fn compactions_of_different_keys_or_levels_go_on_at_once() {
+    let mut most = 0;
+    for seed in 0..8 {
+        let bench = Bench::new(seed, options());
+        for round in 0..4 {
+            bench.put(spread(round * 1000..round * 1000 + 1000), 100, 1);
+            while bench.executor.step_one() {
+                most = most.max(lock(&bench.engine().claims).count());
+                check_levels(&bench.view());
+            }
+        }
+        assert_eq!(bench.keyspace.iter().count(), 4000);
+    }
+    assert!(most >= 2, "{most} compactions at once");
+}
+
+/// While compactions stand still flushes go on, and writers are kept back without being stopped.
+#[test]
+fn writers_slow_down_while_runs_pile_up_and_never_stop() {
+    let bench = Bench::new(3, options());
+    bench.put(spread(0..1500), 100, 1);
+    bench.db.wait_idle().unwrap();
+    assert_eq!(bench.db.stats().held_back_ms, 0);
+    let all = Claim { keyspace: 1, levels: 0..=LEVELS, lower: Vec::new(), upper: vec![255] };
+    let claimed = lock(&bench.engine().claims).hold(bench.engine(), all);
+    let mut waited = Vec::new();
+    for round in 0..12 {
+        bench.put(spread(round * 300..round * 300 + 300), 100, 2);
+        bench.keyspace.flush().unwrap();
+        bench.executor.run_until_idle();
+        waited.push(bench.db.stats().held_back_ms);
+    }
+    let steps: Vec<_> = waited.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (first, last) = (steps[3], steps[10]);
+    assert!(last > first && last > 5, "{waited:?}");
+    assert!(bench.view().tables.fresh().len() > 20);
+    drop(claimed);
+    bench.executor.run_until_idle();
+    let before = bench.db.stats().held_back_ms;
+    bench.put(spread(0..300), 100, 3);
+    assert_eq!(bench.db.stats().held_back_ms, before, "the debt is paid");
+}
+
+#[test]
+fn a_keyspace_dropped_amid_a_compaction_leaves_no_file() {
+    for seed in 0..10 {
+        let bench = Bench::new(seed, options());
+        bench.put(spread(0..800), 100, 1);
+        if !bench.until_claimed() {
+            continue;
+        }
+        for _ in 0..seed {
+            bench.executor.step_one();
+        }
+        bench.db.drop_keyspace("k").unwrap();
+        bench.executor.run_until_idle();
+        bench.db.wait_idle().unwrap();
+        assert!(lock(&bench.engine().claims).is_empty());
+        let names = bench.disk.list(Path::new("/db")).unwrap();
+        let left: Vec<_> = names.iter().filter(|n| !is_of_an_empty_database(n)).collect();
+        assert!(left.is_empty(), "seed {seed}: {left:?}");
+    }
+}
+
+fn is_of_an_empty_database(name: &str) -> bool {
+    ["LOCK", "CURRENT", "log-", "manifest-"].iter().any(|known| name.starts_with(known))
+}
+
+/// An ingest goes as deep as nothing is in its way.
+#[test]
+fn an_ingest_sinks_to_the_deepest_level_that_is_free() {
+    let bench = Bench::new(1, options());
+    let ingest = |numbers: std::ops::Range<u64>, fill: u8| {
+        let entries = numbers.map(|number| (key(number), vec![fill; 100]));
+        bench.keyspace.ingest(entries).unwrap()
+    };
+    assert!(ingest(100..200, 1).settled);
+    assert!(ingest(300..400, 1).settled);
+    let sizes = || {
+        let levels = bench.keyspace.stats().unwrap().levels;
+        levels.iter().map(|level| (level.level, level.tables > 0)).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(), [(6, true)]);
+    assert!(!ingest(150..350, 2).settled, "over the others");
+    assert_eq!(sizes(), [(5, true), (6, true)]);
+    bench.put(160..161, 100, 3);
+    assert!(!ingest(155..340, 4).settled);
+    assert_eq!(sizes()[0], (0, true), "the newest run: what was written before was flushed");
+    let fills: BTreeMap<u64, u8> =
+        (100..400).filter_map(|n| Some((n, bench.keyspace.get(key(n)).unwrap()?[0]))).collect();
+    bench.keyspace.convert().unwrap();
+    for (number, fill) in fills {
+        let expected = match number {
+            155..340 => 4,
+            150..350 => 2,
+            _ => 1,
+        };
+        assert_eq!(fill, expected, "{number}");
+        assert_eq!(bench.keyspace.get(key(number)).unwrap().unwrap()[0], expected, "{number}");
+    }
+}
+
+/// A compaction is about to write a table across the place that an ingest takes meanwhile.
+#[test]
+fn a_compaction_that_does_not_fit_any_more_is_given_up_and_done_again() {
+    let bench = Bench::new(5, options());
+    for round in 0..4 {
+        let first = if round % 2 == 0 { 0 } else { 90_000 };
+        bench.put(first..first + 2, 50, round as u8);
+        bench.keyspace.flush().unwrap();
+    }
+    assert!(bench.until_claimed());
+    let before = bench.db.stats().compactions;
+    let entries = (40_000..40_050).map(|number| (key(number), vec![2; 50]));
+    assert!(bench.keyspace.ingest(entries).unwrap().settled);
+    bench.executor.run_until_idle();
+    check_levels(&bench.view());
+    assert!(bench.db.stats().compactions > before);
+    assert!(bench.view().tables.fresh().is_empty());
+    assert_eq!(bench.keyspace.iter().count(), 4 + 50);
+    assert_eq!(bench.db.background_error().map(|e| e.to_string()), None);
+}
+
+/// Segments that are mostly dead are emptied, though nobody asks.
+#[test]
+fn dead_values_are_given_back() {
+    let options = options().separate_at(200).min_conversion_bytes(0).over_provision_percent(30);
+    let bench = Bench::new(2, options);
+    for round in 0..12u64 {
+        bench.put((0..300).filter(|n| (n + round) % 3 > 0), 1000, round as u8);
+        bench.db.wait_idle().unwrap();
+    }
+    bench.keyspace.convert().unwrap();
+    let stats = bench.keyspace.stats().unwrap();
+    assert!(stats.value_live_bytes >= 300 * 1000, "{stats}");
+    assert!(stats.value_bytes * 10 <= stats.value_live_bytes * 16, "{stats}");
+    for number in 0..300 {
+        let round = (0..12).rev().find(|round| (number + round) % 3 > 0).unwrap();
+        assert_eq!(bench.keyspace.get(key(number)).unwrap().unwrap(), vec![round as u8; 1000]);
+    }
+}
+
+/// A few keys over all of a dense level become several tables, none of which lies over much of it.
+#[test]
+fn no_table_lies_over_too_much_of_the_level_below() {
+    let options = options().partition_bytes(32 << 10).level_base_bytes(8 << 10);
+    let bench = Bench::new(4, options);
+    bench.put(0..30_000, 100, 1);
+    bench.keyspace.convert().unwrap();
+    bench.put((0..30_000).step_by(60), 100, 2);
+    bench.keyspace.convert().unwrap();
+    let view = bench.view();
+    let levels = view.tables.levels();
+    let mut most = 0;
+    for (level, below) in levels.iter().zip(&levels[1..]) {
+        for table in level {
+            let properties = table.properties();
+            let over = overlapping(below, &properties.smallest, &properties.largest);
+            most = most.max(super::levels::run_bytes(&over.to_vec()));
+        }
+    }
+    // Ten times a table, and what a step of 4 KiB may add; the level below is of 860 KiB.
+    assert!((1..450 << 10).contains(&most), "{most} bytes below one table\n{}", bench.db.stats());
+    let fills = bench.keyspace.iter().map(|entry| entry.unwrap().1[0]);
+    assert!(fills.enumerate().all(|(n, fill)| fill == 1 + u8::from(n % 60 == 0)));
+}
+
+#[test]
+fn tombstones_end_at_the_last_level() {
+    let bench = Bench::new(2, options());
+    bench.put(spread(0..2000), 100, 1);
+    bench.keyspace.convert().unwrap();
+    for number in spread(0..2000) {
+        bench.keyspace.remove(key(number)).unwrap();
+    }
+    // What lies in the upper levels sinks only as they fill.
+    bench.put(spread(2000..8000), 100, 2);
+    bench.keyspace.convert().unwrap();
+    let view = bench.view();
+    let last = view.tables.levels().last().unwrap();
+    assert!(last.iter().all(|table| table.properties().tombstones == 0));
+    assert_eq!(bench.keyspace.iter().count(), 6000);
+    assert!(overlapping(last, b"", b"").is_empty());
+    assert_eq!(overlapping(last, b"k", b"l").len(), last.len());
+}
+
+#[test]
+fn a_store_is_chosen_once() {
+    let bench = Bench::new(2, options());
+    let again = |options| bench.db.keyspace("k", options);
+    assert_eq!(again(KeyspaceOptions::default()).unwrap().options().chosen_store(), Store::Lsm);
+    assert!(again(options()).is_ok());
+    let error = again(KeyspaceOptions::default().store(Store::Tiered)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("the store lsm that the keyspace was made with"), "{error}");
+    let unknown = KeyspaceOptions::decode(&[("store".to_owned(), "heap".to_owned())]).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Unsupported);
+    assert!(unknown.to_string().contains("expected a store, tiered or lsm"), "{unknown}");
+}

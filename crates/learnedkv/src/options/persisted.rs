@@ -1,0 +1,112 @@
+//! Keyspace options by name, as they stand in the manifest and as programs are told them.
+
+use super::{KeyspaceOptions, Store};
+use crate::error::{Error, Result};
+use crate::format::compression::Compression;
+use crate::sstable::filter::FilterKind;
+use crate::sstable::index::IndexKind;
+
+impl KeyspaceOptions {
+    /// The options as they stand in the manifest.
+    pub(crate) fn encode(&self) -> Vec<(String, String)> {
+        let pair = |name: &str, value: String| (name.to_owned(), value);
+        vec![
+            pair("store", self.chosen_store().name().to_owned()),
+            pair("level_base_bytes", self.level_base_bytes.to_string()),
+            pair("level_multiplier", self.level_multiplier.to_string()),
+            pair("block_bytes", self.block_bytes.to_string()),
+            pair("partition_bytes", self.partition_bytes.to_string()),
+            pair("delta_limit_percent", self.delta_limit_percent.to_string()),
+            pair("min_conversion_bytes", self.min_conversion_bytes.to_string()),
+            pair("over_provision_percent", self.over_provision_percent.to_string()),
+            pair("lsm_ratio_percent", self.lsm_ratio_percent.to_string()),
+            pair("separate_at", self.separate_at.to_string()),
+            pair("inline_limit", self.inline_limit.to_string()),
+            pair("move_values", self.move_values.to_string()),
+            pair("lsm_index", self.lsm_index.to_string()),
+            pair("settled_index", self.settled_index.to_string()),
+            pair("lsm_compression", self.lsm_compression.to_string()),
+            pair("settled_compression", self.settled_compression.to_string()),
+            pair("lsm_filter", filter_text(self.lsm_filter)),
+            pair("settled_filter", filter_text(self.settled_filter)),
+            pair("attach_filters", self.attach_filters.to_string()),
+        ]
+    }
+
+    /// Reads what [`KeyspaceOptions::encode`] wrote.
+    ///
+    /// # Errors
+    /// `Unsupported` for an option or a value this build does not know.
+    pub(crate) fn decode(pairs: &[(String, String)]) -> Result<KeyspaceOptions> {
+        let mut options = KeyspaceOptions::default();
+        for (name, value) in pairs {
+            options.set(name, value).map_err(|e| {
+                Error::new(
+                    crate::error::ErrorKind::Unsupported,
+                    format!(
+                        "keyspace option {name} = {value}: {e}; another build of learnedkv wrote it"
+                    ),
+                )
+            })?;
+        }
+        Ok(options)
+    }
+
+    /// Sets an option by its name, as `block_bytes` to `8192`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such option or the value is none for it.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| Error::invalid(format!("expected a number, found {value:?}")))
+        };
+        match name {
+            "store" => self.store = Some(Store::from_text(value)?),
+            "level_base_bytes" => self.level_base_bytes = number()?,
+            "level_multiplier" => self.level_multiplier = number()?,
+            "block_bytes" => self.block_bytes = number()?,
+            "partition_bytes" => self.partition_bytes = number()?,
+            "delta_limit_percent" => self.delta_limit_percent = number()?,
+            "min_conversion_bytes" => self.min_conversion_bytes = number()?,
+            "over_provision_percent" => self.over_provision_percent = number()?,
+            "lsm_ratio_percent" => self.lsm_ratio_percent = number()?,
+            "separate_at" => self.separate_at = number()?,
+            "inline_limit" => self.inline_limit = number()?,
+            "move_values" => {
+                self.move_values = value.parse().map_err(|_| {
+                    Error::invalid(format!("expected true or false, found {value:?}"))
+                })?;
+            }
+            "lsm_index" => self.lsm_index = IndexKind::from_text(value)?,
+            "settled_index" => self.settled_index = IndexKind::from_text(value)?,
+            "lsm_compression" => self.lsm_compression = Compression::from_text(value)?,
+            "settled_compression" => self.settled_compression = Compression::from_text(value)?,
+            "lsm_filter" => self.lsm_filter = filter_from_text(value)?,
+            "settled_filter" => self.settled_filter = filter_from_text(value)?,
+            "attach_filters" => {
+                self.attach_filters = value.parse().map_err(|_| {
+                    Error::invalid(format!("expected true or false, found {value:?}"))
+                })?;
+            }
+            _ => return Err(Error::invalid("there is no such option")),
+        }
+        Ok(())
+    }
+}
+
+/// How no filter is written.
+const NO_FILTER: &str = "none";
+
+fn filter_text(kind: Option<FilterKind>) -> String {
+    kind.map_or(NO_FILTER.to_owned(), |kind| kind.to_string())
+}
+
+fn filter_from_text(text: &str) -> Result<Option<FilterKind>> {
+    if text == NO_FILTER {
+        return Ok(None);
+    }
+    let kind = FilterKind::from_text(text);
+    kind.map(Some).map_err(|e| Error::invalid(format!("{e}; or {NO_FILTER}")))
+}
