@@ -216,6 +216,59 @@ fn clock_never_goes_back(executor: Shared) {
     assert!(seen.first() < seen.last());
 }
 
+/// A job is stepped when its time has come, not before, though nobody notifies.
+fn steps_when_a_time_has_come(executor: Shared) {
+    const PAUSE: Duration = Duration::from_millis(2);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let done = Arc::new(AtomicUsize::new(0));
+    for priority in [Priority::Urgent, Priority::Normal] {
+        let (caller, times, done) =
+            (Arc::downgrade(&executor), Arc::clone(&seen), Arc::clone(&done));
+        let (mut due, mut left) = (Duration::ZERO, 4);
+        let act = move || {
+            let Some(executor) = caller.upgrade() else { return Step::Done };
+            let now = executor.now();
+            times.lock().unwrap().push((due, now));
+            left -= 1;
+            if left == 0 {
+                done.fetch_add(1, SeqCst);
+                executor.notify();
+                return Step::Done;
+            }
+            due = now + PAUSE;
+            Step::WaitUntil(due)
+        };
+        executor.spawn(Box::new(Act { act, priority, dropped: Arc::default() }));
+    }
+    // Waits for ever, beside them.
+    executor.spawn(job(|| Step::Wait));
+    wait_for(&*executor, &done, 2);
+    executor.shutdown();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 8);
+    // The end of one may have woken the other, once.
+    let early = seen.iter().filter(|(due, now)| now < due).count();
+    assert!(early <= 1, "{seen:?}");
+}
+
+/// A notification comes before the time has.
+fn a_notification_comes_before_the_time(executor: Shared) {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let (count, caller) = (Arc::clone(&steps), Arc::downgrade(&executor));
+    executor.spawn(job(move || {
+        count.fetch_add(1, SeqCst);
+        let Some(executor) = caller.upgrade() else { return Step::Done };
+        Step::WaitUntil(executor.now() + Duration::from_secs(3600))
+    }));
+    executor.wait_until(&mut || {
+        executor.notify();
+        std::thread::yield_now();
+        steps.load(SeqCst) >= 3
+    });
+    assert!(executor.now() < Duration::from_secs(3600));
+    executor.shutdown();
+}
+
 fn battery(make: impl Fn() -> Shared) {
     for check in [
         follows_the_script,
@@ -227,6 +280,8 @@ fn battery(make: impl Fn() -> Shared) {
         owner_dies_in_a_job,
         panics_reach_the_waiter,
         clock_never_goes_back,
+        steps_when_a_time_has_come,
+        a_notification_comes_before_the_time,
     ] {
         check(make());
     }
@@ -343,6 +398,50 @@ fn seeded_finds_a_deadlock() {
     let executor = SeededExecutor::new(0);
     executor.spawn(job(|| Step::Wait));
     executor.wait_until(&mut || false);
+}
+
+/// The thread that minds the time goes off to a long step: another takes over.
+#[test]
+fn time_is_minded_while_a_thread_works() {
+    let executor = Arc::new(ThreadExecutor::new(3).unwrap());
+    let (ticks, released) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (count, caller) = (Arc::clone(&ticks), Arc::downgrade(&executor));
+    executor.spawn(job(move || {
+        let Some(executor) = caller.upgrade() else { return Step::Done };
+        count.fetch_add(1, SeqCst);
+        Step::WaitUntil(executor.now() + Duration::from_millis(1))
+    }));
+    for _ in 0..20 {
+        // A step that ends only when the other job was stepped twice more.
+        let (ticks, ended) = (Arc::clone(&ticks), Arc::clone(&released));
+        let caller = Arc::downgrade(&executor);
+        executor.spawn(job(move || {
+            let wanted = ticks.load(SeqCst) + 2;
+            while ticks.load(SeqCst) < wanted {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            ended.store(true, SeqCst);
+            caller.upgrade().inspect(|executor| executor.notify());
+            Step::Done
+        }));
+        executor.wait_until(&mut || released.swap(false, SeqCst));
+    }
+    executor.shutdown();
+}
+
+/// Idle jobs do not move the clock; a time that comes makes them runnable.
+#[test]
+fn seeded_time_comes_when_it_is_advanced() {
+    let executor = SeededExecutor::new(1);
+    let (mut first, due) = (true, Duration::from_secs(1));
+    executor.spawn(job(move || match std::mem::replace(&mut first, false) {
+        true => Step::WaitUntil(due),
+        false => Step::Done,
+    }));
+    assert_eq!(executor.run_until_idle(), 1);
+    assert!(executor.now() < due);
+    executor.advance(due);
+    assert_eq!(executor.run_until_idle(), 1);
 }
 
 /// Steps nest where a step gives way, but not without end.

@@ -10,6 +10,8 @@
 //! 3. Whoever waits for background work does so in [`Executor::wait_until`], never on a lock that
 //!    a job needs.
 //! 4. The engine reads no other clock than [`Executor::now`].
+//! 5. A job that returns [`Step::WaitUntil`] is stepped again after the next notification, or once
+//!    the clock has come so far, whichever is first. With no such job, nothing wakes by itself.
 
 #[cfg(test)]
 mod conformance;
@@ -31,6 +33,8 @@ pub enum Step {
     Again,
     /// Nothing to do until the next notification.
     Wait,
+    /// Nothing to do until the next notification, or until [`Executor::now`] says so much.
+    WaitUntil(Duration),
     /// Finished: drop me.
     Done,
 }

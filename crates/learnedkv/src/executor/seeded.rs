@@ -3,7 +3,8 @@
 //! A job is stepped only where the program gives way ([`Executor::wait_until`],
 //! [`Executor::yield_now`]) or a test asks ([`SeededExecutor::step_one`],
 //! [`SeededExecutor::run_until_idle`]). Which runnable job steps is drawn from the seed; priorities
-//! are ignored, since any order is a legal one. The clock is virtual: it moves with every step.
+//! are ignored, since any order is a legal one. The clock is virtual: it moves with every step, and
+//! where a caller waits and no job can step, to the time at which the first waiting job is due.
 //!
 //! Rules:
 //! 1. Driven from one thread, a run is a function of the seed. Several threads are safe, but then
@@ -26,6 +27,9 @@ pub const MAX_DEPTH: usize = 4;
 
 /// How many steps one wait may take before it counts as endless.
 pub const MAX_STEPS_PER_WAIT: u64 = 10_000_000;
+
+/// How often the clock may be moved on to let one wait go on, before it counts as endless.
+const MAX_LEAPS_PER_WAIT: u64 = 100_000;
 
 /// At most this many steps where the program merely may be interrupted.
 const MAX_STEPS_PER_YIELD: u64 = 3;
@@ -55,6 +59,14 @@ struct Task {
     job: Box<dyn Job>,
     /// The epoch in which the step began that said `Wait`; `None` if the job wants to step.
     waits_since: Option<u64>,
+    /// When it wants to step all the same.
+    due_ns: Option<u64>,
+}
+
+impl Task {
+    fn waits(&self, epoch: u64, clock_ns: u64) -> bool {
+        self.waits_since == Some(epoch) && self.due_ns.is_none_or(|due| due > clock_ns)
+    }
 }
 
 impl SeededExecutor {
@@ -100,8 +112,12 @@ impl SeededExecutor {
 
         let mut state = self.lock();
         let failure = match outcome {
-            Ok(step @ (Step::Again | Step::Wait)) if !state.stopped => {
-                task.waits_since = (step == Step::Wait).then_some(seen);
+            Ok(step @ (Step::Again | Step::Wait | Step::WaitUntil(_))) if !state.stopped => {
+                task.waits_since = (step != Step::Again).then_some(seen);
+                task.due_ns = match step {
+                    Step::WaitUntil(due) => Some(nanoseconds(due)),
+                    _ => None,
+                };
                 state.tasks.push(task);
                 None
             }
@@ -142,7 +158,7 @@ impl SeededExecutor {
 
     /// Moves the clock on by `duration`, as if nothing had happened meanwhile, and notifies.
     pub fn advance(&self, duration: Duration) {
-        self.lock().clock_ns += u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.lock().clock_ns += nanoseconds(duration);
         self.notify();
     }
 
@@ -155,26 +171,36 @@ impl SeededExecutor {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is runnable and the caller needs something: waits for a step on another thread, or
-    /// finds that there is none. `seen` is the epoch in which the caller last looked.
-    fn wait_for_others(&self, seen: u64) {
+    /// Nothing is runnable and the caller needs something: waits for a step on another thread, moves
+    /// the clock on to when a job is due, or finds that there is neither. `seen` is the epoch in which
+    /// the caller last looked. Returns whether the clock was moved.
+    fn wait_for_others(&self, seen: u64) -> bool {
         let thread = std::thread::current().id();
-        let state = self.lock();
+        let mut state = self.lock();
         // Something may have changed between the caller's look and now.
         if state.epoch != seen || !state.runnable().is_empty() {
-            return;
+            return false;
         }
         if let Some(words) = state.failed.clone() {
             drop(state);
             panic!("{words}");
         }
         if state.stepping.iter().all(|(stepping, _)| *stepping == thread) {
+            if let Some(due) = state.tasks.iter().filter_map(|task| task.due_ns).min() {
+                state.clock_ns = state.clock_ns.max(due);
+                return true;
+            }
             let jobs = state.describe();
             drop(state);
             panic!("deadlock: no job can make true what is waited for; {jobs}");
         }
         drop(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+        false
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
 impl Executor for SeededExecutor {
@@ -184,7 +210,7 @@ impl Executor for SeededExecutor {
             drop(state);
             drop(job);
         } else {
-            state.tasks.push(Task { job, waits_since: None });
+            state.tasks.push(Task { job, waits_since: None, due_ns: None });
         }
     }
 
@@ -194,17 +220,18 @@ impl Executor for SeededExecutor {
     }
 
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
-        let mut steps = 0;
+        let (mut steps, mut leaps) = (0, 0);
         loop {
             let seen = self.lock().epoch;
             if ready() {
                 return;
             }
             if !self.step_one() {
-                self.wait_for_others(seen);
+                leaps += u64::from(self.wait_for_others(seen));
             }
             steps += 1;
-            assert!(steps < MAX_STEPS_PER_WAIT, "an endless wait: {}", self.describe());
+            let is_endless = steps >= MAX_STEPS_PER_WAIT || leaps >= MAX_LEAPS_PER_WAIT;
+            assert!(!is_endless, "an endless wait: {}", self.describe());
         }
     }
 
@@ -260,8 +287,8 @@ impl State {
         if self.failed.is_some() {
             return Vec::new();
         }
-        let may_step = |task: &Task| task.waits_since.is_none_or(|seen| seen != self.epoch);
-        (0..self.tasks.len()).filter(|&place| may_step(&self.tasks[place])).collect()
+        let waits = |task: &Task| task.waits(self.epoch, self.clock_ns);
+        (0..self.tasks.len()).filter(|&place| !waits(&self.tasks[place])).collect()
     }
 
     /// A number below `limit`, from the seed (SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
@@ -279,7 +306,7 @@ impl State {
         let names = |wanted: bool| -> Vec<&str> {
             self.tasks
                 .iter()
-                .filter(|task| task.waits_since.is_some_and(|seen| seen == self.epoch) == wanted)
+                .filter(|task| task.waits(self.epoch, self.clock_ns) == wanted)
                 .map(|task| task.job.name())
                 .collect()
         };

@@ -4,6 +4,10 @@
 //! behind a compaction; the others serve urgent jobs first, then the rest, each in turn. A job's
 //! step, its `Drop` and a caller's `ready` run with no lock held, so all of them may call back.
 //!
+//! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
+//! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
+//! one, which then minds the time in its place. If none is idle, each looks when its step ends.
+//!
 //! **Failure.** A job that panics has broken an invariant of ours: no further step begins, and
 //! [`ThreadExecutor::wait_until`] panics with the job's name unless what it waits for has happened
 //! already. Whoever cleans up after that calls [`ThreadExecutor::shutdown`], which never panics
@@ -91,6 +95,14 @@ struct State {
 struct Task {
     job: Box<dyn Job>,
     priority: Priority,
+    /// While it waits: when it is stepped again without a notification.
+    due: Option<Duration>,
+}
+
+impl Task {
+    fn is_served_by(&self, lane: Lane) -> bool {
+        lane == Lane::Any || self.priority == Priority::Urgent
+    }
 }
 
 /// Which jobs a thread serves.
@@ -146,7 +158,7 @@ impl ThreadExecutor {
 
 impl Executor for ThreadExecutor {
     fn spawn(&self, job: Box<dyn Job>) {
-        let task = Task { priority: job.priority(), job };
+        let task = Task { priority: job.priority(), job, due: None };
         let mut state = self.shared.lock();
         if state.stopped {
             drop(state);
@@ -192,7 +204,7 @@ impl Executor for ThreadExecutor {
     }
 
     fn now(&self) -> Duration {
-        self.shared.started.elapsed()
+        self.shared.elapsed()
     }
 
     /// As the trait says. Called from inside a job's step or drop, it returns when no *other* step
@@ -269,16 +281,44 @@ impl Shared {
         state.push(task);
     }
 
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Makes the jobs runnable whose time has come; when the next of the others is due. Of those that
+    /// `lane` serves.
+    fn enqueue_due(&self, state: &mut State, lane: Lane) -> Option<Duration> {
+        if state.waiting.iter().all(|task| task.due.is_none()) {
+            return None;
+        }
+        let now = self.elapsed();
+        let is_due = |task: &mut Task| {
+            task.is_served_by(lane) && task.due.is_some_and(|due| due <= now)
+        };
+        let due: Vec<_> = state.waiting.extract_if(.., is_due).collect();
+        due.into_iter().for_each(|task| self.enqueue(state, task));
+        let others = state.waiting.iter().filter(|task| task.is_served_by(lane));
+        others.filter_map(|task| task.due).min()
+    }
+
     /// The life of one thread.
     fn work(self: Arc<Self>, lane: Lane) {
         WORKS_FOR.set(self.id());
         let mut state = self.lock();
         while !state.stopped {
+            let next_due = self.enqueue_due(&mut state, lane);
             let Some(task) = state.pop(lane) else {
                 let idle = if lane == Lane::Urgent { &self.urgent_work } else { &self.any_work };
-                state = wait(idle, state);
+                state = match next_due {
+                    Some(due) => wait_at_most(idle, state, due.saturating_sub(self.elapsed())),
+                    None => wait(idle, state),
+                };
                 continue;
             };
+            if next_due.is_some() {
+                // Somebody else minds the time meanwhile.
+                self.any_work.notify_one();
+            }
             state.running += 1;
             let seen = state.epoch;
             self.arm();
@@ -297,14 +337,18 @@ impl Shared {
     fn run(&self, mut task: Task, seen: u64) {
         let outcome = step_caught(&mut task.job);
         let mut state = self.lock();
+        task.due = match outcome {
+            Ok(Step::WaitUntil(due)) => Some(due),
+            _ => None,
+        };
         let failure = match outcome {
-            Ok(Step::Wait) if !state.stopped && state.epoch == seen => {
+            Ok(Step::Wait | Step::WaitUntil(_)) if !state.stopped && state.epoch == seen => {
                 state.waiting.push(task);
                 return;
             }
             // Notified while it ran, or not finished. This thread looks for work next, so no other
             // need be woken.
-            Ok(Step::Wait | Step::Again) if !state.stopped => {
+            Ok(Step::Wait | Step::WaitUntil(_) | Step::Again) if !state.stopped => {
                 state.push(task);
                 return;
             }
@@ -369,6 +413,14 @@ impl State {
 /// No code of others runs under these locks, so a poisoned one is still consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_at_most<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    most: Duration,
+) -> MutexGuard<'a, T> {
+    condvar.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner).0
 }
 
 fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
