@@ -30,7 +30,7 @@ pub const CURRENT: &str = "CURRENT";
 const CURRENT_NEW: &str = "CURRENT.new";
 
 /// Space is reserved in steps of this, so that a full disk does not stop an edit that frees space.
-const PREALLOCATE_BYTES: u64 = 1 << 20;
+pub const PREALLOCATE_BYTES: u64 = 1 << 20;
 /// A manifest longer than this, and mostly past edits, is begun anew.
 const ROLL_OVER_BYTES: u64 = 16 << 20;
 
@@ -51,6 +51,8 @@ pub struct Manifest {
     ordinal: u32,
     first_edit_bytes: u64,
     in_doubt: bool,
+    /// The number of the manifest that it rolls over to.
+    next_number: u64,
     state: State,
 }
 
@@ -158,8 +160,22 @@ impl Manifest {
     /// Writes manifest `number` with `state` as its first edit, and turns `CURRENT` over to it.
     ///
     /// # Errors
-    /// Any error of the disk. Then the old manifest may or may not count any more: reopen.
+    /// Any error of the disk. If `CURRENT` may name the new manifest then, both say the same: reopen, or
+    /// begin one of a higher number.
     pub fn begin(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        database: u64,
+        number: u64,
+        state: State,
+    ) -> Result<Manifest> {
+        let manifest = Manifest::write(disk, dir, database, number, state)?;
+        manifest.turn_current()?;
+        Ok(manifest)
+    }
+
+    /// Writes a manifest that does not count yet. Nothing is left of it where that fails.
+    fn write(
         disk: Arc<dyn Disk>,
         dir: &Path,
         database: u64,
@@ -180,18 +196,28 @@ impl Manifest {
             ordinal: 0,
             first_edit_bytes: 0,
             in_doubt: false,
+            next_number: number + 1,
             state,
         };
-        manifest.write(&encode_header(number, database))?;
-        let edit = manifest.state.to_edit();
-        manifest.append(&edit)?;
-        manifest.first_edit_bytes = manifest.offset_bytes;
-        manifest.disk.sync_dir(dir)?;
-        manifest.make_current()?;
+        let written = manifest.write_first();
+        written.inspect_err(|_| {
+            // What cannot be removed now is an orphan that the next open removes.
+            let _ = manifest.disk.remove(&manifest.path);
+        })?;
         Ok(manifest)
     }
 
-    fn make_current(&self) -> Result<()> {
+    fn write_first(&mut self) -> Result<()> {
+        self.write_next(&encode_header(self.number, self.database))?;
+        let edit = self.state.to_edit();
+        self.append(&edit)?;
+        self.first_edit_bytes = self.offset_bytes;
+        self.disk.sync_dir(&self.dir)?;
+        self.write_current()
+    }
+
+    /// Writes the file that is to become `CURRENT`.
+    fn write_current(&self) -> Result<()> {
         let new = self.dir.join(CURRENT_NEW);
         match self.disk.remove(&new) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
@@ -199,14 +225,23 @@ impl Manifest {
         }
         let file = self.disk.create(&new)?;
         file.write_all_at(format!("{}\n", manifest_name(self.number)).as_bytes(), 0)?;
-        file.sync()?;
-        self.disk.rename(&new, &self.dir.join(CURRENT))?;
+        file.sync()
+    }
+
+    /// From now on, or after a crash amid it perhaps, this manifest counts.
+    fn turn_current(&self) -> Result<()> {
+        self.disk.rename(&self.dir.join(CURRENT_NEW), &self.dir.join(CURRENT))?;
         self.disk.sync_dir(&self.dir)
     }
 
     /// The state after all edits committed.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// What its first edit, the whole state, took when it was begun.
+    pub fn state_bytes(&self) -> u64 {
+        self.first_edit_bytes
     }
 
     /// The file's number.
@@ -248,11 +283,16 @@ impl Manifest {
     }
 
     fn roll_over(&mut self) -> Result<()> {
-        self.in_doubt = true;
         let old = self.path.clone();
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
         let state = self.state.clone();
-        *self = Manifest::begin(disk, &dir, self.database, self.number + 1, state)?;
+        // Where this fails, on a full disk say, the old manifest goes on.
+        let number = self.next_number;
+        self.next_number += 1;
+        let next = Manifest::write(disk, &dir, self.database, number, state)?;
+        self.in_doubt = true;
+        next.turn_current()?;
+        *self = next;
         // What cannot be removed now is an orphan that the next open removes.
         let _ = self.disk.remove(&old);
         Ok(())
@@ -262,14 +302,14 @@ impl Manifest {
         let bytes = encode_edit(edit, self.database, self.number, self.offset_bytes, self.ordinal);
         self.reserve(self.offset_bytes + bytes.len() as u64)?;
         self.in_doubt = true;
-        self.write(&bytes)?;
+        self.write_next(&bytes)?;
         self.file.sync().map_err(|e| e.at_path(&self.path))?;
         self.in_doubt = false;
         self.ordinal += 1;
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write_next(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_at(bytes, self.offset_bytes)?;
         self.offset_bytes += bytes.len() as u64;
         Ok(())
@@ -293,73 +333,4 @@ impl Manifest {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::sim::{CrashKind, SimDisk};
-    use crate::format::entry::SequenceNumber;
-    use crate::format::manifest::Change;
-
-    /// A manifest with `edits` edits after the first, and where the last of them begins and ends.
-    fn manifest_on(disk: &SimDisk, edits: u64) -> (Manifest, u64, u64) {
-        let (disk, dir) = (Arc::new(disk.clone()), Path::new("/"));
-        let mut manifest = Manifest::begin(disk, dir, 7, 1, State::default()).unwrap();
-        let mut start = 0;
-        for synced in 1..=edits {
-            start = manifest.offset_bytes;
-            manifest.commit(&Edit { synced, ..Edit::default() }).unwrap();
-        }
-        let end = manifest.offset_bytes;
-        (manifest, start, end)
-    }
-
-    fn synced(disk: &SimDisk) -> Result<SequenceNumber> {
-        load(disk, Path::new("/")).map(|loaded| loaded.expect("there is one").state.synced)
-    }
-
-    /// The process died, nothing was closed: the last edit was durable, so its damage is no torn end.
-    #[test]
-    fn damage_of_the_last_edit_is_an_error_whether_or_not_the_database_was_closed() {
-        for edits in [1, 2, 5] {
-            let disk = SimDisk::new(1);
-            let (manifest, start, end) = manifest_on(&disk, edits);
-            let died = || disk.crash_clone(CrashKind::Process, 0);
-            assert_eq!(synced(&died()).unwrap(), edits);
-            for at in start..end {
-                let left = died();
-                let file = left.open(&manifest.path, Access::Random).unwrap();
-                let mut byte = [0];
-                file.read_exact_at(&mut byte, at).unwrap();
-                file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
-                let error = synced(&left).unwrap_err();
-                assert!(error.is_corruption(), "byte {at} of {start}..{end}: {error}");
-                assert_eq!(error.offset_bytes(), Some(start));
-            }
-            // All of its sector that was written last is lost.
-            let left = died();
-            let file = left.open(&manifest.path, Access::Random).unwrap();
-            let sector_end = end.next_multiple_of(SECTOR_BYTES);
-            file.write_all_at(&vec![0; (sector_end - start) as usize], start).unwrap();
-            assert!(synced(&left).unwrap_err().is_corruption(), "the seal went with its edit");
-        }
-    }
-
-    /// The seal is not synced: a machine that crashes may lose it, and loses nothing else.
-    #[test]
-    fn a_lost_seal_loses_no_edit_and_the_next_edit_takes_its_place() {
-        let disk = SimDisk::new(1);
-        let (mut manifest, ..) = manifest_on(&disk, 3);
-        for seed in 0..20 {
-            assert_eq!(synced(&disk.crash_clone(CrashKind::Machine, seed)).unwrap(), 3);
-        }
-        // Longer than the distance of the seal: it stands across the place.
-        let changes = vec![Change::CreateKeyspace {
-            keyspace: 1,
-            name: "k".repeat(3000),
-            options: Vec::new(),
-        }];
-        manifest.commit(&Edit { synced: 4, changes, ..Edit::default() }).unwrap();
-        for seed in 0..20 {
-            assert_eq!(synced(&disk.crash_clone(CrashKind::Machine, seed)).unwrap(), 4);
-        }
-    }
-}
+mod tests;

@@ -120,6 +120,8 @@ pub struct DatabaseOptions {
     pub stream_at: u64,
     /// Whether nothing is written, whatever happens.
     pub read_only: bool,
+    /// How much room on the disk is held back for when it is full; none: as the data asks.
+    pub ballast_bytes: Option<u64>,
 }
 
 impl Default for DatabaseOptions {
@@ -135,6 +137,7 @@ impl Default for DatabaseOptions {
             automatic_conversion: true,
             stream_at: 1 << 20,
             read_only: false,
+            ballast_bytes: None,
         }
     }
 }

@@ -139,6 +139,16 @@ impl Builder {
         self
     }
 
+    /// How much room on the disk is held back, bytes, so that a full disk stops puts cleanly while
+    /// removals, flushes and conversions can go on to make room. By default two partitions' size (128 MiB),
+    /// but no more than the tables and a memtable take, and an eighth of the disk at most; about 2 MiB
+    /// besides are held for the next open. 0 holds nothing back, not even for an open: choose it where
+    /// the disk cannot become full, or somebody sees to it.
+    pub fn ballast_bytes(mut self, bytes: u64) -> Self {
+        self.options.ballast_bytes = Some(bytes);
+        self
+    }
+
     /// Uses another disk than the operating system's: a simulated one, in tests.
     pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = Some(disk);
@@ -229,6 +239,7 @@ impl Database {
         options.check()?;
         let engine = self.engine();
         engine.executor.yield_now();
+        engine.check_room()?;
         let plan = |state: &crate::manifest::State| {
             // Somebody else may have made it meanwhile.
             let there = state.keyspaces.values().any(|k| k.name == name);
@@ -368,7 +379,10 @@ impl Database {
 
     /// How the database is: whether writes are taken, and if not, why.
     pub fn health(&self) -> DatabaseHealth {
-        self.engine().health.report()
+        match (self.engine().health.report(), self.engine().full_error()) {
+            (DatabaseHealth::Well | DatabaseHealth::Failing(_), Some(e)) => DatabaseHealth::Full(e),
+            (report, _) => report,
+        }
     }
 
     /// Has background work that failed tried again, now that the cause is gone (there is room on the disk

@@ -210,6 +210,8 @@ pub struct Stats {
     pub put_bytes: u64,
     /// Bytes of the log's segments.
     pub log_bytes: u64,
+    /// Bytes held back on the disk for when it is full; little while it is.
+    pub ballast_bytes: u64,
     /// The last operation's sequence number.
     pub last_sequence: u64,
     /// The last that is known to be durable.
@@ -261,6 +263,7 @@ impl Stats {
             dropped_filters: reads.dropped_filters.load(Relaxed),
             put_bytes: metrics.put_bytes.load(Relaxed),
             log_bytes: engine.log.size_bytes(),
+            ballast_bytes: engine.ballast.held_bytes(),
             last_sequence: engine.log.visible(),
             synced_sequence: engine.log.synced(),
             flushes: metrics.flushes.load(Relaxed),
@@ -409,10 +412,11 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "log              {:>12.1} MiB  {} operations, durable up to {}",
+            "log              {:>12.1} MiB  {} operations, durable up to {}; {:.1} MiB of disk held back",
             self.log_bytes as f64 / MIB,
             self.last_sequence,
-            self.synced_sequence
+            self.synced_sequence,
+            self.ballast_bytes as f64 / MIB
         )
     }
 }

@@ -125,8 +125,23 @@ pub trait Disk: Send + Sync + fmt::Debug {
         requests.into_iter().map(ReadRequest::read_alone).collect()
     }
 
+    /// How much room there is where `dir` lies; `None` where the disk cannot tell. Others may take it at
+    /// any time: what must be there is reserved ([`File::preallocate`]), not asked for.
+    fn room(&self, _dir: &Path) -> Option<Room> {
+        None
+    }
+
     /// A random number (the simulated disk: from its seed).
     fn random_u64(&self) -> u64;
+}
+
+/// What a disk says of its space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What may still be taken, bytes.
+    pub free_bytes: u64,
+    /// What it holds altogether, bytes.
+    pub total_bytes: u64,
 }
 
 /// One read of [`Disk::read_many`]: fill `buffer` from `offset_bytes` of `file`. It owns its buffer:

@@ -26,6 +26,9 @@ pub enum DatabaseHealth {
     /// Background work failed (on a full disk, say), and waits to be asked again. Reads go on, and
     /// writes until they would have to wait for it.
     Failing(Error),
+    /// The disk is full: reads, removals, flushes and conversions go on, puts are refused until there is
+    /// room; they are then taken again by themselves.
+    Full(Error),
     /// A write or sync of the log or the manifest failed: reads go on, writes are refused until the
     /// database is reopened.
     Poisoned(Error),

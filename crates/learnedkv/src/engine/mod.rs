@@ -12,12 +12,14 @@
 //! * No edit becomes durable before the log is synced up to all that it depends on.
 //! * A failed sync of the log or the manifest poisons the writer: reads go on, writes are refused.
 
+mod ballast;
 mod checkpoint;
 pub mod claims;
 mod conditional;
 mod conversions;
 mod health;
 mod holds;
+mod memory;
 mod open;
 pub mod pace;
 mod payloads;
@@ -32,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
+pub use self::ballast::{Ballast, BallastJob};
 pub use self::conditional::{Seen, Watched};
 pub use self::conversions::Conversions;
 pub use self::open::{OpenReport, open};
@@ -104,6 +107,8 @@ pub struct Engine {
     pub compacts: AtomicBool,
     /// Whether writes can go on.
     pub health: Health,
+    /// Room held back on the disk.
+    pub ballast: Ballast,
     /// `None` where the database was opened for reading only.
     manifest: Mutex<Option<Manifest>>,
     view: ArcSwap<View>,
@@ -190,6 +195,7 @@ impl Engine {
         if self.holds.load(Ordering::Relaxed) > 0 {
             drop(lock(&self.held));
         }
+        self.check_room_for(commit.payload)?;
         if let Some(delay) = self.pace.charge(commit.keyspaces, commit.payload.len() as u64) {
             self.executor.pause(delay);
         }
@@ -197,6 +203,7 @@ impl Engine {
         let (ticket, memtables) = {
             let _order = lock(&self.commit);
             self.health.check_writable()?;
+            self.recheck_room_for(commit.payload)?;
             if !holds()? {
                 return Ok(false);
             }
@@ -205,7 +212,8 @@ impl Engine {
             // log must keep, sees this too.
             let first = self.log.reserved() + 1;
             memtables.iter().for_each(|(_, m)| m.expect(first));
-            (self.log.reserve(commit.payload.len(), commit.count, None)?, memtables)
+            let reserve = || self.log.reserve(commit.payload.len(), commit.count, None);
+            (self.with_ballast_if_removing(commit.payload, reserve)?, memtables)
         };
         let (first, last) = (ticket.first(), ticket.last());
         self.log.publish(ticket, commit.payload).inspect_err(|e| self.poison(e))?;
@@ -364,7 +372,15 @@ impl Engine {
             next_keyspace: next_keyspace(manifest.state(), &changes),
             changes,
         };
-        if let Err(e) = manifest.commit(&edit) {
+        // Keyspaces are not made with the space held back.
+        let grows = edit.changes.iter().any(|c| matches!(c, Change::CreateKeyspace { .. }));
+        let committed = match manifest.commit(&edit) {
+            Err(_) if !grows && !manifest.is_in_doubt() => {
+                self.with_ballast(|| manifest.commit(&edit))
+            }
+            done => done,
+        };
+        if let Err(e) = committed {
             // An edit that does not fit, or has no room, was not written.
             if manifest.is_in_doubt() {
                 self.poison(&e);
@@ -436,32 +452,6 @@ impl Engine {
         segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire());
         self.fit_cache();
         Ok(())
-    }
-
-    /// Gives the cache what memtables and metadata leave of the budget. Called whenever a memtable is
-    /// sealed or tables change.
-    pub fn fit_cache(&self) {
-        let view = self.view();
-        let keyspaces = view.keyspaces.values();
-        let metadata = self.metadata_bytes();
-        // Active memtables of more than one keyspace are counted as they are.
-        let largest = keyspaces.clone().map(|k| k.active.size_bytes()).max().unwrap_or(0);
-        let active = keyspaces.clone().map(|k| k.active.size_bytes()).sum::<usize>() - largest;
-        let sealed = keyspaces.flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
-        let sealed = (sealed.sum::<usize>() + active) as u64;
-        self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
-    }
-
-    /// What the tables keep in memory to find keys.
-    fn metadata_bytes(&self) -> u64 {
-        let view = self.view();
-        let tables = view.keyspaces.values().flat_map(|k| k.tables.all());
-        tables.map(|t| t.metadata_bytes() as u64).sum()
-    }
-
-    /// Whether metadata may grow by `bytes` and still take half the budget at most.
-    pub fn has_room_for_metadata(&self, bytes: u64) -> bool {
-        self.metadata_bytes() + bytes <= self.options.memory_budget_bytes / 2
     }
 
     /// Whether an edit that flushes a keyspace up to `up_to`, all of which is visible, may become durable

@@ -7,6 +7,8 @@
 //!    Turning `CURRENT` over to it is the moment the recovery counts.
 //! 5. Begin the fresh segment, remove what nothing names. The caller starts the jobs.
 //!
+//! Where the disk is full, steps 4 and 5 use what the ballast holds for them.
+//!
 //! For reading only, the lock is shared, step 2 syncs nothing, and steps 4 and 5 are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
+use super::ballast::{BALLAST, Ballast};
 use super::health::Health;
 use super::pace::Pace;
 use super::payloads::Payloads;
@@ -92,15 +95,17 @@ pub fn open(
     let (recovered, memtables) = recover(&context, &loaded, &options)?;
     memtables.show(&mut view, &recovered);
     let next_file = loaded.state.next_file;
-    let (manifest, log, removed_files) = if options.read_only {
+    let (manifest, log, removed_files, ballast) = if options.read_only {
         let log = Log::read_only(disk.clone(), dir, loaded.database, &recovered);
-        (None, log, Vec::new())
+        (None, log, Vec::new(), Ballast::none(&disk, dir))
     } else {
         recovery::make_durable(&*disk, dir, &recovered)?;
         let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
         let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
         let removed = remove_orphans(&*disk, dir, &manifest, &log, &view)?;
-        (Some(manifest), log, removed)
+        let ballast = Ballast::begin(&disk, dir, &options, &manifest, &view);
+        log.set_frugal(ballast.is_given_up());
+        (Some(manifest), log, removed, ballast)
     };
     let report = OpenReport {
         created: !is_database,
@@ -121,6 +126,7 @@ pub fn open(
         pace: Pace::default(),
         compacts: AtomicBool::new(false),
         health: Health::default(),
+        ballast,
         manifest: Mutex::new(manifest),
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::default(),
@@ -205,7 +211,7 @@ fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
     if let Some(name) = names.iter().find(|name| !leftover(name)) {
         let numbers =
             [segment_id(name), table_id(name), filter_id(name), value_log::segment_id(name)];
-        let ours = numbers.iter().any(Option::is_some);
+        let ours = name == BALLAST || numbers.iter().any(Option::is_some);
         let message = if ours {
             format!(
                 "found {name:?} but no {CURRENT}: a part of a database without its head; restore {CURRENT}"
@@ -408,8 +414,24 @@ fn begin(
         open_from: recovered.next_segment,
         first: recovered.ended.first().map_or(recovered.last + 1, |e| e.first),
     };
-    let manifest = Manifest::begin(disk.clone(), dir, database, number, state)?;
-    let log = Log::begin(disk.clone(), dir, database, options.log_segment_bytes, &recovered)?;
+    let is_full = |e: &Error| e.kind() == ErrorKind::DiskFull;
+    let manifest = match Manifest::begin(disk.clone(), dir, database, number, state.clone()) {
+        Err(e) if is_full(&e) && Ballast::spend(&**disk, dir) => {
+            Manifest::begin(disk.clone(), dir, database, number + 1, state)?
+        }
+        begun => begun?,
+    };
+    let begin_log = |frugal| {
+        let bytes = options.log_segment_bytes;
+        Log::begin(disk.clone(), dir, database, bytes, &recovered, frugal)
+    };
+    let log = match begin_log(false) {
+        Err(e) if is_full(&e) => {
+            Ballast::spend(&**disk, dir);
+            begin_log(true)?
+        }
+        begun => begun?,
+    };
     Ok((manifest, log))
 }
 

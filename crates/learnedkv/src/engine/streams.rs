@@ -71,7 +71,7 @@ impl Engine {
     /// `Io` if the reader fails; `InvalidArgument` if it gives more than `most_bytes`; any error of
     /// the disk. Then nothing is left of it.
     pub fn stream(&self, key: &[u8], reader: &mut dyn Read, most_bytes: u64) -> Result<Streamed> {
-        self.health.check_writable()?;
+        self.check_room()?;
         let id = self.next_file();
         let written = self.write_stream(id, key, reader, most_bytes);
         if written.is_err() {

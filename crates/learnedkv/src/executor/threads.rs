@@ -292,9 +292,8 @@ impl Shared {
             return None;
         }
         let now = self.elapsed();
-        let is_due = |task: &mut Task| {
-            task.is_served_by(lane) && task.due.is_some_and(|due| due <= now)
-        };
+        let is_due =
+            |task: &mut Task| task.is_served_by(lane) && task.due.is_some_and(|due| due <= now);
         let due: Vec<_> = state.waiting.extract_if(.., is_due).collect();
         due.into_iter().for_each(|task| self.enqueue(state, task));
         let others = state.waiting.iter().filter(|task| task.is_served_by(lane));

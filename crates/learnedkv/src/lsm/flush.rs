@@ -12,7 +12,7 @@ use super::output::{Output, Written};
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Work};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
 use crate::format::manifest::Change;
@@ -25,6 +25,8 @@ pub struct FlushJob {
     work: Option<Flush>,
     /// It failed and nobody has asked since; see `Health::ask_again`.
     failed: Option<u64>,
+    /// How often the ballast had been given up when its work began.
+    ballast_seen: u64,
 }
 
 struct Flush {
@@ -37,7 +39,7 @@ struct Flush {
 impl FlushJob {
     /// A job that flushes what `engine` seals.
     pub fn new(engine: &Arc<Engine>) -> FlushJob {
-        FlushJob { engine: engine.clone(), work: None, failed: None }
+        FlushJob { engine: engine.clone(), work: None, failed: None, ballast_seen: 0 }
     }
 
     fn find(&self) -> Option<Flush> {
@@ -134,8 +136,17 @@ impl Job for FlushJob {
         if self.failed == Some(asked) {
             return Step::Wait;
         }
+        if self.work.is_none() {
+            self.ballast_seen = self.engine.ballast.times();
+        }
         let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
         let result = self.write(flush);
+        if matches!(&result, Err(e) if e.kind() == ErrorKind::DiskFull)
+            && self.engine.give_up_ballast(self.ballast_seen)
+        {
+            // Begun again, with more room.
+            return Step::Again;
+        }
         self.failed = result.is_err().then_some(asked);
         if result.is_err() || self.work.is_none() {
             self.engine.health.note_background(Work::Flush, &result);

@@ -37,6 +37,7 @@ pub struct Merge {
     cursor: MergeCursor,
     output: Output,
     table_bytes: u64,
+    input_bytes: u64,
 }
 
 fn bytes(run: &Run) -> u64 {
@@ -44,6 +45,18 @@ fn bytes(run: &Run) -> u64 {
 }
 
 impl Merge {
+    /// While the disk is full a merge must not take what flushes and sweeps need.
+    ///
+    /// # Errors
+    /// `DiskFull` if its output might take more than half of what is free.
+    pub fn check_room(&self) -> Result<()> {
+        let free_bytes = self.engine.disk().room(self.engine.dir()).map(|room| room.free_bytes);
+        match self.engine.full_error() {
+            Some(e) if free_bytes.is_some_and(|free| self.input_bytes > free / 2) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     /// The merge a keyspace needs, if it needs one.
     ///
     /// # Errors
@@ -76,6 +89,7 @@ impl Merge {
             )
             .with_shadow(Shadow::over(&view.tables)),
             table_bytes: view.options.partition(),
+            input_bytes: window.iter().map(bytes).sum(),
         }))
     }
 

@@ -43,6 +43,8 @@ pub struct Output {
     /// Values in these segments are written anew, whatever their length.
     victims: Arc<BTreeSet<u64>>,
     shadow: Option<Shadow>,
+    /// See [`Output::moving_values`].
+    moves_values: bool,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -119,6 +121,7 @@ impl Output {
             waiting: Waiting::default(),
             victims: Arc::default(),
             shadow: None,
+            moves_values: true,
         }
     }
 
@@ -131,6 +134,13 @@ impl Output {
     /// Has values in these segments written anew.
     pub fn with_victims(mut self, victims: Arc<BTreeSet<u64>>) -> Output {
         self.victims = victims;
+        self
+    }
+
+    /// Whether values that stand in segments may be written anew: beside their keys, or for
+    /// [`Output::with_victims`]. They may unless it is said that they may not.
+    pub fn moving_values(mut self, moving: bool) -> Output {
+        self.moves_values = moving;
         self
     }
 
@@ -254,8 +264,9 @@ impl Output {
             let mut load = None;
             if kind == Kind::Pointer {
                 let pointer = ValuePointer::decode(payload)?;
-                let moves =
-                    pointer.length < self.separate_at || self.victims.contains(&pointer.segment);
+                let moves = self.moves_values
+                    && (pointer.length < self.separate_at
+                        || self.victims.contains(&pointer.segment));
                 load = moves.then_some(pointer);
                 length = load.map_or(length, |pointer| pointer.length);
             }

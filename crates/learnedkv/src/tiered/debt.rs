@@ -38,11 +38,16 @@ impl Debt {
     }
 
     /// Whether a sweep is due: the garbage is more than `over_provision` of the settled bytes, or the
-    /// LSM part more than `lsm_ratio` of them; and there is enough of it to be worth one.
-    pub fn is_due(&self, options: &KeyspaceOptions) -> bool {
+    /// LSM part more than `lsm_ratio` of them; and there is enough of it to be worth one. Where the disk
+    /// is full one is due if it frees more than it takes: what is fresh is written again before its
+    /// old place is given back.
+    pub fn is_due(&self, options: &KeyspaceOptions, disk_is_full: bool) -> bool {
         let share =
             |percent: u64| self.settled / 100 * percent + self.settled % 100 * percent / 100;
         let garbage = self.dead + self.shadowed;
+        if disk_is_full {
+            return garbage > self.fresh && self.fresh > 0;
+        }
         self.fresh > 0
             && self.fresh + self.dead >= options.min_conversion()
             && (garbage > share(options.over_provision())

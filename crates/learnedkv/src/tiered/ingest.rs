@@ -49,9 +49,10 @@ impl Ingest {
     /// Begins an ingest into a keyspace.
     ///
     /// # Errors
-    /// `NotFound` if it was dropped; the writer's state of health.
+    /// `NotFound` if it was dropped; `DiskFull`; the writer's state of health.
     pub fn begin(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<Ingest> {
         engine.health.check_writable()?;
+        engine.check_room()?;
         let view = engine.keyspace(keyspace)?;
         // Compactions of levels leave values where they are.
         let separate_at = match view.options.chosen_store() {

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use super::attach::Attach;
 use super::debt::{self, Debt};
 use super::sweep::{self, Course, Next, SweepStep};
-use crate::engine::{self, Engine, Opened, lock};
-use crate::error::Result;
+use crate::engine::{self, BallastJob, Engine, Opened, lock};
+use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
@@ -27,6 +27,7 @@ pub fn spawn(engine: &Arc<Engine>) {
     executor.spawn(Box::new(LogJob { engine: engine.clone() }));
     executor.spawn(Box::new(FlushJob::new(engine)));
     executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
+    executor.spawn(Box::new(BallastJob::new(engine)));
     executor.spawn(Box::new(SettleJob {
         engine: engine.clone(),
         work: Work::None,
@@ -35,6 +36,7 @@ pub fn spawn(engine: &Arc<Engine>) {
         covers: None,
         at: None,
         failed: BTreeMap::new(),
+        ballast_seen: 0,
     }));
 }
 
@@ -126,6 +128,8 @@ struct SettleJob {
     /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
     /// asked since, and come last: the damage of one keeps no other from being settled.
     failed: BTreeMap<KeyspaceId, u64>,
+    /// How often the ballast had been given up when its work began.
+    ballast_seen: u64,
 }
 
 impl SettleJob {
@@ -151,6 +155,9 @@ impl SettleJob {
                             let work = engine::Work::Settle(keyspace);
                             self.engine.health.note_background(work, &Err(e));
                         }
+                        // Begun again, with more room.
+                        _ if e.kind() == ErrorKind::DiskFull
+                            && self.engine.give_up_ballast(self.ballast_seen) => {}
                         _ => return Err(e),
                     },
                 }
@@ -162,7 +169,10 @@ impl SettleJob {
                 }
                 Ok(true)
             }
-            Work::None => self.find(),
+            Work::None => {
+                self.ballast_seen = self.engine.ballast.times();
+                self.find()
+            }
         }
     }
 
@@ -209,6 +219,15 @@ impl SettleJob {
     }
 
     fn find_among(&mut self, keyspaces: &[&Arc<KeyspaceView>], view: &View) -> Result<bool> {
+        // A merge frees space at its end only, a sweep at each step.
+        let full = self.engine.ballast.is_given_up();
+        Ok((!full && self.find_merge(keyspaces, view)?)
+            || self.find_sweep(keyspaces, view)?
+            || (full && self.find_merge(keyspaces, view)?)
+            || self.find_filter(view))
+    }
+
+    fn find_merge(&mut self, keyspaces: &[&Arc<KeyspaceView>], view: &View) -> Result<bool> {
         let flushing = view.keyspaces.values().any(|k| !k.sealed.is_empty());
         for keyspace in keyspaces {
             self.at = Some(keyspace.id);
@@ -217,10 +236,22 @@ impl SettleJob {
                 continue;
             }
             if let Some(merge) = Merge::find(&self.engine, keyspace)? {
+                merge.check_room()?;
                 self.work = Work::Merge(Box::new(merge));
                 return Ok(true);
             }
         }
+        Ok(false)
+    }
+
+    fn find_filter(&mut self, view: &View) -> bool {
+        let attach = Attach::find(&self.engine, view);
+        let found = attach.is_some();
+        self.work = attach.map_or(Work::None, |attach| Work::Attach(Box::new(attach)));
+        found
+    }
+
+    fn find_sweep(&mut self, keyspaces: &[&Arc<KeyspaceView>], view: &View) -> Result<bool> {
         for keyspace in keyspaces {
             self.at = Some(keyspace.id);
             if let Some(frozen) = &keyspace.tables.frozen {
@@ -240,12 +271,7 @@ impl SettleJob {
             return self.freeze(freezing, view);
         }
         let wanted = keyspaces.iter().find(|k| self.is_wanted(k)).map(|k| k.id);
-        let Some(keyspace) = wanted else {
-            let attach = Attach::find(&self.engine, view);
-            let found = attach.is_some();
-            self.work = attach.map_or(Work::None, |attach| Work::Attach(Box::new(attach)));
-            return Ok(found);
-        };
+        let Some(keyspace) = wanted else { return Ok(false) };
         // Requests up to here are covered: what they want settled is in the memtables by now.
         self.covers = Some((keyspace, lock(&self.engine.conversions).asked(keyspace)));
         // Dropped meanwhile: then there is nothing to settle.
@@ -259,7 +285,8 @@ impl SettleJob {
             return true;
         }
         self.engine.options.automatic_conversion
-            && Debt::of(&keyspace.tables).is_due(&keyspace.options)
+            && Debt::of(&keyspace.tables)
+                .is_due(&keyspace.options, self.engine.ballast.is_given_up())
     }
 
     /// Freezes once all that was rotated is flushed. False: it is not yet.

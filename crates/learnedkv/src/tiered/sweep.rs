@@ -9,6 +9,10 @@
 //!    that ends within P, the rest of P becomes a partition of its own, with the old tables cut off
 //!    below W'. Partitions that have become small are joined with those behind them.
 //!
+//! While the disk is full a sweep moves no values: they stay where their flush wrote them, so that a step
+//! needs room for a partition only, and no value segment is held up that something was removed from.
+//! A later sweep moves them.
+//!
 //! Each step ends in one edit: the new partitions and W'. Where an ingest has split the partition
 //! meanwhile, the step is given up and begun again. A crash before it leaves orphans; after it,
 //! the sweep goes on at W'. Readers see the frozen part and the old partitions from W on.
@@ -346,7 +350,8 @@ impl SweepStep {
                 view.options.separate_settled_at(),
                 &tables.segments,
             )
-            .with_victims(course.victims.clone()),
+            .with_victims(course.victims.clone())
+            .moving_values(!engine.ballast.is_given_up()),
             target_bytes: plan.target_bytes,
         })
     }

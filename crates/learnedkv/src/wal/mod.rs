@@ -162,6 +162,8 @@ pub struct Log {
     dir: PathBuf,
     database: u64,
     segment_bytes: u64,
+    /// The disk is full: segments are made small.
+    frugal: AtomicBool,
     order: Mutex<Order>,
     spare: Mutex<Spare>,
     visible: AtomicU64,
@@ -179,7 +181,8 @@ pub struct Log {
 
 impl Log {
     /// Begins a life of the log: a fresh segment, numbered `next_segment`, its name durable.
-    /// Sequence numbers go on after `last`; `ended` are the segments of earlier lives.
+    /// Sequence numbers go on after `last`; `ended` are the segments of earlier lives. On a full disk
+    /// begin it `frugal`; see [`Log::set_frugal`].
     ///
     /// # Errors
     /// Any error of the disk.
@@ -189,10 +192,13 @@ impl Log {
         database: u64,
         segment_bytes: u64,
         recovered: &recovery::Recovered,
+        frugal: bool,
     ) -> Result<Log> {
         let id = recovered.next_segment;
-        let active = create_segment(&*disk, dir, database, id, segment_bytes)?;
+        let bytes = if frugal { small_segment_bytes(segment_bytes) } else { segment_bytes };
+        let active = create_segment(&*disk, dir, database, id, bytes)?;
         let log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
+        log.set_frugal(frugal);
         lock(&log.order).kept.push(Kept {
             id,
             first: recovered.last + 1,
@@ -239,6 +245,7 @@ impl Log {
             dir: dir.to_owned(),
             database,
             segment_bytes,
+            frugal: AtomicBool::new(false),
             order: Mutex::new(Order { active, active_bytes: 0, next, kept: ended.collect() }),
             spare: Mutex::new(Spare { ready: None, next_number }),
             visible: AtomicU64::new(recovered.last),
@@ -357,8 +364,16 @@ impl Log {
         // A number whose segment could not be made is left out: recovery goes by sequence numbers.
         let id = spare.next_number;
         spare.next_number += 1;
-        let bytes = self.segment_bytes.max(wanted_bytes);
+        let frugal = self.frugal.load(Ordering::Relaxed);
+        let usual =
+            if frugal { small_segment_bytes(self.segment_bytes) } else { self.segment_bytes };
+        let bytes = usual.max(wanted_bytes);
         create_segment(&*self.disk, &self.dir, self.database, id, bytes)
+    }
+
+    /// Has the segments to come made small (true), for a disk that is full, or as usual.
+    pub fn set_frugal(&self, frugal: bool) {
+        self.frugal.store(frugal, Ordering::Relaxed);
     }
 
     /// Makes the next segment ready, if it is not. Returns whether there was something to do.
@@ -526,6 +541,11 @@ impl Log {
         }
         (ended, last_ended, order.active.clone())
     }
+}
+
+/// How large a segment is made on a full disk, where usual ones have `segment_bytes`.
+pub fn small_segment_bytes(segment_bytes: u64) -> u64 {
+    (segment_bytes / 32).max(64 << 10).min(segment_bytes)
 }
 
 fn create_segment(

@@ -18,7 +18,8 @@ const ALL_LOST: u64 = 0;
 
 fn log_on(disk: &SimDisk) -> Log {
     let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
-    Log::begin(Arc::new(disk.clone()), Path::new("/"), DATABASE, SEGMENT_BYTES, &recovered).unwrap()
+    Log::begin(Arc::new(disk.clone()), Path::new("/"), DATABASE, SEGMENT_BYTES, &recovered, false)
+        .unwrap()
 }
 
 fn payload(first: SequenceNumber, bytes: usize) -> Vec<u8> {

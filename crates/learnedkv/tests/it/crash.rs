@@ -211,7 +211,9 @@ fn use_on(setup: &Setup, db: Database, crash: &Crash, mut model: Model) -> Resul
     let db = setup.open(&crash.disk, 2).map_err(|e| format!("open emptied: {e:?}"))?;
     // Of an empty database nothing is left but these.
     let names = crash.disk.list("/db".as_ref()).map_err(|e| format!("{e:?}"))?;
-    let known = |name: &String| name == "LOCK" || name == "CURRENT" || name.starts_with("log-");
+    let known = |name: &String| {
+        ["LOCK", "CURRENT", "BALLAST"].contains(&name.as_str()) || name.starts_with("log-")
+    };
     let rest: Vec<_> = names.iter().filter(|name| !known(name)).collect();
     drop(db);
     match rest.as_slice() {

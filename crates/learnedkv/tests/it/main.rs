@@ -14,6 +14,7 @@ mod open_errors;
 mod reads;
 mod regressions;
 mod settling;
+mod space;
 mod streams;
 mod tidy;
 mod values;

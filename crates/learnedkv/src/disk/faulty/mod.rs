@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use self::script::{Failure, Script};
 pub use self::script::{Fault, FaultCounts};
-use crate::disk::{Access, Disk, File, Lock, LogRegion, OperationKind, ReadRequest, Reservation};
+use crate::disk::{
+    Access, Disk, File, Lock, LogRegion, OperationKind, ReadRequest, Reservation, Room,
+};
 use crate::error::Result;
 
 /// A disk that fails on script. Clones share the disk and the script.
@@ -146,6 +148,10 @@ impl Disk for FaultyDisk {
         let mut read = self.inner.read_many(passed).into_iter();
         let mut next = |()| read.next().expect("an answer to each request");
         met.into_iter().map(|met| met.and_then(&mut next)).collect()
+    }
+
+    fn room(&self, dir: &Path) -> Option<Room> {
+        self.inner.room(dir)
     }
 
     fn random_u64(&self) -> u64 {

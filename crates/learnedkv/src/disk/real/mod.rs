@@ -23,15 +23,15 @@ use std::sync::Arc;
 use self::file::RealFile;
 use self::region_buffered::BufferedRegion;
 use self::region_mapped::MappedRegion;
-use crate::disk::{Access, Disk, File, Lock, LogRegion, ReadRequest, region};
+use crate::disk::{Access, Disk, File, Lock, LogRegion, ReadRequest, Room, region};
 use crate::error::{Error, Result};
 
 /// How [`RealDisk`] makes its log regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogRegionKind {
-    /// Mapped into memory: publishing is a copy, without a system call. Where a mapping is refused,
-    /// or its space cannot be promised (network and FUSE file systems, ZFS), buffered instead. The
-    /// default.
+    /// Mapped into memory: publishing is a copy, without a system call. Only where the file system is
+    /// known to keep what it reserved (ext2 to ext4, XFS, tmpfs); elsewhere, or where a mapping is
+    /// refused, buffered instead. The default.
     #[default]
     Mapped,
     /// Positional writes through the page cache: one system call a record. For systems where
@@ -180,6 +180,10 @@ impl Disk for RealDisk {
 
     fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
         many::read(requests, (self.many_reads == ManyReads::IoUring).then_some(&*self.rings))
+    }
+
+    fn room(&self, dir: &Path) -> Option<Room> {
+        platform::room(dir)
     }
 
     fn random_u64(&self) -> u64 {

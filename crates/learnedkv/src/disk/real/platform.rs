@@ -236,20 +236,34 @@ pub(super) fn punch(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Res
 
 /// Whether blocks once reserved stay reserved, and a mapping fails only with its device.
 ///
-/// Not so on ZFS (it copies on write even what `fallocate` reserved), and not on network and FUSE
-/// file systems (the server may run out of space, or go away). There, log regions are buffered:
-/// an error return is better than a `SIGBUS`.
+/// Said only of file systems known to do so: ext2 to ext4, XFS, tmpfs. A store to a mapped page without
+/// a block is a `SIGBUS` on a full disk: it ends the user's process, where a system call returns an
+/// error. Copy-on-write file systems (btrfs, ZFS, bcachefs) may take a new block for what was reserved;
+/// servers (NFS, SMB, FUSE) may run out of space, or go away; an overlay does not say what lies below.
 #[cfg(target_os = "linux")]
 pub(super) fn mapping_keeps_promises(file: &File) -> bool {
-    const ZFS: u32 = 0x2fc1_2fc1;
-    const NFS: u32 = 0x6969;
-    const CIFS: u32 = 0xff53_4d42;
-    const SMB2: u32 = 0xfe53_4d42;
-    const FUSE: u32 = 0x6573_5546;
-    const V9FS: u32 = 0x0102_1997;
+    const EXT: u32 = 0xef53;
+    const XFS: u32 = 0x5846_5342;
+    const TMPFS: u32 = 0x0102_1994;
     // The numbers are 32 bits wide; the field's width and sign depend on the architecture.
-    rustix::fs::fstatfs(file)
-        .is_ok_and(|s| ![ZFS, NFS, CIFS, SMB2, FUSE, V9FS].contains(&(s.f_type as u32)))
+    rustix::fs::fstatfs(file).is_ok_and(|s| [EXT, XFS, TMPFS].contains(&(s.f_type as u32)))
+}
+
+/// How much room there is: what a user without privileges may take, and all.
+#[cfg(target_os = "linux")]
+pub(super) fn room(dir: &Path) -> Option<crate::disk::Room> {
+    let found = rustix::fs::statvfs(dir).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Some(crate::disk::Room {
+        free_bytes: bytes(found.f_bavail),
+        total_bytes: bytes(found.f_blocks),
+    })
+}
+
+/// Not asked outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn room(_dir: &Path) -> Option<crate::disk::Room> {
+    None
 }
 
 /// Outside Linux there is nothing to ask; the blocks were written.

@@ -67,7 +67,7 @@ use self::handles::{SimFile, SimLock, SimRegion};
 use self::inode::Inode;
 use self::names::normal;
 use self::state::{Held, State};
-use crate::disk::{Access, Disk, File, Lock, LogRegion, OperationKind, region};
+use crate::disk::{Access, Disk, File, Lock, LogRegion, OperationKind, Room, region};
 use crate::error::{Error, Result};
 
 /// What crashes.
@@ -396,6 +396,12 @@ impl Disk for SimDisk {
             let file = SimFile::open(self, number, path);
             Ok(Arc::new(SimRegion::new(file, length_bytes)) as Arc<dyn LogRegion>)
         })
+    }
+
+    fn room(&self, _dir: &Path) -> Option<Room> {
+        let state = self.state();
+        let total_bytes = state.space_limit_bytes?;
+        Some(Room { free_bytes: total_bytes.saturating_sub(state.used_bytes()), total_bytes })
     }
 
     fn random_u64(&self) -> u64 {

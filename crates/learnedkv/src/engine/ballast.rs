@@ -1,0 +1,417 @@
+//! Room held back on the disk, so that a full one stops puts cleanly, and nothing else.
+//!
+//! The file [`BALLAST`] holds space and no content. Two states:
+//! * **Held**: the space is reserved. Puts are taken.
+//! * **Given up**: all of it but [`kept_bytes`] went back to the disk. Puts are refused with `DiskFull`
+//!   before anything is written for them; so are ingests and new keyspaces. Removals, flushes, sweeps,
+//!   dropped keyspaces and conversions go on with that space; log segments are made small.
+//!
+//! Held becomes given up only in [`Engine::give_up_ballast`]: one of those that may go on met a full disk,
+//! and tries once more. Given up becomes held only in [`Engine::retake_ballast`]: the whole ballast could
+//! be reserved again, and the disk said before that it has room for a log segment and a memtable
+//! besides. Both happen under one lock. It is tried at each put, and every [`RETRY`] by a job:
+//! nobody tells us when others make room.
+//!
+//! **Why what goes on finds room.** While the ballast is given up no put reaches the log or a memtable, so
+//! what is to be written is bounded: the memtables there are, and tombstones. A flush writes no more than
+//! its memtable's bytes and then lets log segments go; a sweep's step writes about a partition, then
+//! lets old ones go. Two partitions hold one of each. A merge of runs frees space only at its end,
+//! so it waits for sweeps, and begins only where its output has room.
+//!
+//! **Opening.** An open writes a manifest and a log segment before it removes the old ones. That much
+//! stays held while the database is open, and only an open that meets a full disk uses it: so a database
+//! that ran into a full disk can be opened, whenever it died. What an open takes it reserves again
+//! once the old manifest is gone.
+//!
+//! Nothing here is synced. A crash may leave the file shorter, but then the disk has the space.
+//! Where it cannot be reserved for another reason than a full disk, the database does without.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{Engine, lock};
+use crate::disk::{Access, Disk, File};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::{Job, Step};
+use crate::format::batch::Ops;
+use crate::format::entry::Kind;
+use crate::manifest::{Manifest, PREALLOCATE_BYTES};
+use crate::options::DatabaseOptions;
+use crate::view::View;
+use crate::wal::small_segment_bytes;
+
+/// The file that holds the space.
+pub const BALLAST: &str = "BALLAST";
+
+/// How often a full disk is looked at again.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+/// `CURRENT`, directory entries and the like.
+const SMALL_FILES_BYTES: u64 = 64 << 10;
+
+/// Below this the smallest tables and segments, in whole blocks of the file system, take too large a share.
+const LEAST_BYTES: u64 = 512 << 10;
+
+/// What an open needs before it can remove anything, bytes: a manifest of the whole state, and a small
+/// log segment.
+pub fn kept_bytes(manifest: &Manifest, options: &DatabaseOptions) -> u64 {
+    let manifest = (2 * manifest.state_bytes()).next_multiple_of(PREALLOCATE_BYTES);
+    manifest + small_segment_bytes(options.log_segment_bytes) + SMALL_FILES_BYTES
+}
+
+/// How large the ballast of a database is, bytes: two partitions, but no more than its tables and a
+/// memtable take; besides what is kept for an open; an eighth of the disk at most.
+fn wanted_bytes(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions, view: &View) -> u64 {
+    if let Some(bytes) = options.ballast_bytes {
+        return bytes;
+    }
+    let partition = view.keyspaces.values().map(|k| k.options.partition()).max().unwrap_or(0);
+    let tables = view.keyspaces.values().flat_map(|k| k.tables.all());
+    let tables = tables.map(|table| table.file_bytes()).sum::<u64>();
+    let wanted = (2 * partition).min(tables + options.memtable_bytes as u64).max(LEAST_BYTES);
+    match disk.room(dir) {
+        Some(room) => wanted.min(room.total_bytes / 8),
+        None => wanted,
+    }
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub struct Ballast {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    held: Mutex<Held>,
+    given_up: AtomicBool,
+    /// How often it was given up.
+    times: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    file: Option<Arc<dyn File>>,
+    /// What is reserved now.
+    bytes: u64,
+    /// What is reserved while it is held.
+    wanted: u64,
+    /// What is left when it is given up.
+    kept: u64,
+}
+
+impl Ballast {
+    /// One that holds nothing, of a database in `dir`.
+    pub fn none(disk: &Arc<dyn Disk>, dir: &Path) -> Ballast {
+        Ballast {
+            disk: disk.clone(),
+            path: dir.join(BALLAST),
+            held: Mutex::default(),
+            given_up: AtomicBool::new(false),
+            times: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives all up that an earlier life held, for an open that met a full disk. False: there was nothing.
+    pub fn spend(disk: &dyn Disk, dir: &Path) -> bool {
+        let Ok(file) = disk.open(&dir.join(BALLAST), Access::Random) else { return false };
+        file.length_bytes().is_ok_and(|bytes| bytes > 0) && file.truncate(0).is_ok()
+    }
+
+    /// Reserves the ballast of a database that was just opened; given up where there is no room for it.
+    pub fn begin(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        options: &DatabaseOptions,
+        manifest: &Manifest,
+        view: &View,
+    ) -> Ballast {
+        let ballast = Ballast::none(disk, dir);
+        let wanted = wanted_bytes(&**disk, dir, options, view);
+        if wanted == 0 && options.ballast_bytes.is_some() {
+            // What cannot be removed holds nothing worth a word.
+            let _ = disk.remove(&ballast.path);
+            return ballast;
+        }
+        let kept = kept_bytes(manifest, options);
+        let file = match disk.open(&ballast.path, Access::Random) {
+            Err(e) if e.kind() == ErrorKind::NotFound => disk.create(&ballast.path),
+            opened => opened,
+        };
+        let is_full = match file {
+            Ok(file) => {
+                let mut held = lock(&ballast.held);
+                *held = Held { file: Some(file), bytes: 0, wanted: kept + wanted, kept };
+                // First what the next open needs.
+                held.reserve(kept)
+                    .and_then(|()| held.reserve(kept + wanted))
+                    .and_then(|()| held.cut())
+            }
+            Err(e) => Err(e),
+        };
+        ballast.given_up.store(is_disk_full(&is_full), Ordering::Release);
+        ballast
+    }
+
+    /// Whether puts are refused.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    /// How often it was given up so far.
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Acquire)
+    }
+
+    /// What is reserved now.
+    pub fn held_bytes(&self) -> u64 {
+        lock(&self.held).bytes
+    }
+
+    /// Gives it up, unless it was since it had been so `seen` times. False: there was nothing to give.
+    fn give_up(&self, seen: u64) -> bool {
+        let mut held = lock(&self.held);
+        if self.times() != seen {
+            return true;
+        }
+        if self.is_given_up() || held.bytes <= held.kept {
+            return false;
+        }
+        // First, so that no put takes what comes free.
+        self.given_up.store(true, Ordering::Release);
+        self.times.fetch_add(1, Ordering::AcqRel);
+        held.shrink();
+        true
+    }
+
+    /// Reserves it again, if there is room for it and for `margin_bytes` besides.
+    fn retake(&self, margin_bytes: u64) -> bool {
+        let mut held = lock(&self.held);
+        if !self.is_given_up() {
+            return true;
+        }
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        let needed = held.wanted.saturating_sub(held.bytes) + margin_bytes;
+        if self.disk.room(dir).is_some_and(|room| room.free_bytes < needed) {
+            return false;
+        }
+        let wanted = held.wanted;
+        if is_disk_full(&held.reserve(wanted)) {
+            return false;
+        }
+        self.given_up.store(false, Ordering::Release);
+        true
+    }
+
+    /// Reserves more, where the database has grown.
+    fn grow(&self, kept: u64, wanted: u64) {
+        let mut held = lock(&self.held);
+        if held.file.is_some() && !self.is_given_up() && kept + wanted > held.wanted {
+            // Where there is no room for more, it stays as it is.
+            if held.reserve(kept + wanted).is_ok() {
+                (held.kept, held.wanted) = (kept, kept + wanted);
+            }
+        }
+    }
+}
+
+fn is_disk_full(result: &Result<()>) -> bool {
+    matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull)
+}
+
+impl Held {
+    /// Has `bytes` reserved; where that fails, as many as before.
+    fn reserve(&mut self, bytes: u64) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let before = self.bytes;
+        if let Err(e) = file.preallocate(bytes) {
+            // Part of it may be taken.
+            let _ = file.truncate(before);
+            return Err(e);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Gives back what an earlier life held beyond what is wanted now.
+    fn cut(&self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if file.length_bytes()? > self.bytes { file.truncate(self.bytes) } else { Ok(()) }
+    }
+
+    fn shrink(&mut self) {
+        if let Some(file) = &self.file {
+            // A file that cannot be cut gives nothing; whoever needs it meets the full disk again.
+            let _ = file.truncate(self.kept);
+        }
+        self.bytes = self.kept;
+    }
+}
+
+/// Whether the operations of a payload only remove.
+fn only_removes(payload: &[u8]) -> bool {
+    Ops::new(payload).all(|op| op.is_ok_and(|op| op.kind == Kind::Tombstone))
+}
+
+impl Engine {
+    /// Does `work` that is to go on when the disk is full: once more, with the ballast given up, if it
+    /// met that.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn with_ballast<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        let seen = self.ballast.times();
+        match work() {
+            Err(e) if e.kind() == ErrorKind::DiskFull && self.give_up_ballast(seen) => work(),
+            done => done,
+        }
+    }
+
+    /// Gives the ballast up for work that met a full disk, and saw it given up `seen` times when it
+    /// began. True: there may be room now.
+    pub fn give_up_ballast(&self, seen: u64) -> bool {
+        let given = self.ballast.give_up(seen);
+        self.log.set_frugal(self.ballast.is_given_up());
+        self.executor.notify();
+        given
+    }
+
+    /// Whether puts are taken again.
+    fn retake_ballast(&self) -> bool {
+        let margin = self.options.log_segment_bytes + self.options.memtable_bytes as u64;
+        if !self.ballast.is_given_up() {
+            return true;
+        }
+        let retaken = self.ballast.retake(margin);
+        if retaken {
+            self.log.set_frugal(false);
+            self.health.ask_again();
+            self.executor.notify();
+        }
+        retaken
+    }
+
+    /// Refuses what needs more space while the disk is full.
+    ///
+    /// # Errors
+    /// `DiskFull`, saying where, how much is free, and what to do; the state of health before that.
+    pub fn check_room(&self) -> Result<()> {
+        self.health.check_writable()?;
+        if self.retake_ballast() { Ok(()) } else { Err(self.full()) }
+    }
+
+    /// The same for a commit: those that only remove go on.
+    pub(super) fn check_room_for(&self, payload: &[u8]) -> Result<()> {
+        if !self.ballast.is_given_up() || only_removes(payload) {
+            Ok(())
+        } else {
+            self.check_room()
+        }
+    }
+
+    /// The same where a put that was let in may have been overtaken. Under `commit`.
+    pub(super) fn recheck_room_for(&self, payload: &[u8]) -> Result<()> {
+        let refused = self.ballast.is_given_up() && !only_removes(payload);
+        if refused { Err(self.full()) } else { Ok(()) }
+    }
+
+    /// Gives a commit its place in the log. Removals find room on a full disk.
+    pub(super) fn with_ballast_if_removing<T>(
+        &self,
+        payload: &[u8],
+        mut work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        match work() {
+            Err(e) if e.kind() == ErrorKind::DiskFull => {
+                if only_removes(payload) {
+                    self.with_ballast(work)
+                } else {
+                    Err(self.full())
+                }
+            }
+            done => done,
+        }
+    }
+
+    /// What is refused while the ballast is given up; `None` while it is held.
+    pub fn full_error(&self) -> Option<Error> {
+        self.ballast.is_given_up().then(|| self.full())
+    }
+
+    fn full(&self) -> Error {
+        let held = lock(&self.ballast.held);
+        let needed = held.wanted.saturating_sub(held.bytes)
+            + self.options.log_segment_bytes
+            + self.options.memtable_bytes as u64;
+        let free =
+            self.disk().room(self.dir()).map_or("an unknown number of bytes".to_owned(), |room| {
+                format!("{} bytes", room.free_bytes)
+            });
+        let message = format!(
+            "the disk is full: {free} are free here, {needed} are needed before puts are taken again; \
+             remove other files, or remove entries and convert. Reads, removals, flushes and \
+             conversions go on"
+        );
+        Error::new(ErrorKind::DiskFull, message).at_path(self.dir())
+    }
+
+    /// Has the ballast grow with the database.
+    fn fit_ballast(&self) {
+        if self.options.ballast_bytes.is_none() {
+            let guard = lock(&self.manifest);
+            let Some(manifest) = &*guard else { return };
+            let kept = kept_bytes(manifest, &self.options);
+            drop(guard);
+            let wanted = wanted_bytes(&**self.disk(), self.dir(), &self.options, &self.view());
+            self.ballast.grow(kept, wanted);
+        }
+    }
+}
+
+/// Has the ballast grow; while it is given up, looks for room every [`RETRY`].
+#[derive(Debug)]
+pub struct BallastJob {
+    engine: Arc<Engine>,
+    /// When it looks next, and how much was free when it looked last.
+    next: Duration,
+    free_bytes: u64,
+}
+
+impl BallastJob {
+    /// That of `engine`.
+    pub fn new(engine: &Arc<Engine>) -> BallastJob {
+        BallastJob { engine: engine.clone(), next: Duration::ZERO, free_bytes: 0 }
+    }
+}
+
+impl Job for BallastJob {
+    fn name(&self) -> &'static str {
+        "ballast"
+    }
+
+    fn step(&mut self) -> Step {
+        let engine = &self.engine;
+        if engine.health.check_writable().is_err() {
+            return Step::Wait;
+        }
+        if !engine.ballast.is_given_up() {
+            engine.fit_ballast();
+            return Step::Wait;
+        }
+        let now = engine.executor.now();
+        if now < self.next {
+            return Step::WaitUntil(self.next);
+        }
+        self.next = now + RETRY;
+        if engine.retake_ballast() {
+            return Step::Wait;
+        }
+        // There may be enough for what failed.
+        let free_bytes = engine.disk().room(engine.dir()).map_or(u64::MAX, |room| room.free_bytes);
+        if free_bytes > self.free_bytes && engine.health.background_error().is_some() {
+            engine.health.ask_again();
+            engine.executor.notify();
+        }
+        self.free_bytes = free_bytes;
+        Step::WaitUntil(self.next)
+    }
+}

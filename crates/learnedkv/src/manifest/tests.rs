@@ -1,0 +1,67 @@
+//! What a damaged end of a manifest means.
+
+use super::*;
+use crate::disk::sim::{CrashKind, SimDisk};
+use crate::format::entry::SequenceNumber;
+use crate::format::manifest::Change;
+
+/// A manifest with `edits` edits after the first, and where the last of them begins and ends.
+fn manifest_on(disk: &SimDisk, edits: u64) -> (Manifest, u64, u64) {
+    let (disk, dir) = (Arc::new(disk.clone()), Path::new("/"));
+    let mut manifest = Manifest::begin(disk, dir, 7, 1, State::default()).unwrap();
+    let mut start = 0;
+    for synced in 1..=edits {
+        start = manifest.offset_bytes;
+        manifest.commit(&Edit { synced, ..Edit::default() }).unwrap();
+    }
+    let end = manifest.offset_bytes;
+    (manifest, start, end)
+}
+
+fn synced(disk: &SimDisk) -> Result<SequenceNumber> {
+    load(disk, Path::new("/")).map(|loaded| loaded.expect("there is one").state.synced)
+}
+
+/// The process died, nothing was closed: the last edit was durable, so its damage is no torn end.
+#[test]
+fn damage_of_the_last_edit_is_an_error_whether_or_not_the_database_was_closed() {
+    for edits in [1, 2, 5] {
+        let disk = SimDisk::new(1);
+        let (manifest, start, end) = manifest_on(&disk, edits);
+        let died = || disk.crash_clone(CrashKind::Process, 0);
+        assert_eq!(synced(&died()).unwrap(), edits);
+        for at in start..end {
+            let left = died();
+            let file = left.open(&manifest.path, Access::Random).unwrap();
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+            let error = synced(&left).unwrap_err();
+            assert!(error.is_corruption(), "byte {at} of {start}..{end}: {error}");
+            assert_eq!(error.offset_bytes(), Some(start));
+        }
+        // All of its sector that was written last is lost.
+        let left = died();
+        let file = left.open(&manifest.path, Access::Random).unwrap();
+        let sector_end = end.next_multiple_of(SECTOR_BYTES);
+        file.write_all_at(&vec![0; (sector_end - start) as usize], start).unwrap();
+        assert!(synced(&left).unwrap_err().is_corruption(), "the seal went with its edit");
+    }
+}
+
+/// The seal is not synced: a machine that crashes may lose it, and loses nothing else.
+#[test]
+fn a_lost_seal_loses_no_edit_and_the_next_edit_takes_its_place() {
+    let disk = SimDisk::new(1);
+    let (mut manifest, ..) = manifest_on(&disk, 3);
+    for seed in 0..20 {
+        assert_eq!(synced(&disk.crash_clone(CrashKind::Machine, seed)).unwrap(), 3);
+    }
+    // Longer than the distance of the seal: it stands across the place.
+    let changes =
+        vec![Change::CreateKeyspace { keyspace: 1, name: "k".repeat(3000), options: Vec::new() }];
+    manifest.commit(&Edit { synced: 4, changes, ..Edit::default() }).unwrap();
+    for seed in 0..20 {
+        assert_eq!(synced(&disk.crash_clone(CrashKind::Machine, seed)).unwrap(), 4);
+    }
+}

@@ -1,0 +1,416 @@
+//! A disk that becomes full: puts are refused cleanly, what makes room goes on, and whoever dies there can
+//! be opened again. On the simulated disk with a limit, crashed anywhere; and on a real small tmpfs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
+use learnedkv::executor::SeededExecutor;
+use learnedkv::{
+    Builder, Database, DatabaseHealth, Durability, ErrorKind, Keyspace, KeyspaceOptions,
+};
+
+use crate::workload::{Content, Random, Setup, content, guarded, key};
+
+const MIB: u64 = 1 << 20;
+
+fn builder(path: &Path) -> Builder {
+    Database::builder(path)
+        .memtable_bytes(64 << 10)
+        .memory_budget_bytes(4 << 20)
+        .log_segment_bytes(128 << 10)
+}
+
+fn options() -> KeyspaceOptions {
+    KeyspaceOptions::default().partition_bytes(256 << 10).min_conversion_bytes(1 << 20)
+}
+
+fn open(disk: &SimDisk, seed: u64) -> (Database, Arc<SeededExecutor>) {
+    let executor = Arc::new(SeededExecutor::new(seed));
+    let disk = Arc::new(disk.clone());
+    (builder(Path::new("/db")).disk(disk).executor(executor.clone()).open().unwrap(), executor)
+}
+
+fn name(number: usize) -> String {
+    format!("key{number:06}")
+}
+
+/// Puts until one is refused; returns the number of the first key that is not there.
+fn fill(keyspace: &Keyspace, mut number: usize) -> (usize, learnedkv::Error) {
+    loop {
+        match keyspace.insert(name(number), [number as u8; 900]) {
+            Ok(()) => number += 1,
+            Err(e) => return (number, e),
+        }
+        assert!(number < 1_000_000, "the disk is never full");
+    }
+}
+
+/// All of `range` is there, and nothing else.
+fn check(keyspace: &Keyspace, range: std::ops::Range<usize>) {
+    let mut entries = keyspace.iter().map(Result::unwrap);
+    for number in range {
+        let (key, value) = entries.next().unwrap_or_else(|| panic!("{number} is missing"));
+        assert_eq!((&*key, &*value), (name(number).as_bytes(), &[number as u8; 900][..]));
+    }
+    assert!(entries.next().is_none(), "more than was put");
+}
+
+/// What goes on when the disk is full. On threads a flush and a sweep may be in each other's way for a
+/// moment: then it is done again, for `patience` at most.
+fn goes_on<T>(patience: Duration, mut work: impl FnMut() -> learnedkv::Result<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        match work() {
+            Ok(done) => return done,
+            Err(e) if e.kind() == ErrorKind::DiskFull && begun.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// On threads; on a seed nothing may be refused even once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Fills, removes, converts, and fills again, `rounds` times. Returns how far the keys got.
+fn go_round(
+    db: &Database,
+    keyspace: &Keyspace,
+    rounds: usize,
+    patience: Duration,
+) -> std::ops::Range<usize> {
+    let (mut first, mut end) = (0, 0);
+    for round in 0..rounds {
+        let (reached, error) = fill(keyspace, end);
+        assert_eq!(error.kind(), ErrorKind::DiskFull, "round {round}: {error}");
+        assert!(
+            reached > end + 300,
+            "round {round}: {end} to {reached}, hardly anything was taken"
+        );
+        end = reached;
+        check(keyspace, first..end);
+        // More than half of it goes.
+        let keep = first + (end - first) * 2 / 3;
+        for number in first..keep {
+            goes_on(patience, || keyspace.remove(name(number)));
+        }
+        first = keep;
+        goes_on(patience, || keyspace.flush());
+        goes_on(patience, || keyspace.convert());
+        goes_on(patience, || db.wait_idle());
+        check(keyspace, first..end);
+    }
+    first..end
+}
+
+#[test]
+fn a_full_disk_refuses_puts_and_takes_removals_and_conversions() {
+    for seed in 0..6 {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some((6 + seed) * MIB));
+        let (db, executor) = open(&disk, seed);
+        let keyspace = db.keyspace("k", options()).unwrap();
+        let left = go_round(&db, &keyspace, 4, Duration::ZERO);
+        fill(&keyspace, left.end);
+        // At full: what it says, and that it comes to rest.
+        while !matches!(db.health(), DatabaseHealth::Full(_)) {
+            // The log's last segment is not used up yet: a flush finds that there is no room.
+            let number = left.end + 1_000_000;
+            keyspace.remove(name(number)).unwrap();
+            keyspace.flush().unwrap();
+        }
+        let DatabaseHealth::Full(error) = db.health() else { unreachable!("asked a moment ago") };
+        let text = error.to_string();
+        for part in ["/db", "bytes are free here", "are needed", "remove"] {
+            assert!(text.contains(part), "{part:?} is not said: {text}");
+        }
+        let refused = [
+            keyspace.insert("x", [0; 900]),
+            keyspace.ingest([("zzz", "v")]).map(drop),
+            db.keyspace("another", options()).map(drop),
+        ];
+        for done in refused {
+            assert_eq!(done.unwrap_err().kind(), ErrorKind::DiskFull);
+        }
+        assert!(executor.run_until_idle() < 1000, "seed {seed}: it does not come to rest");
+        // Opened as it is.
+        drop((db, keyspace));
+        let (db, _) = open(&disk, seed);
+        let keyspace = db.find("k").unwrap();
+        keyspace.remove(name(left.start)).unwrap();
+        db.drop_keyspace("k").unwrap();
+        db.wait_idle().unwrap();
+        db.keyspace("another", options()).unwrap().insert("x", [0; 900]).unwrap();
+    }
+}
+
+/// Nobody tells the database that others made room: it looks.
+#[test]
+fn room_that_others_make_is_found_without_a_put() {
+    let disk = SimDisk::new(1);
+    disk.set_space_limit_bytes(Some(6 * MIB));
+    let (db, executor) = open(&disk, 1);
+    let keyspace = db.keyspace("k", options()).unwrap();
+    let (end, _) = fill(&keyspace, 0);
+    disk.set_space_limit_bytes(Some(disk.used_bytes()));
+    (0..end).for_each(|number| _ = keyspace.remove(name(number)));
+    executor.run_until_idle();
+    assert!(matches!(db.health(), DatabaseHealth::Full(_)), "{:?}", db.health());
+    let held = db.stats().ballast_bytes;
+    disk.set_space_limit_bytes(Some(64 * MIB));
+    executor.run_until_idle();
+    executor.advance(Duration::from_secs(2));
+    executor.run_until_idle();
+    assert!(matches!(db.health(), DatabaseHealth::Well), "{:?}", db.health());
+    assert!(db.stats().ballast_bytes > held);
+    assert!(db.background_error().is_none());
+}
+
+/// Without a ballast a full disk is met where it is met; nothing is lost.
+#[test]
+fn without_a_ballast_nothing_is_held_and_nothing_is_lost() {
+    let disk = SimDisk::new(1);
+    disk.set_space_limit_bytes(Some(6 * MIB));
+    let executor = Arc::new(SeededExecutor::new(1));
+    let db = builder(Path::new("/db")).disk(Arc::new(disk.clone())).executor(executor);
+    let db = db.ballast_bytes(0).open().unwrap();
+    let keyspace = db.keyspace("k", options()).unwrap();
+    let (end, error) = fill(&keyspace, 0);
+    assert_eq!((error.kind(), db.stats().ballast_bytes), (ErrorKind::DiskFull, 0));
+    drop((db, keyspace));
+    disk.set_space_limit_bytes(None);
+    check(&open(&disk, 1).0.find("k").unwrap(), 0..end);
+}
+
+/// An operation of the workload on a full disk.
+#[derive(Debug, Clone)]
+enum Op {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    Flush,
+    Convert,
+    Sync,
+}
+
+fn draw(random: &mut Random) -> Op {
+    let key = key(random.below(crate::workload::KEYS));
+    match random.below(100) {
+        0..=59 => Op::Put(key, vec![random.next() as u8; 500 + random.below(9000) as usize]),
+        60..=84 => Op::Remove(key),
+        85..=91 => Op::Flush,
+        92..=96 => Op::Convert,
+        _ => Op::Sync,
+    }
+}
+
+impl Op {
+    /// Does it; whether all before it is durable then.
+    fn apply(&self, db: &Database, keyspace: &Keyspace) -> learnedkv::Result<bool> {
+        match self {
+            Op::Put(key, value) => keyspace.insert(key, value).map(|()| false),
+            Op::Remove(key) => keyspace.remove_with(key, Durability::Synced).map(|()| true),
+            Op::Flush => keyspace.flush().map(|()| false),
+            Op::Convert => keyspace.convert().map(|()| false),
+            Op::Sync => db.sync().map(|()| true),
+        }
+    }
+
+    fn change(&self, content: &mut Content) {
+        match self {
+            Op::Put(key, value) => _ = content.insert(key.clone(), value.clone()),
+            Op::Remove(key) => _ = content.remove(key),
+            Op::Flush | Op::Convert | Op::Sync => {}
+        }
+    }
+}
+
+struct Crash {
+    disk: SimDisk,
+    least: usize,
+    most: usize,
+    at: String,
+}
+
+/// Opens what a crash left on the disk that is as full as it was.
+fn reopen(setup: &Setup, crash: &Crash, states: &[Content], seed: u64) -> Result<(), String> {
+    let db = setup.open(&crash.disk, seed).map_err(|e| format!("open: {e:?}"))?;
+    let keyspace = db.find("k").ok_or("the keyspace is gone")?;
+    let found = content(&keyspace).map_err(|e| format!("reading: {e:?}"))?;
+    if !states[crash.least..=crash.most].contains(&found) {
+        return Err(format!("expected a state of {}..={}", crash.least, crash.most));
+    }
+    if seed.is_multiple_of(4) {
+        // Emptied, it takes puts again.
+        for number in 0..crate::workload::KEYS {
+            keyspace.remove(key(number)).map_err(|e| format!("removing {number}: {e:?}"))?;
+        }
+        keyspace.convert().map_err(|e| format!("converting: {e:?}"))?;
+        db.wait_idle().map_err(|e| format!("coming to rest: {e:?}"))?;
+        keyspace.insert("after", "v").map_err(|e| format!("a put: {e:?}"))?;
+    }
+    Ok(())
+}
+
+/// Runs a workload on a disk that it fills, crashed anywhere. Returns how many puts were refused, and how
+/// many crashed disks were opened.
+fn crash_at_full(seed: u64) -> (usize, usize) {
+    let setup = Setup::default();
+    let disk = SimDisk::new(seed);
+    let db = setup.open(&disk, seed).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    db.wait_idle().unwrap();
+    disk.set_space_limit_bytes(Some(disk.used_bytes() + (120 << 10)));
+    let progress = Arc::new(Mutex::new((0, 0, 0)));
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let (now, sink) = (progress.clone(), taken.clone());
+    disk.observe(move |operation, disk| {
+        if operation.stage == Stage::After || !operation.index.is_multiple_of(7) {
+            return;
+        }
+        let (durable, acknowledged, attempted) = *now.lock().unwrap();
+        for (kind, least) in [(CrashKind::Process, acknowledged), (CrashKind::Machine, durable)] {
+            let disk = disk.crash_clone(kind, operation.index);
+            let at = format!("{kind:?} crash {:?} {:?}", operation.stage, operation);
+            sink.lock().unwrap().push(Crash { disk, least, most: attempted, at });
+        }
+    });
+    let mut random = Random::new(seed);
+    let (mut states, mut refused, mut opened) = (vec![Content::new()], 0, 0);
+    for number in 0..250 {
+        let op = draw(&mut random);
+        let mut next = states.last().unwrap().clone();
+        op.change(&mut next);
+        states.push(next);
+        progress.lock().unwrap().2 = states.len() - 1;
+        let done = op.apply(&db, &keyspace);
+        match &done {
+            Ok(durable) => {
+                let mut progress = progress.lock().unwrap();
+                progress.1 = states.len() - 1;
+                if *durable {
+                    progress.0 = progress.1;
+                }
+            }
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::DiskFull, "seed {seed}, {number}: {e}");
+                refused += usize::from(matches!(op, Op::Put(..)));
+                // It has not happened.
+                states.pop();
+                progress.lock().unwrap().2 = states.len() - 1;
+            }
+        }
+        for crash in std::mem::take(&mut *taken.lock().unwrap()) {
+            // What was attempted and refused is no state.
+            let crash = Crash { most: crash.most.min(states.len() - 1), ..crash };
+            opened += 1;
+            let reopened = guarded(|| reopen(&setup, &crash, &states, opened as u64));
+            reopened.unwrap_or_else(|e| {
+                panic!("seed {seed}, operation {number} {op:?} ({done:?}), {}: {e}", crash.at)
+            });
+        }
+    }
+    (refused, opened)
+}
+
+#[test]
+fn a_crash_anywhere_on_a_full_disk_leaves_a_database_that_opens() {
+    let (mut refused, mut opened) = (0, 0);
+    for seed in 0..4 {
+        let (puts, disks) = crash_at_full(seed);
+        refused += puts;
+        opened += disks;
+    }
+    println!("{refused} puts refused, {opened} crashed disks opened");
+    assert!(refused > 30 && opened > 500, "{refused} puts refused, {opened} disks opened");
+}
+
+/// A tmpfs of its own, gone when dropped.
+struct SmallDisk {
+    dir: PathBuf,
+    _parent: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// Of so many MiB, if we may mount one.
+    fn new(mebibytes: u64) -> Option<SmallDisk> {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("small");
+        std::fs::create_dir(&dir).unwrap();
+        let size = format!("size={mebibytes}m");
+        let mut mount = Command::new("mount");
+        match mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&dir).output() {
+            Ok(done) if done.status.success() => Some(SmallDisk { dir, _parent: parent }),
+            other => {
+                println!("skipped: no tmpfs can be mounted here: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
+    }
+}
+
+#[test]
+fn a_small_real_disk_is_filled_emptied_and_filled_again() {
+    let Some(small) = SmallDisk::new(16) else { return };
+    let path = small.dir.join("db");
+    let db = builder(&path).open().unwrap();
+    let keyspace = db.keyspace("k", options()).unwrap();
+    let left = go_round(&db, &keyspace, 4, PATIENCE);
+    drop((db, keyspace));
+    let db = builder(&path).open().unwrap();
+    check(&db.find("k").unwrap(), left);
+}
+
+const FILLED: &str = "LEARNEDKV_TEST_FILL_AND_DIE";
+
+/// Not a test by itself: the process that dies on the full disk.
+#[test]
+fn dies_on_a_full_disk() {
+    let Ok(path) = std::env::var(FILLED) else { return };
+    let db = builder(Path::new(&path)).open().unwrap();
+    let keyspace = db.keyspace("k", options()).unwrap();
+    let (end, error) = fill(&keyspace, 0);
+    assert_eq!(error.kind(), ErrorKind::DiskFull);
+    // Removals until nothing at all finds room.
+    let removed = (0..end).take_while(|number| keyspace.remove(name(*number)).is_ok()).count();
+    // Others take what is left of the disk.
+    let rest = Path::new(&path).with_file_name("rest");
+    let _ = std::fs::write(rest, vec![0; 64 << 20]);
+    println!("removed {removed} of {end} entries");
+    std::process::abort();
+}
+
+#[test]
+fn a_process_killed_on_a_full_disk_leaves_a_database_that_opens() {
+    let Some(small) = SmallDisk::new(16) else { return };
+    let path = small.dir.join("db");
+    let died = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "space::dies_on_a_full_disk", "--nocapture"])
+        .env(FILLED, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&died.stdout).into_owned();
+    let line =
+        said.lines().find_map(|line| line.split("removed ").nth(1)).expect("it said how far");
+    let numbers: Vec<usize> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(!died.status.success());
+    // Not a byte is free.
+    let db = builder(&path).open().unwrap();
+    let keyspace = db.find("k").unwrap();
+    check(&keyspace, numbers[0]..numbers[1]);
+    std::fs::remove_file(small.dir.join("rest")).unwrap();
+    (0..numbers[1]).for_each(|number| goes_on(PATIENCE, || keyspace.remove(name(number))));
+    goes_on(PATIENCE, || keyspace.convert());
+    goes_on(PATIENCE, || db.wait_idle());
+    goes_on(PATIENCE, || keyspace.insert("x", "v"));
+    assert_eq!(keyspace.iter().count(), 1);
+}
