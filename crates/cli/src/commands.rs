@@ -7,7 +7,7 @@ use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::sizes::parse_count;
 use learnedkv_bench::{Error, Result};
 
-use crate::store::{self, Making, Place, no_keyspace, open_database};
+use crate::store::{self, Making, Place, Purpose, no_keyspace, open_database};
 use crate::text::{decode, encode};
 
 /// Which database, and how keys and values are written.
@@ -62,7 +62,7 @@ pub struct Get {
 impl Get {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
-        let store = self.common.place.open()?;
+        let store = self.common.place.open(Purpose::Read)?;
         if self.raw {
             let Some(mut reader) = store.reader(&key)? else {
                 return Err(not_there(&key, self.common.hex));
@@ -107,7 +107,7 @@ pub struct Delete {
 impl Delete {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
-        let store = self.common.place.open()?;
+        let store = self.common.place.open(Purpose::Change)?;
         if store.get(&key)?.is_none() {
             return Err(not_there(&key, self.common.hex));
         }
@@ -165,7 +165,7 @@ impl Scan {
         let (from, to, prefix) = (bytes(&self.from)?, bytes(&self.to)?, bytes(&self.prefix)?);
         let mut left = self.limit.as_deref().map_or(Ok(u64::MAX), parse_count)?;
         let start = from.or_else(|| prefix.clone()).unwrap_or_default();
-        let store = self.common.place.open()?;
+        let store = self.common.place.open(Purpose::Read)?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());
         if left > 0 {
@@ -201,7 +201,7 @@ pub struct Stats {
 
 impl Stats {
     pub fn run(self) -> Result<()> {
-        let database = open_database(&self.dir, false)?;
+        let database = open_database(&self.dir, Purpose::Read)?;
         let stats = database.stats();
         let text = match &self.keyspace {
             None => stats.to_string(),

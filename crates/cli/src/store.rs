@@ -36,12 +36,31 @@ pub struct Store {
     keyspace: Keyspace,
 }
 
+/// What a command does with a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Reads: not a byte of the directory is changed.
+    Read,
+    /// Changes what is there.
+    Change,
+    /// Changes it, or makes it.
+    Make,
+}
+
 /// Opens the database at `dir`; says what was dropped of its log, if anything was.
-pub fn open_database(dir: &Path, create: bool) -> Result<Database> {
-    if !create && !dir.exists() {
+pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
+    if dir.exists() && !dir.is_dir() {
+        let what = "this is a file; expected the directory of a database";
+        return Err(Error::usage(format!("{}: {what}", dir.display())));
+    }
+    if purpose != Purpose::Make && !dir.exists() {
         return Err(Error::usage(format!("{}: there is no such directory", dir.display())));
     }
-    let database = Database::builder(dir).create_if_missing(create).open().map_err(told)?;
+    let database = Database::builder(dir)
+        .create_if_missing(purpose == Purpose::Make)
+        .read_only(purpose == Purpose::Read)
+        .open()
+        .map_err(told)?;
     if let Some(note) = dropped(database.open_report()) {
         eprintln!("note: {}: {note}", dir.display());
     }
@@ -50,7 +69,7 @@ pub fn open_database(dir: &Path, create: bool) -> Result<Database> {
 
 /// Makes `to` a copy of the database at `dir`, all keyspaces.
 pub fn checkpoint(dir: &Path, to: &Path) -> Result<()> {
-    let database = open_database(dir, false)?;
+    let database = open_database(dir, Purpose::Change)?;
     database.checkpoint(to).map_err(told)?;
     database.close().map_err(told)
 }
@@ -79,8 +98,8 @@ fn dropped(report: &OpenReport) -> Option<String> {
 
 impl Place {
     /// Opens the keyspace, which must be there.
-    pub fn open(&self) -> Result<Store> {
-        let database = open_database(&self.dir, false)?;
+    pub fn open(&self, purpose: Purpose) -> Result<Store> {
+        let database = open_database(&self.dir, purpose)?;
         let Some(keyspace) = database.find(&self.keyspace) else {
             return Err(no_keyspace(&self.dir, &self.keyspace, &database));
         };
@@ -93,7 +112,7 @@ impl Place {
         if let Some(store) = &making.store {
             options = options.store(learnedkv::Store::from_text(store).map_err(told)?);
         }
-        let database = open_database(&self.dir, true)?;
+        let database = open_database(&self.dir, Purpose::Make)?;
         let keyspace = database.keyspace(&self.keyspace, options);
         Ok(Store { keyspace: keyspace.map_err(told)?, database })
     }

@@ -56,6 +56,48 @@ fn entries_go_in_and_come_out() {
 }
 
 #[test]
+fn commands_that_read_change_nothing() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path();
+    good(dir, "put db apple red");
+    let files = || {
+        let entries = fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<_> =
+            entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    good(dir, "get db apple");
+    good(dir, "get db apple --raw");
+    good(dir, "scan db");
+    good(dir, "stats db");
+    bad(dir, "get db banana", 1);
+    assert!(files() == before, "a file was changed");
+    fs::write(dir.join("file"), "no database").unwrap();
+    for command in ["get file key", "scan file", "stats file", "put file key value"] {
+        assert!(bad(dir, command, 2).contains("expected the directory of a database"), "{command}");
+    }
+}
+
+#[test]
+fn long_values_pass_through_the_command() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path();
+    let value: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7 % 251) as u8).collect();
+    fs::write(dir.join("value"), &value).unwrap();
+    let put = Command::new(env!("CARGO_BIN_EXE_learnedkv"))
+        .args(["put", "db", "key"])
+        .current_dir(dir)
+        .stdin(fs::File::open(dir.join("value")).unwrap())
+        .status()
+        .unwrap();
+    assert!(put.success());
+    let got = learnedkv(dir, "get db key --raw");
+    assert!(got.status.success() && got.stdout == value);
+}
+
+#[test]
 fn keyspaces_are_apart() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -138,7 +180,9 @@ fn what_an_opening_drops_is_said() {
         "{said}"
     );
     assert!(said.contains("byte ") && said.lines().count() == 1, "{said}");
-    // It is told once: the end is committed.
+    // Reading changes nothing: it is told again, until the end is committed.
+    assert_eq!(learnedkv(dir, "scan left").stderr, output.stderr);
+    assert_eq!(learnedkv(dir, "put left d value").stderr, output.stderr);
     assert!(learnedkv(dir, "scan left").stderr.is_empty());
     drop(db);
 }
