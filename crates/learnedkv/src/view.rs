@@ -19,6 +19,60 @@ use crate::value_log::{self, Segment, Segments};
 /// Tables in key order that do not overlap.
 pub type Run = Vec<Arc<Table>>;
 
+/// The keys that a table, or several, say anything of: from `start` on and before `end`, or to the last
+/// where there is no end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// The first key.
+    pub start: Vec<u8>,
+    /// The first key behind them; `None`: there is none.
+    pub end: Option<Vec<u8>>,
+}
+
+impl Extent {
+    /// That of a table.
+    pub fn of(table: &Table) -> Extent {
+        let properties = table.properties();
+        Extent::between(&properties.smallest, &properties.largest)
+    }
+
+    /// That of all keys from `smallest` to `largest`, both included.
+    pub fn between(smallest: &[u8], largest: &[u8]) -> Extent {
+        Extent { start: smallest.to_vec(), end: Some([largest, &[0]].concat()) }
+    }
+
+    /// The least that holds those of all `tables`; `None` if there are none.
+    pub fn hull<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Option<Extent> {
+        tables.map(|table| Extent::of(table)).reduce(|a, b| Extent {
+            start: a.start.min(b.start),
+            end: a.end.zip(b.end).map(|(a, b)| a.max(b)),
+        })
+    }
+
+    /// Whether both have a key.
+    pub fn meets(&self, other: &Extent) -> bool {
+        let begins_before =
+            |one: &Extent, end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| one.start < *end);
+        begins_before(self, &other.end) && begins_before(other, &self.end)
+    }
+
+    /// The tables of a run that say anything of keys of it.
+    pub fn of_run<'a>(&self, run: &'a Run) -> &'a [Arc<Table>] {
+        let start = self.behind(run);
+        let begins_before =
+            |table: &Arc<Table>| self.end.as_ref().is_none_or(|end| Extent::of(table).start < *end);
+        let end = run.partition_point(begins_before);
+        &run[start..end.max(start)]
+    }
+
+    /// How many tables of a run lie before it.
+    pub fn behind(&self, run: &Run) -> usize {
+        run.partition_point(|table| {
+            Extent::of(table).end.is_some_and(|end| end.as_slice() <= self.start.as_slice())
+        })
+    }
+}
+
 /// A memtable that takes no more writes.
 #[derive(Debug, Clone)]
 pub struct Sealed {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::{Engine, lock};
 use crate::format::entry::{KeyspaceId, TableId};
+use crate::view::Extent;
 
 /// A part of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,10 +19,8 @@ pub struct Claim {
     pub keyspace: KeyspaceId,
     /// Its levels; 0 are the runs above them.
     pub levels: RangeInclusive<usize>,
-    /// Its first key.
-    pub lower: Vec<u8>,
-    /// Its last key.
-    pub upper: Vec<u8>,
+    /// Its keys.
+    pub extent: Extent,
 }
 
 impl Claim {
@@ -29,8 +28,7 @@ impl Claim {
         self.keyspace == other.keyspace
             && self.levels.start() <= other.levels.end()
             && other.levels.start() <= self.levels.end()
-            && self.lower <= other.upper
-            && other.lower <= self.upper
+            && self.extent.meets(&other.extent)
     }
 }
 
@@ -103,7 +101,8 @@ mod tests {
     use super::*;
 
     fn claim(keyspace: KeyspaceId, levels: RangeInclusive<usize>, keys: (&str, &str)) -> Claim {
-        Claim { keyspace, levels, lower: keys.0.into(), upper: keys.1.into() }
+        let extent = Extent::between(keys.0.as_bytes(), keys.1.as_bytes());
+        Claim { keyspace, levels, extent }
     }
 
     #[test]

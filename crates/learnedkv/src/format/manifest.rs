@@ -139,6 +139,8 @@ pub enum Change {
         removed: Vec<TableId>,
         /// The level of what comes, from 1 to [`LEVELS`].
         level: u64,
+        /// How many of the tables that stay in the level lie before what comes.
+        at: u64,
         /// What comes, in key order. A table that goes and comes moves.
         tables: Vec<TableRecord>,
     },
@@ -388,10 +390,11 @@ fn put_change(out: &mut Vec<u8>, change: &Change) {
             put_numbers(out, code::SET_FILTER, &[*keyspace, *table]);
             put_filter(out, *filter);
         }
-        Change::ReplaceTables { keyspace, removed, level, tables } => {
+        Change::ReplaceTables { keyspace, removed, level, at, tables } => {
             put_numbers(out, code::REPLACE_TABLES, &[*keyspace]);
             put_list(out, removed, |out, table| put_varint(out, *table));
             put_varint(out, *level);
+            put_varint(out, *at);
             put_list(out, tables, put_table);
         }
         Change::Log { ended, open_from, first } => {
@@ -449,6 +452,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
             keyspace,
             removed: take_list(reader, |r| r.varint())?,
             level: reader.varint()?,
+            at: reader.varint()?,
             tables: take_list(reader, take_table)?,
         },
         _ => Change::Frozen {
@@ -522,6 +526,7 @@ mod tests {
                     keyspace,
                     removed: vec![1, 300],
                     level: 6,
+                    at: 2,
                     tables: vec![table(8)],
                 },
                 Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::output::{Output, Written};
-use super::pick::{MOST_BELOW, Pick, overlapping};
+use super::pick::{MOST_BELOW, Pick};
 use super::read::run_cursor;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::claims::Claimed;
@@ -20,7 +20,7 @@ use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, LEVELS, TableRecord};
 use crate::sstable::cursor::Walk;
 use crate::sstable::table_path;
-use crate::view::{KeyspaceView, Run};
+use crate::view::{Extent, KeyspaceView, Run};
 
 /// A compaction under way.
 pub struct Compaction {
@@ -51,13 +51,8 @@ impl Compaction {
         let parts = bytes.div_ceil(options.partition()).max(1);
         let table_bytes = bytes / parts + bytes / parts / 8 + options.block();
         let work = (!pick.moves).then(|| {
-            let is_last = pick.to == LEVELS;
-            let mut table = if is_last { options.settled_table() } else { options.lsm_table() };
-            // Filters that misses paid for once are made anew with their tables.
-            let mut below = pick.runs.last().into_iter().flatten().peekable();
-            if is_last && below.peek().is_some() && below.all(|t| t.filter_bytes().is_some()) {
-                table.filter = table.filter.or(options.attached_filter());
-            }
+            let table =
+                if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
             let sources = pick.runs.iter().map(|run| run_cursor(run, &[], None, Walk::Bulk));
             let cursor = MergeCursor::new(sources.collect());
             let (separate_at, segments) = (options.separate_fresh_at(), &view.tables.segments);
@@ -112,7 +107,8 @@ impl Compaction {
         if let Some(key) = cursor.key() {
             // A table over too much of the level below would be a compaction of that size. Looked at after
             // each step.
-            let below = overlapping(&self.deeper, &self.first_key, key);
+            let below = Extent::between(&self.first_key, key);
+            let below = below.of_run(&self.deeper);
             let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
             if ended || bytes > self.table_bytes * MOST_BELOW {
                 self.first_key = key.to_vec();
@@ -143,16 +139,20 @@ impl Compaction {
             let above = above.iter().flatten().map(|table| (table.id(), *from));
             let mut taken = above.chain(below.iter().map(|table| (table.id(), *to)));
             let stands = taken.all(|(table, level)| state.level_of(table) == Some(level));
-            let fits = || state.clone().replace_tables(&removed, level, &tables).is_ok();
-            let change = Change::ReplaceTables {
-                keyspace,
-                removed: removed.clone(),
-                level,
-                tables: tables.clone(),
-            };
-            (stands && fits()).then(|| vec![change])
+            let at = self.place()?;
+            stands.then(|| vec![Change::ReplaceTables { keyspace, removed, level, at, tables }])
         };
         self.engine.edit(0, opened, plan, |_| {})
+    }
+
+    /// How many of the tables that stay in the level written to lie before what is written; `None` if one
+    /// lies in between. Edits are held: the View shows what the state says.
+    fn place(&self) -> Option<u64> {
+        let Pick { to, claim, runs, .. } = &self.pick;
+        let view = self.engine.keyspace(self.keyspace).ok()?;
+        let mut level = view.tables.levels().get(to - 1).cloned().unwrap_or_default();
+        level.retain(|table| !runs.iter().flatten().any(|taken| taken.id() == table.id()));
+        claim.extent.of_run(&level).is_empty().then(|| claim.extent.behind(&level) as u64)
     }
 
     /// The tables to be left alone after `error`: the damaged one, or all that were taken.

@@ -11,10 +11,9 @@
 //!
 //! [`multiplier`]: crate::options::KeyspaceOptions::level_multiplier
 
-use crate::format::manifest::{LEVELS, TableRecord};
-use crate::manifest::KeyspaceState;
+use crate::format::manifest::LEVELS;
 use crate::options::KeyspaceOptions;
-use crate::view::{Run, Tables};
+use crate::view::{Extent, Run, Tables};
 
 /// From this score on a level is to be compacted.
 pub const DUE: u64 = 1000;
@@ -100,19 +99,16 @@ impl Shape {
     }
 }
 
-/// The deepest level that has no table with keys in `smallest..=largest`, nor has any above it, nor the
-/// runs; `None` if a run or level 1 has one.
-pub fn deepest_free(state: &KeyspaceState, smallest: &[u8], largest: &[u8]) -> Option<usize> {
-    let overlaps = |table: &TableRecord| {
-        table.properties.smallest.as_slice() <= largest
-            && table.properties.largest.as_slice() >= smallest
-    };
-    if state.runs.iter().flatten().any(overlaps) {
+/// The deepest level where no table meets `extent`, nor does any in the levels above or the runs, and
+/// how many of its tables lie before it; `None` if a run does, or a table of level 1.
+pub fn deepest_free(tables: &Tables, extent: &Extent) -> Option<(usize, usize)> {
+    if tables.fresh().iter().flatten().any(|table| Extent::of(table).meets(extent)) {
         return None;
     }
-    let occupied = |level: &Vec<TableRecord>| level.iter().any(overlaps);
-    let free = state.levels.iter().position(occupied).unwrap_or(LEVELS);
-    (free > 0).then_some(free)
+    let occupied = |level: &Run| !extent.of_run(level).is_empty();
+    let free = tables.levels().iter().position(occupied).unwrap_or(LEVELS);
+    let before = |level: usize| tables.levels().get(level - 1).map_or(0, |run| extent.behind(run));
+    (free > 0).then(|| (free, before(free)))
 }
 
 fn permille(part: u64, whole: u64) -> u64 {

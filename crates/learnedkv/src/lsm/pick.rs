@@ -22,7 +22,7 @@ use super::levels::{DUE, Shape, run_bytes};
 use crate::engine::claims::{Claim, Claims};
 use crate::format::manifest::LEVELS;
 use crate::sstable::reader::Table;
-use crate::view::{KeyspaceView, Run, Tables};
+use crate::view::{Extent, KeyspaceView, Run, Tables};
 
 /// A run goes alone to a level only if its tables are at least one in so many of a table's size: small
 /// ones are merged on the way.
@@ -60,20 +60,6 @@ pub struct Picker<'a> {
     /// Somebody waits for the runs to be gone.
     wanted: bool,
     victims: Arc<BTreeSet<u64>>,
-}
-
-/// The tables of a run that have keys in `lower..=upper`, or might.
-pub fn overlapping<'a>(run: &'a Run, lower: &[u8], upper: &[u8]) -> &'a [Arc<Table>] {
-    let start = run.partition_point(|table| table.properties().largest.as_slice() < lower);
-    let end = run.partition_point(|table| table.properties().smallest.as_slice() <= upper);
-    &run[start..end.max(start)]
-}
-
-/// The smallest and the largest key of tables; `None` if there are none.
-fn hull<'a>(tables: impl Iterator<Item = &'a Arc<Table>> + Clone) -> Option<(Vec<u8>, Vec<u8>)> {
-    let smallest = tables.clone().map(|table| &table.properties().smallest).min()?;
-    let largest = tables.map(|table| &table.properties().largest).max()?;
-    Some((smallest.clone(), largest.clone()))
 }
 
 impl<'a> Picker<'a> {
@@ -123,13 +109,11 @@ impl<'a> Picker<'a> {
     }
 
     fn is_free(&self, from: usize, to: usize, table: &Table) -> bool {
-        let properties = table.properties();
-        let (lower, upper) = (properties.smallest.clone(), properties.largest.clone());
-        self.claims.is_free(&self.claim(from, to, (lower, upper)))
+        self.claims.is_free(&self.claim(from, to, Extent::of(table)))
     }
 
-    fn claim(&self, from: usize, to: usize, (lower, upper): (Vec<u8>, Vec<u8>)) -> Claim {
-        Claim { keyspace: self.view.id, levels: from..=to, lower, upper }
+    fn claim(&self, from: usize, to: usize, extent: Extent) -> Claim {
+        Claim { keyspace: self.view.id, levels: from..=to, extent }
     }
 
     fn points_at_victim(&self, table: &Table) -> bool {
@@ -154,10 +138,7 @@ impl<'a> Picker<'a> {
     fn table_of(&self, level: usize, score: u64) -> Option<Pick> {
         let below = self.tables().levels().get(level);
         let price = |table: &Arc<Table>| {
-            let properties = table.properties();
-            let below = below.map_or(&[][..], |below| {
-                overlapping(below, &properties.smallest, &properties.largest)
-            });
+            let below = below.map_or(&[][..], |below| Extent::of(table).of_run(below));
             let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
             u128::from(bytes) * 1000 / u128::from(table.file_bytes().max(1))
         };
@@ -181,29 +162,29 @@ impl<'a> Picker<'a> {
     /// Adds what `runs` of level `from` overlap in level `to`; `None` if another job works there, or a
     /// table cannot be read.
     fn finish(&self, score: u64, from: usize, to: usize, mut runs: Vec<Run>) -> Option<Pick> {
-        let (lower, upper) = hull(runs.iter().flatten())?;
+        let extent = Extent::hull(runs.iter().flatten())?;
         let mut below = Vec::new();
         if let Some(level) = self.tables().levels().get(to - 1).filter(|_| from != to) {
-            below = overlapping(level, &lower, &upper).to_vec();
+            below = extent.of_run(level).to_vec();
         }
         let options = &self.view.options;
         // Tables of the last level are compressed as it asks.
         let fits = to < LEVELS || from == to || options.compresses_alike();
         let alone = runs.len() == 1 && below.is_empty();
         runs.push(below);
-        let (lower, upper) = hull(runs.iter().flatten())?;
+        let extent = Extent::hull(runs.iter().flatten())?;
         let deeper = self.tables().levels().get(to..).unwrap_or_default();
-        let keep_tombstones = deeper.iter().any(|run| !overlapping(run, &lower, &upper).is_empty());
+        let keep_tombstones = deeper.iter().any(|run| !extent.of_run(run).is_empty());
         let removes = |table: &Arc<Table>| table.properties().tombstones > 0;
         // What removes nothing any more is left out by writing anew.
         let as_it_is = keep_tombstones || !runs.iter().flatten().any(removes);
         let moved: u64 = runs.iter().flatten().map(|table| table.file_bytes()).sum();
-        let over = deeper.first().map_or(&[][..], |below| overlapping(below, &lower, &upper));
+        let over = deeper.first().map_or(&[][..], |below| extent.of_run(below));
         let over: u64 = over.iter().map(|table| table.file_bytes()).sum();
         // What lies over much of the level below is written anew, and cut.
         let narrow = over <= MOST_BELOW * moved.max(options.partition());
         let moves = from != to && alone && fits && as_it_is && narrow;
-        let claim = self.claim(from, to, (lower, upper));
+        let claim = self.claim(from, to, extent);
         let readable = |table: &Arc<Table>| !self.claims.avoids(table.id(), self.asked);
         if !self.claims.is_free(&claim) || !runs.iter().flatten().all(readable) {
             return None;

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::levels::{DUE, Shape};
-use super::pick::overlapping;
 use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::claims::Claim;
@@ -13,7 +12,7 @@ use crate::engine::{Engine, lock};
 use crate::executor::SeededExecutor;
 use crate::format::manifest::LEVELS;
 use crate::options::{KeyspaceOptions, Store};
-use crate::view::KeyspaceView;
+use crate::view::{Extent, KeyspaceView};
 use crate::{Database, ErrorKind, Keyspace};
 
 struct Bench {
@@ -165,7 +164,8 @@ fn writers_slow_down_while_runs_pile_up_and_never_stop() {
     bench.put(spread(0..1500), 100, 1);
     bench.db.wait_idle().unwrap();
     assert_eq!(bench.db.stats().held_back_ms, 0);
-    let all = Claim { keyspace: 1, levels: 0..=LEVELS, lower: Vec::new(), upper: vec![255] };
+    let extent = Extent { start: Vec::new(), end: None };
+    let all = Claim { keyspace: 1, levels: 0..=LEVELS, extent };
     let claimed = lock(&bench.engine().claims).hold(bench.engine(), all);
     let mut waited = Vec::new();
     for round in 0..12 {
@@ -298,9 +298,8 @@ fn no_table_lies_over_too_much_of_the_level_below() {
     let mut most = 0;
     for (level, below) in levels.iter().zip(&levels[1..]) {
         for table in level {
-            let properties = table.properties();
-            let over = overlapping(below, &properties.smallest, &properties.largest);
-            most = most.max(super::levels::run_bytes(&over.to_vec()));
+            let over = Extent::of(table).of_run(below).to_vec();
+            most = most.max(super::levels::run_bytes(&over));
         }
     }
     // Ten times a table, and what a step of 4 KiB may add; the level below is of 860 KiB.
@@ -324,8 +323,8 @@ fn tombstones_end_at_the_last_level() {
     let last = view.tables.levels().last().unwrap();
     assert!(last.iter().all(|table| table.properties().tombstones == 0));
     assert_eq!(bench.keyspace.iter().count(), 6000);
-    assert!(overlapping(last, b"", b"").is_empty());
-    assert_eq!(overlapping(last, b"k", b"l").len(), last.len());
+    assert!(Extent::between(b"", b"").of_run(last).is_empty());
+    assert_eq!(Extent { start: b"k".to_vec(), end: None }.of_run(last).len(), last.len());
 }
 
 #[test]

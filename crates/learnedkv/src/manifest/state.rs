@@ -154,8 +154,8 @@ impl State {
                     return Err(misfit(format!("keyspace {keyspace} has no table {table}")));
                 }
             }
-            Change::ReplaceTables { keyspace, removed, level, tables } => {
-                self.keyspace(*keyspace)?.replace_tables(removed, *level, tables)?;
+            Change::ReplaceTables { keyspace, removed, level, at, tables } => {
+                self.keyspace(*keyspace)?.replace_tables(removed, *level, *at, tables)?;
             }
             Change::Log { ended, open_from, first } => {
                 self.log = LogState { ended: ended.clone(), open_from: *open_from, first: *first };
@@ -178,6 +178,7 @@ impl State {
                 keyspace,
                 removed: Vec::new(),
                 level,
+                at: 0,
                 tables,
             }));
             changes.push(Change::ReplacePartitions {
@@ -229,11 +230,12 @@ impl KeyspaceState {
     /// See [`Change::ReplaceTables`].
     ///
     /// # Errors
-    /// `Corruption` if a table that goes is not there, or tables of the level would overlap.
-    pub fn replace_tables(
+    /// `Corruption` if a table that goes is not there, or entries of the level would not be in order.
+    fn replace_tables(
         &mut self,
         removed: &[TableId],
         level: u64,
+        at: u64,
         tables: &[TableRecord],
     ) -> Result<()> {
         if !(1..=LEVELS as u64).contains(&level) {
@@ -256,14 +258,14 @@ impl KeyspaceState {
             self.levels.resize(level, Vec::new());
         }
         let run = &mut self.levels[level - 1];
-        run.extend(tables.iter().cloned());
-        run.sort_by(|a, b| a.properties.smallest.cmp(&b.properties.smallest));
+        let at = replaced(at, 0, run.len())?;
+        run.splice(at, tables.iter().cloned());
         let overlap = |pair: &[TableRecord]| match pair {
             [a, b] => a.properties.largest >= b.properties.smallest,
             _ => false,
         };
         if run.windows(2).any(overlap) {
-            return Err(misfit(format!("tables of level {level} overlap")));
+            return Err(misfit(format!("the tables of level {level} are not in order")));
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::lsm::output::{Output, Written};
 use crate::lsm::read;
 use crate::options::Store;
 use crate::value_log::Segments;
-use crate::view::KeyspaceView;
+use crate::view::{Extent, KeyspaceView};
 
 /// What an ingest did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -153,9 +153,11 @@ impl Ingest {
         let plan = |state: &crate::manifest::State| {
             let state = state.keyspaces.get(&keyspace)?;
             let change = if view.options.chosen_store() == Store::Lsm {
-                let level = levels::deepest_free(state, smallest, largest);
-                settled = level == Some(LEVELS);
-                level.map(|level| sink(keyspace, level, records))
+                // Edits are held: the View shows what the state says.
+                let tables = self.engine.keyspace(keyspace).ok()?.tables.clone();
+                let free = levels::deepest_free(&tables, &Extent::between(smallest, largest));
+                settled = free.is_some_and(|(level, _)| level == LEVELS);
+                free.map(|place| sink(keyspace, place, records))
             } else {
                 // A sweep may have moved partitions meanwhile, never entries into the range.
                 let change = if occupied { None } else { settle(keyspace, state, records) };
@@ -208,9 +210,9 @@ fn in_memtables(view: &KeyspaceView, smallest: &[u8], largest: &[u8]) -> Result<
 }
 
 /// The change that makes `records` tables of a level.
-fn sink(keyspace: KeyspaceId, level: usize, records: &[TableRecord]) -> Change {
-    let (level, tables) = (level as u64, records.to_vec());
-    Change::ReplaceTables { keyspace, removed: Vec::new(), level, tables }
+fn sink(keyspace: KeyspaceId, place: (usize, usize), records: &[TableRecord]) -> Change {
+    let (level, at, tables) = (place.0 as u64, place.1 as u64, records.to_vec());
+    Change::ReplaceTables { keyspace, removed: Vec::new(), level, at, tables }
 }
 
 /// The change that makes `records` partitions, if they all fall into one partition, none of whose
