@@ -73,7 +73,7 @@ pub struct BenchArgs {
     /// The same for settled data alone
     #[arg(long, value_name = "HOW")]
     pub settled_compression: Option<String>,
-    /// When a write is acknowledged: buffered (by the operating system) or synced (by the disk)
+    /// When a write is acknowledged: buffered (by the operating system), every-100ms (by the disk so much later at most), or synced (by the disk)
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     pub durability: String,
     /// Read around the operating system's cache

@@ -73,7 +73,7 @@ struct WriterArgs {
     /// Memory budget
     #[arg(long, value_name = "SIZE")]
     memory_budget: Option<String>,
-    /// When a write is acknowledged: buffered or synced
+    /// When a write is acknowledged: buffered, every-100ms or synced
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     durability: String,
     /// Seed of the operations

@@ -3,6 +3,8 @@
 
 mod persisted;
 
+use std::time::Duration;
+
 use crate::error::{Error, Result};
 use crate::format::compression::Compression;
 use crate::sstable::cursor::Walk;
@@ -21,6 +23,13 @@ pub enum Durability {
     /// state after some acknowledged write). Use it where the last moments can be had again.
     #[default]
     Buffered,
+    /// As [`Durability::Buffered`], and the log is synced at most so long after each write: a power cut
+    /// loses the writes of the last so many milliseconds at most, and of the time that a sync and a step
+    /// of background work take (with a device of its own some milliseconds). All writes of one
+    /// period share a sync; a database that is not written to does nothing. Of one write
+    /// ([`WriteOptions`]) it says by when this write, with all before it, is durable.
+    /// Use it where a few lost moments can be borne, but not an unknown number of them.
+    SyncedEvery(Duration),
     /// An acknowledged write survives a power cut: each commit waits for the log to be synced,
     /// together with all commits that wait at the same time. Use it for money; expect a device
     /// sync's time for each commit of a single writer.

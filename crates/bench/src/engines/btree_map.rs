@@ -61,7 +61,8 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     file.set_len(whole)
         .and_then(|()| file.seek(SeekFrom::Start(whole)))
         .map_err(|e| Error::io("cut the log", &path, &e))?;
-    let synced = settings.durability == Durability::Synced;
+    // It has no clock of its own: at least as durable as was asked for.
+    let synced = settings.durability != Durability::Buffered;
     let log = Log { file: Mutex::new(file), path, synced };
     Ok(Box::new(BTreeMapEngine { map: RwLock::new(map), log: Some(log) }))
 }

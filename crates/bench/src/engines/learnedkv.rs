@@ -1,6 +1,7 @@
 //! learnedkv itself: one database with one keyspace, called `default`.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use ::learnedkv::{Database, ErrorKind, Keyspace, KeyspaceOptions};
 
@@ -25,6 +26,9 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     let mut builder = Database::builder(&settings.dir)
         .durability(match settings.durability {
             Durability::Buffered => ::learnedkv::Durability::Buffered,
+            Durability::SyncedEvery(period_ms) => {
+                ::learnedkv::Durability::SyncedEvery(Duration::from_millis(period_ms))
+            }
             Durability::Synced => ::learnedkv::Durability::Synced,
         })
         .direct_reads(settings.direct_reads);

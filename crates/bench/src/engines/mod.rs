@@ -100,6 +100,8 @@ pub struct EngineStats {
 pub enum Durability {
     /// When the operating system has it: survives the death of the process, not of the machine.
     Buffered,
+    /// When the operating system has it; the disk has it at most so many milliseconds later.
+    SyncedEvery(u64),
     /// When the disk has it.
     Synced,
 }
@@ -111,20 +113,27 @@ impl std::str::FromStr for Durability {
         match text {
             "buffered" => Ok(Durability::Buffered),
             "synced" => Ok(Durability::Synced),
-            _ => Err(Error::usage(format!(
-                "unknown durability `{text}`; expected buffered (survives the death of the process) \
-                 or synced (survives the death of the machine)"
-            ))),
+            _ => {
+                let period = text.strip_prefix("every-").and_then(|t| t.strip_suffix("ms"));
+                period.and_then(|ms| ms.parse().ok()).map(Durability::SyncedEvery).ok_or_else(|| {
+                    Error::usage(format!(
+                        "unknown durability `{text}`; expected buffered (survives the death of the \
+                         process), synced (survives the death of the machine), or between them \
+                         every-100ms (synced so long after the write at most)"
+                    ))
+                })
+            }
         }
     }
 }
 
 impl std::fmt::Display for Durability {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Durability::Buffered => "buffered",
-            Durability::Synced => "synced",
-        })
+        match self {
+            Durability::Buffered => f.write_str("buffered"),
+            Durability::SyncedEvery(period_ms) => write!(f, "every-{period_ms}ms"),
+            Durability::Synced => f.write_str("synced"),
+        }
     }
 }
 

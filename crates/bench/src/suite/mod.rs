@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ::learnedkv::Compression;
 use place::Place;
 
-use crate::engines::{Engine, OpenSettings, opener};
+use crate::engines::{Durability, Engine, OpenSettings, opener};
 use crate::keys::{KeySpec, NamedKeys};
 use crate::report::machine::Machine;
 use crate::report::{Report, terminal};
@@ -172,8 +172,10 @@ fn announce(plan: &Plan, keys: &NamedKeys, size: &Size) -> String {
         names.join(" "),
         plan.open.dir.display(),
         match plan.open.durability {
-            crate::engines::Durability::Buffered => "buffered (survives the death of the process)",
-            crate::engines::Durability::Synced => "synced (survives the death of the machine)",
+            Durability::Buffered => "buffered (survives the death of the process)".to_owned(),
+            Durability::SyncedEvery(_) =>
+                format!("{} (of the machine, but for so long)", plan.open.durability),
+            Durability::Synced => "synced (survives the death of the machine)".to_owned(),
         }
     )
 }

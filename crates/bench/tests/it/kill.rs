@@ -33,21 +33,27 @@ fn wait_for(path: &Path, bytes: u64) {
 
 #[test]
 fn a_killed_writer_lost_nothing_round_after_round() {
-    kill_rounds(ENGINE);
+    kill_rounds(ENGINE, "buffered");
 }
 
 #[test]
 fn a_killed_learnedkv_lost_nothing_round_after_round() {
-    kill_rounds("learnedkv");
+    kill_rounds("learnedkv", "buffered");
 }
 
-fn kill_rounds(engine: &str) {
+#[test]
+fn a_killed_learnedkv_that_syncs_now_and_then_lost_nothing() {
+    kill_rounds("learnedkv", "every-3ms");
+}
+
+fn kill_rounds(engine: &str, durability: &str) {
     let outer = tempfile::tempdir().unwrap();
     let (dir, acks) = (outer.path().join("store"), outer.path().join("acks"));
     for round in 0..4_u64 {
         let before = fs::metadata(&acks).map_or(0, |data| data.len());
         let mut writer = Command::new(PROGRAM)
             .args(["writer", "--engine", engine, "--keys", "uniform:200", "--threads", "2"])
+            .args(["--durability", durability])
             .arg("--acks")
             .arg(&acks)
             .arg("--dir")

@@ -23,6 +23,7 @@ mod memory;
 mod open;
 pub mod pace;
 mod payloads;
+mod periodic;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +56,8 @@ use crate::wal::Log;
 use health::Health;
 pub use health::{DatabaseHealth, Work};
 use payloads::Payloads;
+use periodic::Periodic;
+pub use periodic::SyncJob;
 pub use streams::Streamed;
 
 /// What the engine did since it was opened, counted as it happens.
@@ -109,6 +112,7 @@ pub struct Engine {
     pub health: Health,
     /// Room held back on the disk.
     pub ballast: Ballast,
+    periodic: Periodic,
     /// `None` where the database was opened for reading only.
     manifest: Mutex<Option<Manifest>>,
     view: ArcSwap<View>,
@@ -233,8 +237,10 @@ impl Engine {
         }
         self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
         self.log.complete(first, last)?;
-        if durability == Durability::Synced {
-            self.log.sync(last).inspect_err(|e| self.poison(e))?;
+        match durability {
+            Durability::Buffered => {}
+            Durability::SyncedEvery(period) => self.sync_within(period),
+            Durability::Synced => self.log.sync(last).inspect_err(|e| self.poison(e))?,
         }
         Ok(true)
     }

@@ -22,6 +22,7 @@ use super::ballast::{BALLAST, Ballast};
 use super::health::Health;
 use super::pace::Pace;
 use super::payloads::Payloads;
+use super::periodic::Periodic;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, Lock, OpenFiles};
@@ -127,6 +128,7 @@ pub fn open(
         compacts: AtomicBool::new(false),
         health: Health::default(),
         ballast,
+        periodic: Periodic::default(),
         manifest: Mutex::new(manifest),
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::default(),

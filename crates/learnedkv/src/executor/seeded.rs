@@ -162,6 +162,13 @@ impl SeededExecutor {
         self.notify();
     }
 
+    /// When the first of the jobs that wait is due by itself; `None`: they all wait for a notification.
+    pub fn next_due(&self) -> Option<Duration> {
+        let state = self.lock();
+        let waiting = state.tasks.iter().filter(|task| task.waits_since.is_some());
+        waiting.filter_map(|task| task.due_ns).min().map(Duration::from_nanos)
+    }
+
     /// The jobs there are and what they are at, for people.
     pub fn describe(&self) -> String {
         self.lock().describe()

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::attach::Attach;
 use super::debt::{self, Debt};
 use super::sweep::{self, Course, Next, SweepStep};
-use crate::engine::{self, BallastJob, Engine, Opened, lock};
+use crate::engine::{self, BallastJob, Engine, Opened, SyncJob, lock};
 use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
@@ -28,6 +28,7 @@ pub fn spawn(engine: &Arc<Engine>) {
     executor.spawn(Box::new(FlushJob::new(engine)));
     executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
     executor.spawn(Box::new(BallastJob::new(engine)));
+    executor.spawn(Box::new(SyncJob::new(engine)));
     executor.spawn(Box::new(SettleJob {
         engine: engine.clone(),
         work: Work::None,
