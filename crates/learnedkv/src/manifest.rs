@@ -261,14 +261,16 @@ impl Manifest {
     /// `Corruption` if the edit does not fit, `DiskFull` if there is no room for it (nothing is
     /// written); any error of the disk. See [`Manifest::is_in_doubt`].
     pub fn commit(&mut self, edit: &Edit) -> Result<()> {
-        let mut next = self.state.clone();
-        next.apply(edit)?;
         let past_bytes = self.offset_bytes - self.first_edit_bytes;
         if past_bytes > ROLL_OVER_BYTES.max(self.first_edit_bytes * 4) {
             self.roll_over()?;
         }
-        self.append(edit)?;
-        self.state = next;
+        let before = self.state.touched_by(edit);
+        let written = self.state.apply(edit).and_then(|()| self.append(edit));
+        if let Err(e) = written {
+            self.state.restore(before);
+            return Err(e);
+        }
         // The edit is durable. A seal that cannot be written is one that would not be found.
         let _ = self.seal(edit);
         Ok(())

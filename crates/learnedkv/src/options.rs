@@ -165,6 +165,13 @@ impl DatabaseOptions {
         self.memory_budget_bytes.saturating_sub(taken).max(1 << 20)
     }
 
+    /// How much the memtables of all keyspaces may take together before some are flushed early: a quarter
+    /// of the budget, and no less than one keyspace may fill by itself.
+    pub fn all_memtables_bytes(&self) -> u64 {
+        let one = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
+        one.max(self.memory_budget_bytes / 4)
+    }
+
     /// How large the log may get before a keyspace is flushed for its sake.
     pub fn max_log_bytes(&self) -> u64 {
         let memtables = (MAX_SEALED as u64 + 1) * self.memtable_bytes as u64;

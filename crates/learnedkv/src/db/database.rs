@@ -170,8 +170,7 @@ impl Builder {
     pub fn open(self) -> Result<Database> {
         let disk = self.disk.unwrap_or_else(|| Arc::new(RealDisk::new()));
         // So that syncs wait neither for flushes nor for the rest.
-        let for_syncs =
-            usize::from(matches!(self.options.durability, Durability::SyncedEvery(_)));
+        let for_syncs = usize::from(matches!(self.options.durability, Durability::SyncedEvery(_)));
         let executor = match self.executor {
             Some(executor) => executor,
             None => Arc::new(ThreadExecutor::new(self.background_threads + for_syncs)?),

@@ -54,15 +54,15 @@ pub struct Health {
 }
 
 impl Health {
+    /// Of a database that was just opened; `read_only`: writes are refused from the beginning.
+    pub fn new(read_only: bool) -> Health {
+        let (unwell, read_only) = (AtomicBool::new(read_only), AtomicBool::new(read_only));
+        Health { unwell, read_only, ..Health::default() }
+    }
+
     /// Whether nothing is wrong.
     pub fn is_well(&self) -> bool {
         !self.unwell.load(Ordering::Acquire)
-    }
-
-    /// Refuses writes from the beginning.
-    pub fn set_read_only(&self) {
-        self.read_only.store(true, Ordering::Release);
-        self.look(&lock(&self.background));
     }
 
     /// Whether the database was opened for reading only.

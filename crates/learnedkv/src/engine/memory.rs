@@ -1,8 +1,82 @@
 //! Who gets how much of the one memory budget.
+//!
+//! **Memtables of all keyspaces together** are kept below [`DatabaseOptions::all_memtables_bytes`]. They are
+//! added up whenever a share of a memtable was put since the last time, not at each put. Above the bound
+//! the largest active ones are sealed, so that a flush takes them, unless half of the bound waits for
+//! flushes already; a quarter above it writers wait for flushes.
+//!
+//! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
+
+use std::sync::atomic::Ordering;
 
 use super::Engine;
+use crate::format::entry::KeyspaceId;
+
+/// Memtables are added up each time so much of one was put.
+const LOOKS_PER_MEMTABLE: u64 = 32;
 
 impl Engine {
+    /// Looks whether all memtables together take too much, if enough was put since the last look.
+    pub(super) fn look_at_memtables(&self, put_before: u64, put_now: u64) {
+        let share = (self.options.memtable_bytes as u64 / LOOKS_PER_MEMTABLE).max(1);
+        if put_before / share != put_now / share {
+            self.bound_memtables();
+        }
+    }
+
+    /// Whether writers wait until memtables were flushed. Cheap while they do not.
+    pub(super) fn are_memtables_over(&self) -> bool {
+        self.memtables_over.load(Ordering::Acquire) && {
+            self.bound_memtables();
+            self.memtables_over.load(Ordering::Acquire)
+        }
+    }
+
+    /// Seals the largest memtables while all together take too much.
+    fn bound_memtables(&self) {
+        let bound = self.options.all_memtables_bytes();
+        let view = self.view();
+        let mut active: Vec<(u64, KeyspaceId)> = Vec::new();
+        let (mut active_bytes, mut sealed_bytes) = (0, 0);
+        for keyspace in view.keyspaces.values() {
+            let bytes = keyspace.active.size_bytes() as u64;
+            if bytes > 0 {
+                active.push((bytes, keyspace.id));
+                active_bytes += bytes;
+            }
+            let sealed = keyspace.sealed.iter().map(|s| s.memtable.size_bytes() as u64);
+            sealed_bytes += sealed.sum::<u64>();
+        }
+        let total = active_bytes + sealed_bytes;
+        let over = sealed_bytes > 0 && total > bound + bound / 4;
+        self.memtables_over.store(over, Ordering::Release);
+        if total <= bound || sealed_bytes > bound / 2 {
+            return;
+        }
+        // So many that the next look is not the next rotation: a quarter of the bound.
+        active.sort_unstable_by(|a, b| b.cmp(a));
+        let mut taken = 0;
+        let largest = active.iter().take_while(|(bytes, _)| {
+            let goes_on = taken < bound / 4;
+            taken += bytes;
+            goes_on
+        });
+        let largest: Vec<_> = largest.map(|(_, id)| *id).collect();
+        self.rotate_all(&largest);
+    }
+
+    /// Has keyspaces flushed that the log is kept for, while it is larger than it may get: an idle keyspace
+    /// must not pin it.
+    pub fn bound_log(&self) {
+        let Some(up_to) = self.log.excess(self.options.max_log_bytes()) else { return };
+        let view = self.view();
+        let idle = view.keyspaces.values().filter(|k| k.sealed.is_empty());
+        let oldest = |first| first <= up_to;
+        let pinning = idle.filter(|k| k.oldest_unflushed().is_some_and(oldest));
+        let pinning: Vec<_> = pinning.map(|k| k.id).collect();
+        self.rotate_all(&pinning);
+    }
+
     /// Gives the cache what memtables and metadata leave of the budget. Called whenever a memtable is
     /// sealed or tables change.
     pub fn fit_cache(&self) {

@@ -113,6 +113,8 @@ pub struct Engine {
     /// Room held back on the disk.
     pub ballast: Ballast,
     periodic: Periodic,
+    /// Whether writers wait because all memtables together take too much.
+    memtables_over: AtomicBool,
     /// `None` where the database was opened for reading only.
     manifest: Mutex<Option<Manifest>>,
     view: ArcSwap<View>,
@@ -235,8 +237,10 @@ impl Engine {
                 memtable.insert_copy(&op, sequence);
             }
         }
-        self.metrics.put_bytes.fetch_add(commit.payload.len() as u64, Ordering::Relaxed);
+        let put_bytes = commit.payload.len() as u64;
+        let before = self.metrics.put_bytes.fetch_add(put_bytes, Ordering::Relaxed);
         self.log.complete(first, last)?;
+        self.look_at_memtables(before, before + put_bytes);
         match durability {
             Durability::Buffered => {}
             Durability::SyncedEvery(period) => self.sync_within(period),
@@ -251,9 +255,12 @@ impl Engine {
         self.executor.notify();
     }
 
-    /// Waits while too many memtables of a keyspace wait to be flushed.
+    /// Waits while too many memtables of a keyspace wait to be flushed, or those of all take too much.
     fn make_room(&self, keyspaces: &[KeyspaceId]) -> Result<()> {
         let full = || {
+            if self.are_memtables_over() {
+                return true;
+            }
             let view = self.view();
             keyspaces.iter().any(|id| {
                 view.keyspaces.get(id).is_some_and(|k| {
@@ -310,23 +317,39 @@ impl Engine {
     }
 
     fn rotate_locked(&self, id: KeyspaceId) -> Result<Arc<Memtable>> {
-        let active = self.keyspace(id)?.active.clone();
-        if active.is_empty() {
-            return Ok(active);
+        self.keyspace(id)?;
+        self.rotate_all_locked(&[id]);
+        Ok(self.keyspace(id)?.active.clone())
+    }
+
+    /// Seals the active memtables of several keyspaces, of those that hold anything; one that was
+    /// dropped has none.
+    pub fn rotate_all(&self, ids: &[KeyspaceId]) {
+        let _order = lock(&self.commit);
+        self.rotate_all_locked(ids);
+    }
+
+    fn rotate_all_locked(&self, ids: &[KeyspaceId]) {
+        let view = self.view();
+        let active = |id| view.keyspaces.get(&id).map(|k| k.active.clone());
+        let is_full = |id: &KeyspaceId| active(*id).is_some_and(|active| !active.is_empty());
+        let ids: Vec<_> = ids.iter().copied().filter(is_full).collect();
+        if ids.is_empty() {
+            return;
         }
         let up_to = self.log.reserved();
-        let fresh = Arc::new(Memtable::default());
         self.change_view(|view| {
-            if let Some(keyspace) = view.keyspaces.get_mut(&id) {
-                let keyspace = Arc::make_mut(keyspace);
-                let memtable = std::mem::replace(&mut keyspace.active, fresh.clone());
-                keyspace.sealed.insert(0, Sealed { memtable, up_to });
+            for id in ids {
+                if let Some(keyspace) = view.keyspaces.get_mut(&id) {
+                    let keyspace = Arc::make_mut(keyspace);
+                    let memtable = std::mem::take(&mut keyspace.active);
+                    keyspace.sealed.insert(0, Sealed { memtable, up_to });
+                }
             }
         });
         self.health.ask_again();
         self.log.end_segment();
         self.executor.notify();
-        Ok(fresh)
     }
 
     fn change_view(&self, change: impl FnOnce(&mut View)) {

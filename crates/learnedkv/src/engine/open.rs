@@ -116,6 +116,7 @@ pub fn open(
         removed_files,
     };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
+    let health = Health::new(options.read_only);
     let engine = Arc::new(Engine {
         options,
         executor,
@@ -126,9 +127,10 @@ pub fn open(
         claims: Mutex::default(),
         pace: Pace::default(),
         compacts: AtomicBool::new(false),
-        health: Health::default(),
+        health,
         ballast,
         periodic: Periodic::default(),
+        memtables_over: AtomicBool::new(false),
         manifest: Mutex::new(manifest),
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::default(),
@@ -140,9 +142,6 @@ pub fn open(
         next_file: AtomicU64::new(next_file),
         _lock: guard,
     });
-    if engine.options.read_only {
-        engine.health.set_read_only();
-    }
     engine.fit_cache();
     Ok((engine, report))
 }

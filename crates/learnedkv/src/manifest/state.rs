@@ -79,7 +79,33 @@ pub struct State {
     pub log: LogState,
 }
 
+/// What of a [`State`] an edit may change, as it was before.
+pub struct Touched {
+    /// `None`: it was not there.
+    keyspaces: Vec<(KeyspaceId, Option<KeyspaceState>)>,
+    rest: (SequenceNumber, u64, KeyspaceId, LogState),
+}
+
 impl State {
+    /// What of the state an edit may change: a copy of the keyspaces it names, and of no others.
+    pub fn touched_by(&self, edit: &Edit) -> Touched {
+        let ids = touched_keyspaces(&edit.changes).into_iter();
+        let keyspaces = ids.map(|id| (id, self.keyspaces.get(&id).cloned())).collect();
+        let rest = (self.synced, self.next_file, self.next_keyspace, self.log.clone());
+        Touched { keyspaces, rest }
+    }
+
+    /// Makes the state what it was before an edit.
+    pub fn restore(&mut self, before: Touched) {
+        for (id, keyspace) in before.keyspaces {
+            match keyspace {
+                Some(keyspace) => drop(self.keyspaces.insert(id, keyspace)),
+                None => drop(self.keyspaces.remove(&id)),
+            }
+        }
+        (self.synced, self.next_file, self.next_keyspace, self.log) = before.rest;
+    }
+
     /// Applies an edit.
     ///
     /// # Errors

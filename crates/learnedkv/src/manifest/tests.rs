@@ -65,3 +65,44 @@ fn a_lost_seal_loses_no_edit_and_the_next_edit_takes_its_place() {
         assert_eq!(synced(&disk.crash_clone(CrashKind::Machine, seed)).unwrap(), 4);
     }
 }
+
+/// The state was cloned for each edit; now it is changed in place, and back.
+#[test]
+fn an_edit_that_is_refused_leaves_the_state_as_it_was() {
+    let disk = SimDisk::new(1);
+    let (mut manifest, ..) = manifest_on(&disk, 3);
+    let create = |keyspace| Change::CreateKeyspace {
+        keyspace,
+        name: format!("k{keyspace}"),
+        options: Vec::new(),
+    };
+    let edit = |changes| Edit { synced: 9, next_file: 7, next_keyspace: 9, changes };
+    manifest.commit(&edit(vec![create(1), create(2)])).unwrap();
+    let before = manifest.state().clone();
+    let misfits = [
+        // What comes before the misfit is undone: made, dropped, changed.
+        vec![create(3), create(1)],
+        vec![Change::DropKeyspace { keyspace: 1 }, Change::Freeze { keyspace: 5 }],
+        vec![
+            Change::Flushed { keyspace: 2, up_to: 8 },
+            Change::Log { ended: vec![(1, 2)], open_from: 3, first: 4 },
+            Change::Freeze { keyspace: 2 },
+            Change::Freeze { keyspace: 2 },
+        ],
+    ];
+    for changes in misfits {
+        let edit = Edit { synced: 99, next_file: 99, next_keyspace: 99, changes };
+        assert!(manifest.commit(&edit).unwrap_err().is_corruption());
+        assert_eq!(*manifest.state(), before);
+        assert!(!manifest.is_in_doubt());
+    }
+    // No room for it, and then some.
+    disk.set_space_limit_bytes(Some(disk.used_bytes()));
+    let large =
+        Change::CreateKeyspace { keyspace: 4, name: "k".repeat(2 << 20), options: Vec::new() };
+    let refused = manifest.commit(&edit(vec![large])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::DiskFull);
+    assert_eq!(*manifest.state(), before);
+    manifest.commit(&edit(vec![create(4)])).unwrap();
+    assert_eq!(load(&disk, Path::new("/")).unwrap().unwrap().state, *manifest.state());
+}

@@ -70,15 +70,7 @@ impl Job for LogJob {
             engine.poison(&e);
             return Step::Wait;
         }
-        if engine.log.size_bytes() > engine.options.max_log_bytes() {
-            // An idle keyspace must not pin the log: the one with the oldest records is flushed.
-            let active = view.keyspaces.values().filter(|k| k.sealed.is_empty());
-            let oldest = active.min_by_key(|k| k.oldest_unflushed().unwrap_or(u64::MAX));
-            if let Some(keyspace) = oldest {
-                // Dropped meanwhile: then it pins nothing.
-                let _ = engine.rotate(keyspace.id);
-            }
-        }
+        engine.bound_log();
         // If there is no room now, the commit that needs the segment tries again and says so.
         let _ = engine.log.prepare_spare();
         Step::Wait

@@ -23,6 +23,22 @@ impl Log {
         order.kept.iter().all(is_beside)
     }
 
+    /// Where its segments take more than `max_bytes`: the last operation of those that have to go so that
+    /// the others take three quarters of it. `None`: they do not, or none of them has ended.
+    pub fn excess(&self, max_bytes: u64) -> Option<SequenceNumber> {
+        let order = lock(&self.order);
+        let mut left: u64 = order.kept.iter().map(|k| k.size_bytes).sum();
+        if left <= max_bytes {
+            return None;
+        }
+        let going = order.kept.iter().take_while(|kept| {
+            let goes = left > max_bytes / 4 * 3;
+            left = left.saturating_sub(kept.size_bytes);
+            goes
+        });
+        going.filter_map(|kept| kept.last).last()
+    }
+
     /// What may go if only records from `needed` on are still needed.
     pub fn retention(&self, needed: SequenceNumber) -> Retention {
         let order = lock(&self.order);

@@ -9,6 +9,7 @@ mod durability;
 mod faults;
 mod filters;
 mod lifecycle;
+mod many_keyspaces;
 mod metamorphic;
 mod model;
 mod open_errors;

@@ -1,0 +1,85 @@
+//! What many idle keyspaces cost beside one that is written to: opening, memory, puts, edits, `stats()`.
+//!
+//! ```sh
+//! cargo run --release -p learnedkv --example idle_keyspaces -- /dev/shm 0 10000
+//! ```
+//! The directory, then how many keyspaces there are, for each run. Each holds one entry, flushed.
+
+use std::path::Path;
+use std::time::Instant;
+
+use learnedkv::{Database, KeyspaceOptions, Result};
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = status.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+fn measure(parent: &Path, count: u32) -> Result<()> {
+    let dir = parent.join(format!("idle-keyspaces-{}", std::process::id()));
+    let options = KeyspaceOptions::default();
+    let begun = Instant::now();
+    let db = Database::open(&dir)?;
+    let mut batch = db.batch();
+    for number in 0..count {
+        let keyspace = db.keyspace(&format!("idle{number}"), options.clone())?;
+        batch.insert(&keyspace, "key", "value");
+    }
+    batch.commit()?;
+    let made = begun.elapsed();
+    db.close()?;
+
+    let before = resident_bytes();
+    let begun = Instant::now();
+    let db = Database::open(&dir)?;
+    let opened = begun.elapsed();
+    let resident = resident_bytes().saturating_sub(before);
+    let begun = Instant::now();
+    let stats = db.stats();
+    let stats_took = begun.elapsed();
+    drop(stats);
+
+    let busy = db.keyspace("busy", options)?;
+    let put = |from: u32, to: u32| -> Result<f64> {
+        let begun = Instant::now();
+        (from..to).try_for_each(|number| busy.insert(number.to_be_bytes(), [7; 100]))?;
+        Ok(begun.elapsed().as_nanos() as f64 / f64::from(to - from))
+    };
+    let few = put(0, 50_000)?;
+    let many = put(50_000, 2_000_000)?;
+    db.wait_idle()?;
+    // An edit and a flush of almost nothing.
+    let begun = Instant::now();
+    for number in 0..50u32 {
+        busy.insert(number.to_be_bytes(), "v")?;
+        busy.flush()?;
+    }
+    let flush = begun.elapsed().as_secs_f64() * 1e6 / 50.0;
+    let begun = Instant::now();
+    for number in 0..50 {
+        db.keyspace(&format!("new{number}"), KeyspaceOptions::default())?;
+    }
+    let edit = begun.elapsed().as_secs_f64() * 1e6 / 50.0;
+    println!(
+        "{count} idle keyspaces: made in {:.2} s; opened in {:.1} ms, {:.1} MiB resident; put {few:.0} ns, \
+         {many:.0} ns with flushes; small flush {flush:.0} us; edit {edit:.0} us; stats {:.2} ms",
+        made.as_secs_f64(),
+        opened.as_secs_f64() * 1e3,
+        resident as f64 / f64::from(1 << 20),
+        stats_took.as_secs_f64() * 1e3,
+    );
+    drop((db, busy));
+    std::fs::remove_dir_all(&dir).ok();
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let dir = args.next().unwrap_or_else(|| "/dev/shm".to_owned());
+    let counts: Vec<u32> = args.filter_map(|arg| arg.parse().ok()).collect();
+    for count in if counts.is_empty() { vec![0, 10_000] } else { counts } {
+        measure(Path::new(&dir), count)?;
+    }
+    Ok(())
+}
