@@ -4,9 +4,14 @@
 //! [`Seek::First`] and [`Seek::AtOrAfter`] are followed by [`Cursor::advance`] upwards,
 //! [`Seek::Last`] and [`Seek::Before`] downwards. A double-ended iterator uses two cursors. Each
 //! cursor shows at most one entry per user key: the newest it may see.
+//!
+//! A source may also say that whole ranges of keys are gone from all older sources: its [`Cover`]. The
+//! merge hides what is covered, and goes past the end of a covered stretch by one seek of the older
+//! source. Reads, merges of runs and sweeps all walk so, and see the same.
 
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::range::Stretch;
 use crate::slice::Slice;
 
 /// Where to go, and in which direction to walk from there.
@@ -43,6 +48,14 @@ pub trait Cursor: Send {
     /// As [`Cursor::seek`].
     fn advance(&mut self) -> Result<()>;
 
+    /// Goes on to a place that lies ahead in the direction of the last seek: as a seek, perhaps cheaper.
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    fn skip(&mut self, to: Seek<'_>) -> Result<()> {
+        self.seek(to)
+    }
+
     /// The key here, or `None` past the end.
     fn key(&self) -> Option<&[u8]>;
 
@@ -56,22 +69,69 @@ pub trait Cursor: Send {
     fn value_slice(&self) -> Slice;
 }
 
-/// Several cursors as one, the earlier in the list the newer: of equal keys the newest is shown.
+/// Which keys a source says are gone from all older sources.
+pub trait Cover: Send {
+    /// A stretch around `key` of keys that are all gone, or all not. It may be a part of a longer one.
+    fn stretch(&self, key: &[u8]) -> Stretch;
+}
+
+/// What a merge takes entries from.
+pub struct Source {
+    cursor: Box<dyn Cursor>,
+    cover: Option<Box<dyn Cover>>,
+}
+
+impl Source {
+    /// The entries of `cursor`; what `cover` says is gone from older sources.
+    pub fn new(cursor: Box<dyn Cursor>, cover: Option<Box<dyn Cover>>) -> Source {
+        Source { cursor, cover }
+    }
+}
+
+/// The cover of a source, and what it said last.
+struct Covering {
+    /// The source: it covers those behind it.
+    source: usize,
+    cover: Box<dyn Cover>,
+    last: Option<Stretch>,
+}
+
+impl Covering {
+    /// The stretch around `key`, if it is covered.
+    fn hides(&mut self, key: &[u8]) -> Option<&Stretch> {
+        if !self.last.as_ref().is_some_and(|last| last.keys.contains(key)) {
+            self.last = Some(self.cover.stretch(key));
+        }
+        self.last.as_ref().filter(|last| last.is_covered)
+    }
+}
+
+/// Several cursors as one, the earlier in the list the newer: of equal keys the newest is shown, and
+/// none that a newer source covers.
 pub struct MergeCursor {
     sources: Vec<Box<dyn Cursor>>,
+    /// Mostly none.
+    covers: Vec<Covering>,
     forward: bool,
     /// The source that holds the current entry.
     current: Option<usize>,
+    /// Sources that are done with: all that is left of them is covered.
+    over: Vec<usize>,
 }
 
 impl MergeCursor {
     /// Merges `sources`, newest first.
-    pub fn new(sources: Vec<Box<dyn Cursor>>) -> MergeCursor {
-        MergeCursor { sources, forward: true, current: None }
+    pub fn new(sources: Vec<Source>) -> MergeCursor {
+        let (mut cursors, mut covers) = (Vec::with_capacity(sources.len()), Vec::new());
+        for (source, Source { cursor, cover }) in sources.into_iter().enumerate() {
+            cursors.push(cursor);
+            covers.extend(cover.map(|cover| Covering { source, cover, last: None }));
+        }
+        MergeCursor { sources: cursors, covers, forward: true, current: None, over: Vec::new() }
     }
 
-    /// Finds the source to show: the extreme key, from the newest source that has it.
-    fn choose(&mut self) {
+    /// The source to show: that of the extreme key, the newest that has it.
+    fn extreme(&self) -> Option<usize> {
         let mut best: Option<(usize, &[u8])> = None;
         for (index, source) in self.sources.iter().enumerate() {
             let Some(key) = source.key() else { continue };
@@ -80,11 +140,59 @@ impl MergeCursor {
                 Some((_, found)) if self.forward => key < found,
                 Some((_, found)) => key > found,
             };
-            if better {
+            if better && !self.over.contains(&index) {
                 best = Some((index, key));
             }
         }
-        self.current = best.map(|(index, _)| index);
+        best.map(|(index, _)| index)
+    }
+
+    /// Finds the source to show, past what is covered.
+    fn choose(&mut self) -> Result<()> {
+        self.current = self.extreme();
+        if self.covers.is_empty() {
+            return Ok(());
+        }
+        while let Some(current) = self.current
+            && self.skip_covered(current)?
+        {
+            self.current = self.extreme();
+        }
+        Ok(())
+    }
+
+    /// Moves a source off a covered stretch that it stands in; false: it stands in none.
+    fn skip_covered(&mut self, source: usize) -> Result<bool> {
+        let cursor = &mut self.sources[source];
+        let Some(key) = cursor.key() else { return Ok(false) };
+        let newer = self.covers.iter_mut().filter(|covering| covering.source < source);
+        let Some(stretch) = newer.filter_map(|covering| covering.hides(key)).next() else {
+            return Ok(false);
+        };
+        match (self.forward, &stretch.keys.end) {
+            (true, Some(end)) => cursor.skip(Seek::AtOrAfter(end))?,
+            (true, None) => self.over.push(source),
+            (false, _) => cursor.skip(Seek::Before(&stretch.keys.start))?,
+        }
+        Ok(true)
+    }
+
+    /// Seeks a source upwards from `from`, or from behind what covers that.
+    fn enter(&mut self, source: usize, from: &[u8]) -> Result<()> {
+        let mut from = from.to_vec();
+        loop {
+            let newer = self.covers.iter_mut().filter(|covering| covering.source < source);
+            match newer.filter_map(|covering| covering.hides(&from)).next() {
+                None => return self.sources[source].seek(Seek::AtOrAfter(&from)),
+                Some(Stretch { keys, .. }) => match &keys.end {
+                    Some(end) => from.clone_from(end),
+                    None => {
+                        self.over.push(source);
+                        return Ok(());
+                    }
+                },
+            }
+        }
     }
 
     /// Moves every older source that stands on the current key off it.
@@ -109,19 +217,23 @@ impl Cursor for MergeCursor {
     fn seek(&mut self, to: Seek<'_>) -> Result<()> {
         self.current = None;
         self.forward = to.is_forward();
-        for source in &mut self.sources {
-            source.seek(to)?;
+        self.over.clear();
+        for source in 0..self.sources.len() {
+            match to {
+                // A source of which a part is covered is not read there.
+                Seek::First if !self.covers.is_empty() => self.enter(source, &[])?,
+                Seek::AtOrAfter(key) if !self.covers.is_empty() => self.enter(source, key)?,
+                _ => self.sources[source].seek(to)?,
+            }
         }
-        self.choose();
-        Ok(())
+        self.choose().inspect_err(|_| self.current = None)
     }
 
     fn advance(&mut self) -> Result<()> {
         self.skip_shadowed().inspect_err(|_| self.current = None)?;
         let Some(current) = self.current.take() else { return Ok(()) };
         self.sources[current].advance()?;
-        self.choose();
-        Ok(())
+        self.choose().inspect_err(|_| self.current = None)
     }
 
     fn key(&self) -> Option<&[u8]> {

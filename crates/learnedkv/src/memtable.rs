@@ -5,7 +5,13 @@
 //! Keys and values stay where their commit was encoded: a version points into the payload, and keeps
 //! the key's first eight bytes beside the pointer, so that most comparisons follow none.
 //! Of a very long value it holds the pointer, and the segment that leads into ([`streamed`]).
+//!
+//! Ranges of keys that were removed stand beside the list ([`removals`]): a version is hidden by a newer
+//! range that covers its key. A reader who sees no ranges pays for one load.
+//!
 //! A memtable never knows the log, a file, or another memtable.
+
+mod removals;
 
 mod streamed;
 
@@ -18,10 +24,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bytes::Bytes;
 use crossbeam_skiplist::SkipSet;
 
-use crate::cursor::{Cursor, Seek};
+use self::removals::{RANGE_OVERHEAD_BYTES, Removals, Removed, RemovedAt, Span};
+use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
 use crate::format::batch::Op;
 use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::range::Ranges;
 use crate::format::value::LOGGED_TAG_BYTES;
 use crate::slice::{Lookup, Slice};
 use streamed::Streamed;
@@ -174,6 +182,7 @@ impl<'a> Borrow<dyn Place + 'a> for Version {
 /// Fresh writes of one keyspace. See the module page.
 pub struct Memtable {
     versions: SkipSet<Version>,
+    removals: Removals,
     size_bytes: AtomicUsize,
     tombstones: AtomicUsize,
     /// The smallest sequence number that goes here; 0 while empty.
@@ -194,6 +203,7 @@ impl Default for Memtable {
     fn default() -> Memtable {
         Memtable {
             versions: SkipSet::new(),
+            removals: Removals::default(),
             size_bytes: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             first: AtomicU64::new(0),
@@ -216,8 +226,10 @@ impl Memtable {
     /// Takes one operation of `payload`, which it keeps alive.
     pub fn insert(&self, payload: &Bytes, op: &Op<'_>, sequence: SequenceNumber) {
         self.size_bytes.fetch_add(op.key_and_value.len() + ENTRY_OVERHEAD_BYTES, Relaxed);
-        if op.kind == Kind::Tombstone {
-            self.tombstones.fetch_add(1, Relaxed);
+        match op.kind {
+            Kind::Tombstone => _ = self.tombstones.fetch_add(1, Relaxed),
+            Kind::RangeTombstone => return self.remove_range(payload, op, sequence),
+            _ => {}
         }
         let (key, value) = op.key_and_value.split_at(op.key_length);
         let tag_bytes = if op.kind == Kind::Pointer { LOGGED_TAG_BYTES } else { 0 };
@@ -230,6 +242,17 @@ impl Memtable {
             kind: op.kind,
             sequence,
         });
+    }
+
+    fn remove_range(&self, payload: &Bytes, op: &Op<'_>, sequence: SequenceNumber) {
+        self.size_bytes.fetch_add(RANGE_OVERHEAD_BYTES, Relaxed);
+        let middle = op.start + op.key_length;
+        let end = payload.slice(middle..op.start + op.key_and_value.len());
+        self.removals.add(
+            payload.slice(op.start..middle),
+            (!end.is_empty()).then_some(end),
+            sequence,
+        );
     }
 
     /// Takes one operation, and a copy of its key and value.
@@ -248,6 +271,16 @@ impl Memtable {
         self.size_bytes.load(Relaxed)
     }
 
+    /// Whether any range of keys was removed here.
+    pub fn has_ranges(&self) -> bool {
+        self.removals.count() > 0
+    }
+
+    /// The keys in ranges that were removed here up to `visible`.
+    pub fn ranges(&self, visible: SequenceNumber) -> Ranges {
+        self.removals.now().map_or_else(Ranges::default, |removed| removed.union(visible))
+    }
+
     /// How many versions it holds, and how many of them are tombstones.
     pub fn counts(&self) -> (u64, u64) {
         (self.versions.len() as u64, self.tombstones.load(Relaxed) as u64)
@@ -264,13 +297,18 @@ impl Memtable {
         self.latest.load(Relaxed)
     }
 
-    /// Whether any key in `first..=last` (`None`: to the end) has a version above `sequence`.
+    /// Whether any key in `first..=last` (`None`: to the end) has a version above `sequence`, or lies in
+    /// a range removed above it.
     pub fn changed_within(
         &self,
         first: &[u8],
         last: Option<&[u8]>,
         sequence: SequenceNumber,
     ) -> bool {
+        let removed = self.removals.now();
+        if removed.is_some_and(|removed| removed.changed_within(first, last, sequence)) {
+            return true;
+        }
         let place: &dyn Place = &Target::new(first, SequenceNumber::MAX);
         let mut next = self.versions.lower_bound(Bound::Included(place));
         while let Some(newest) = next {
@@ -294,22 +332,33 @@ impl Memtable {
 
     /// The newest version of `key` at or below `visible`.
     pub fn get(&self, key: &[u8], visible: SequenceNumber) -> Lookup {
+        let removed =
+            if self.removals.count() == 0 { 0 } else { self.removals.newest(key, visible) };
         let place: &dyn Place = &Target::new(key, visible);
         match self.versions.lower_bound(Bound::Included(place)) {
-            Some(found) if found.key() == key => match found.kind {
+            Some(found) if found.key() == key && found.sequence > removed => match found.kind {
                 Kind::Value => Lookup::Value(found.value_slice()),
                 Kind::Pointer => Lookup::Pointer(found.value_slice()),
                 _ => Lookup::Removed,
             },
+            _ if removed > 0 => Lookup::Removed,
             _ => Lookup::Absent,
         }
     }
 
-    /// Walks the newest versions at or below `visible`.
+    /// Its entries at or below `visible`, and what it says is gone from older data.
+    pub fn source(self: &Arc<Memtable>, visible: SequenceNumber) -> Source {
+        let removed = self.removals.now();
+        let cover =
+            removed.map(|removed| -> Box<dyn Cover> { Box::new(RemovedAt { removed, visible }) });
+        Source::new(Box::new(self.cursor(visible)), cover)
+    }
+
+    /// Walks the newest versions at or below `visible`, without those in ranges removed since.
     pub fn cursor(self: &Arc<Memtable>, visible: SequenceNumber) -> MemtableCursor {
         MemtableCursor {
             memtable: self.clone(),
-            visible,
+            seen: Seen { visible, removed: self.removals.now(), span: None },
             forward: true,
             ahead: Vec::new(),
             ahead_length: 1,
@@ -318,7 +367,7 @@ impl Memtable {
     }
 
     /// Up to `count` versions from `bound` on, upwards: of each key the newest visible one.
-    fn upwards(&self, bound: Bound<&[u8]>, visible: SequenceNumber, count: usize) -> Vec<Version> {
+    fn upwards(&self, bound: Bound<&[u8]>, reader: &mut Seen, count: usize) -> Vec<Version> {
         let found = match bound {
             Bound::Unbounded => self.versions.front(),
             Bound::Included(key) => {
@@ -339,7 +388,7 @@ impl Memtable {
             // Newest first: the first visible version of a key is the one, older ones are not.
             let seen =
                 versions.last().is_some_and(|last| compare_keys(last, entry.value()).is_eq());
-            if entry.sequence <= visible && !seen {
+            if entry.sequence <= reader.visible && !seen && !reader.hides(entry.value()) {
                 versions.push(entry.value().clone());
             }
             next = entry.next();
@@ -348,12 +397,7 @@ impl Memtable {
     }
 
     /// Up to `count` versions below `bound`, downwards: of each key the newest visible one.
-    fn downwards(
-        &self,
-        bound: Bound<&[u8]>,
-        visible: SequenceNumber,
-        count: usize,
-    ) -> Vec<Version> {
+    fn downwards(&self, bound: Bound<&[u8]>, reader: &mut Seen, count: usize) -> Vec<Version> {
         let mut next = match bound {
             Bound::Excluded(key) => {
                 let place: &dyn Place = &Target::new(key, SequenceNumber::MAX);
@@ -364,7 +408,7 @@ impl Memtable {
         let mut versions: Vec<Version> = Vec::with_capacity(count);
         while let Some(entry) = next {
             // Oldest first: each newer visible version of a key takes the older one's place.
-            if entry.sequence <= visible {
+            if entry.sequence <= reader.visible && !reader.hides(entry.value()) {
                 let seen =
                     versions.last().is_some_and(|last| compare_keys(last, entry.value()).is_eq());
                 if seen {
@@ -384,6 +428,27 @@ fn compare_keys(a: &Version, b: &Version) -> Ordering {
     a.head.cmp(&b.head).then_with(|| a.key().cmp(b.key()))
 }
 
+/// What a reader sees of versions and ranges.
+struct Seen {
+    visible: SequenceNumber,
+    removed: Option<Arc<Removed>>,
+    /// What was said of the last key.
+    span: Option<Span>,
+}
+
+impl Seen {
+    /// Whether a newer range covers a version.
+    fn hides(&mut self, version: &Version) -> bool {
+        let Some(removed) = &self.removed else { return false };
+        let key = version.key();
+        let span = match self.span.take() {
+            Some(span) if span.contains(key) => span,
+            _ => removed.span(key, self.visible),
+        };
+        self.span.insert(span).sequence > version.sequence
+    }
+}
+
 /// How many versions a cursor fetches ahead at most.
 const MAX_AHEAD: usize = 256;
 
@@ -391,7 +456,7 @@ const MAX_AHEAD: usize = 256;
 /// likes; versions are fetched ahead, more of them the longer the walk.
 pub struct MemtableCursor {
     memtable: Arc<Memtable>,
-    visible: SequenceNumber,
+    seen: Seen,
     forward: bool,
     /// Versions fetched, the current one last.
     ahead: Vec<Version>,
@@ -403,7 +468,7 @@ pub struct MemtableCursor {
 impl MemtableCursor {
     fn fetch(&mut self, bound: Bound<&[u8]>) {
         let walk = if self.forward { Memtable::upwards } else { Memtable::downwards };
-        self.ahead = walk(&self.memtable, bound, self.visible, self.ahead_length);
+        self.ahead = walk(&self.memtable, bound, &mut self.seen, self.ahead_length);
         let whole = self.ahead.len() == self.ahead_length;
         self.last = self.ahead.last().filter(|_| whole).cloned();
         self.ahead_length = (self.ahead_length * 2).min(MAX_AHEAD);
@@ -455,117 +520,4 @@ impl Cursor for MemtableCursor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::batch::{Ops, put_op};
-
-    fn put(memtable: &Memtable, key: &str, value: Option<&str>, sequence: u64) {
-        let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
-        let mut payload = Vec::new();
-        put_op(&mut payload, 1, kind, key.as_bytes(), value.unwrap_or_default().as_bytes());
-        let payload = Bytes::from(payload);
-        memtable.expect(sequence);
-        for op in Ops::new(&payload) {
-            memtable.insert(&payload, &op.unwrap(), sequence);
-        }
-    }
-
-    fn walk(memtable: &Arc<Memtable>, visible: u64, seek: Seek<'_>) -> String {
-        let mut cursor = memtable.cursor(visible);
-        cursor.seek(seek).unwrap();
-        let mut out = Vec::new();
-        while let Some(key) = cursor.key() {
-            let (kind, sequence) = cursor.kind();
-            let mark = if kind == Kind::Value { "=" } else { "-" };
-            let (key, value) =
-                (String::from_utf8_lossy(key), String::from_utf8_lossy(cursor.value()));
-            out.push(format!("{key}{mark}{value}@{sequence}"));
-            cursor.advance().unwrap();
-        }
-        out.join(" ")
-    }
-
-    #[test]
-    fn readers_see_the_newest_version_they_may_see() {
-        let memtable = Arc::new(Memtable::default());
-        put(&memtable, "b", Some("1"), 1);
-        put(&memtable, "a", Some("2"), 2);
-        put(&memtable, "b", None, 3);
-        put(&memtable, "b", Some("4"), 4);
-        put(&memtable, "", Some("empty"), 5);
-        put(&memtable, "c", Some("6"), 6);
-        assert_eq!(memtable.get(b"b", 2), Lookup::Value(Slice::copy_from(b"1")));
-        assert_eq!(memtable.get(b"b", 3), Lookup::Removed);
-        assert_eq!(memtable.get(b"b", 9), Lookup::Value(Slice::copy_from(b"4")));
-        assert_eq!(memtable.get(b"a", 1), Lookup::Absent);
-        assert_eq!(memtable.first_sequence(), 1);
-        assert_eq!(walk(&memtable, 9, Seek::First), "=empty@5 a=2@2 b=4@4 c=6@6");
-        assert_eq!(walk(&memtable, 3, Seek::First), "a=2@2 b-@3");
-        assert_eq!(walk(&memtable, 3, Seek::Last), "b-@3 a=2@2");
-        assert_eq!(walk(&memtable, 9, Seek::Before(b"b")), "a=2@2 =empty@5");
-        assert_eq!(walk(&memtable, 9, Seek::AtOrAfter(b"aa")), "b=4@4 c=6@6");
-        assert_eq!(walk(&memtable, 1, Seek::AtOrAfter(b"b")), "b=1@1");
-        assert_eq!(walk(&memtable, 0, Seek::Last), "");
-    }
-
-    #[test]
-    fn changes_are_found_in_their_range_and_above_their_number() {
-        let memtable = Arc::new(Memtable::default());
-        for (key, sequence) in [("b", 1), ("d", 2), ("b", 3), ("c", 4), ("d", 5), ("b", 6)] {
-            put(&memtable, key, (sequence != 4).then_some("v"), sequence);
-        }
-        assert_eq!(memtable.latest_commit(), 6);
-        let newest = [("b", 6), ("c", 4), ("d", 5)];
-        for first in ["", "a", "b", "b\0", "c", "d", "e"] {
-            for last in [None, Some("a"), Some("b"), Some("bb"), Some("c"), Some("d"), Some("z")] {
-                for sequence in 0..8 {
-                    let inside = |key: &str| key >= first && last.is_none_or(|last| key <= last);
-                    let expected = newest.iter().any(|(key, s)| inside(key) && *s > sequence);
-                    let last = last.map(str::as_bytes);
-                    let found = memtable.changed_within(first.as_bytes(), last, sequence);
-                    assert_eq!(found, expected, "{first:?} to {last:?} above {sequence}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn long_walks_both_ways_miss_nothing() {
-        let memtable = Arc::new(Memtable::default());
-        for i in 0..1000u64 {
-            put(&memtable, &format!("{:04}", i * 7 % 1000), Some("x"), i + 1);
-        }
-        let up = walk(&memtable, 1000, Seek::First);
-        let mut down: Vec<_> =
-            walk(&memtable, 1000, Seek::Last).split(' ').map(String::from).collect();
-        down.reverse();
-        assert_eq!(up.split(' ').count(), 1000);
-        assert_eq!(up, down.join(" "));
-    }
-
-    /// Several versions of each key, more keys than are fetched at once, at every number, both ways.
-    #[test]
-    fn walks_at_every_number_find_of_each_key_the_newest_version_below_it() {
-        let memtable = Arc::new(Memtable::default());
-        let mut written: Vec<(String, u64)> = Vec::new();
-        for sequence in 1..=90u64 {
-            // Each key three times, its versions far apart; every seventh operation removes.
-            let key = format!("{:02}", sequence * 7 % 30);
-            let value = (sequence % 7 > 0).then(|| format!("v{sequence}"));
-            put(&memtable, &key, value.as_deref(), sequence);
-            written.push((key, sequence));
-        }
-        for visible in 0..=90 {
-            let newest: std::collections::BTreeMap<_, _> =
-                written.iter().filter(|(_, sequence)| *sequence <= visible).cloned().collect();
-            let shown = |(key, sequence): (&String, &u64)| match sequence % 7 {
-                0 => format!("{key}-@{sequence}"),
-                _ => format!("{key}=v{sequence}@{sequence}"),
-            };
-            let up: Vec<_> = newest.iter().map(shown).collect();
-            let down: Vec<_> = newest.iter().rev().map(shown).collect();
-            assert_eq!(walk(&memtable, visible, Seek::First), up.join(" "), "up at {visible}");
-            assert_eq!(walk(&memtable, visible, Seek::Last), down.join(" "), "down at {visible}");
-        }
-    }
-}
+mod tests;

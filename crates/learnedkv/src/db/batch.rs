@@ -1,11 +1,13 @@
 //! Batches: operations that become visible and durable together.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Keyspace;
 use super::database::Handle;
+use super::iter;
 use super::operation::Operation;
 use crate::engine::{Commit, Streamed};
 use crate::error::{Error, Result};
@@ -45,9 +47,38 @@ impl Batch {
         self.push(keyspace, key.as_ref(), None);
     }
 
+    /// Removes all keys in `range`, among them those that the batch has inserted so far; see
+    /// [`Keyspace::remove_range`].
+    pub fn remove_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) {
+        match Operation::remove_range(iter::bounds(&range)) {
+            Ok(Some((from, operation))) => self.push_operation(keyspace, &from, Ok(operation)),
+            Ok(None) => {}
+            Err(e) => _ = self.error.get_or_insert(e),
+        }
+    }
+
+    /// Removes all keys, among them those that the batch has inserted so far.
+    pub fn clear(&mut self, keyspace: &Keyspace) {
+        self.remove_range::<&[u8]>(keyspace, ..);
+    }
+
     fn push(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) {
         let checked = self.check(keyspace);
-        match checked.and_then(|()| Operation::new(&self.handle.engine, key, value)) {
+        let operation = checked.and_then(|()| Operation::new(&self.handle.engine, key, value));
+        self.push_operation(keyspace, key, operation);
+    }
+
+    fn push_operation(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        operation: Result<Operation<'_>>,
+    ) {
+        match self.check(keyspace).and(operation) {
             Ok(operation) => {
                 put_op(&mut self.payload, keyspace.id(), operation.kind, key, &operation.value);
                 self.streamed.extend(operation.streamed);

@@ -11,6 +11,7 @@ use super::database::Handle;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::error::{Error, Result};
 use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::range::is_before;
 use crate::format::value::ValuePointer;
 use crate::lsm::read;
 use crate::options::ReadOptions;
@@ -54,6 +55,21 @@ pub(crate) fn is_empty((lower, upper): &Bounds) -> bool {
 /// The first key after `key`.
 pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
+}
+
+/// The first key of a range and the first behind it (`None`: there is none); `None` if no key lies in it.
+pub(crate) fn half_open(bounds: Bounds) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let from = match bounds.0 {
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) => key,
+        Bound::Excluded(key) => successor(&key),
+    };
+    let to = match bounds.1 {
+        Bound::Unbounded => None,
+        Bound::Included(key) => Some(successor(&key)),
+        Bound::Excluded(key) => Some(key),
+    };
+    is_before(&from, to.as_deref()).then_some((from, to))
 }
 
 /// One end of a range: where its cursor is, and what was read ahead of what was handed out.
@@ -370,6 +386,24 @@ fn next_size(ends: &mut Ends, front: bool) -> Option<Result<(Slice, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_bound_has_its_place_between_keys() {
+        use Bound::{Excluded, Included, Unbounded};
+        let key = |text: &str| text.as_bytes().to_vec();
+        let half = |from: &str, to: Option<&str>| Some((key(from), to.map(key)));
+        let of = |from, to| half_open((from, to));
+        assert_eq!(of(Unbounded, Unbounded), half("", None));
+        assert_eq!(of(Included(key("a")), Excluded(key("c"))), half("a", Some("c")));
+        assert_eq!(of(Excluded(key("a")), Included(key("c"))), half("a\0", Some("c\0")));
+        assert_eq!(of(Included(key("a")), Included(key("a"))), half("a", Some("a\0")));
+        assert_eq!(of(Unbounded, Included(key(""))), half("", Some("\0")));
+        // Nothing lies before the empty key, or between a key and its successor.
+        assert_eq!(of(Unbounded, Excluded(key(""))), None);
+        assert_eq!(of(Excluded(key("a")), Excluded(key("a\0"))), None);
+        assert_eq!(of(Excluded(key("a")), Included(key("a"))), None);
+        assert_eq!(of(Included(key("c")), Excluded(key("a"))), None);
+    }
 
     #[test]
     fn a_prefix_ends_after_its_last_key() {

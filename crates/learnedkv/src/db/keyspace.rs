@@ -1,9 +1,11 @@
 //! Keyspaces: an ordered map of byte strings each. Reading them is [`super::reads`].
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::KeyspaceStats;
 use super::database::Handle;
+use super::iter::{self, Bounds};
 use super::operation::{Operation, check_lengths};
 use crate::engine::{Work, lock};
 use crate::error::Result;
@@ -102,6 +104,74 @@ impl Keyspace {
         options: impl Into<WriteOptions>,
     ) -> Result<()> {
         self.write(key.as_ref(), None, options.into())
+    }
+
+    /// Removes all keys in `range`, those that others write meanwhile before it or after it, but none in
+    /// between. It takes the same short time however many there are: one record says so, reads pass over
+    /// what it covers, and the space comes back when it is settled, of partitions that are covered whole
+    /// without reading them. A range that ends before it begins is empty.
+    ///
+    /// ```
+    /// # use learnedkv::{Database, KeyspaceOptions};
+    /// # fn main() -> learnedkv::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("learnedkv-remove-{}", std::process::id()));
+    /// # let db = Database::open(&dir)?;
+    /// let log = db.keyspace("log", KeyspaceOptions::default())?;
+    /// for day in ["2026-01-30", "2026-01-31", "2026-02-01"] {
+    ///     log.insert(day, "much")?;
+    /// }
+    /// log.remove_range(.."2026-02")?;
+    /// assert_eq!(log.keys().collect::<Result<Vec<_>, _>>()?, ["2026-02-01"]);
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert`].
+    pub fn remove_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.remove_range_with(range, WriteOptions::default())
+    }
+
+    /// As [`Keyspace::remove_range`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert_with`].
+    pub fn remove_range_with<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<K>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<()> {
+        self.remove_bounds(iter::bounds(&range), options.into())
+    }
+
+    /// Removes all keys that begin with `prefix`; otherwise as [`Keyspace::remove_range`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert`].
+    pub fn remove_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.remove_bounds(iter::prefix_bounds(prefix.as_ref()), WriteOptions::default())
+    }
+
+    /// Removes all keys; otherwise as [`Keyspace::remove_range`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert`].
+    pub fn clear(&self) -> Result<()> {
+        self.remove_range::<&[u8]>(..)
+    }
+
+    fn remove_bounds(&self, bounds: Bounds, options: WriteOptions) -> Result<()> {
+        let engine = &self.handle.engine;
+        let Some((from, operation)) = Operation::remove_range(bounds)? else {
+            return engine.health.check_writable();
+        };
+        let durability = options.durability_or(engine.options.durability);
+        let committed = operation.commit(engine, self.id, &from, |commit| {
+            engine.commit(commit, durability).map(|()| true)
+        });
+        committed.map(drop)
     }
 
     /// Takes entries in ascending key order in bulk, without log and memtable: all become durable

@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 use std::io::Read;
+use std::ops::Bound;
 
+use super::iter::{self, Bounds};
 use crate::engine::{Commit, Engine, Streamed};
 use crate::error::{Error, Result};
 use crate::format::batch::{OP_OVERHEAD_BYTES, put_op};
@@ -52,6 +54,25 @@ impl<'a> Operation<'a> {
             return Operation::stream(engine, key, &mut { value });
         }
         Ok(Operation { kind: Kind::Value, value: Cow::Borrowed(value), streamed: None })
+    }
+
+    /// Removes all keys within bounds, and the first of these; `None` if there can be none. What the record
+    /// holds beside that is the first key behind them, or no bytes if they have no end.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a bound is too long for a key.
+    pub fn remove_range(bounds: Bounds) -> Result<Option<(Vec<u8>, Operation<'static>)>> {
+        for bound in [&bounds.0, &bounds.1] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound {
+                check_lengths(key, 0)?;
+            }
+        }
+        let operation = |to: Option<Vec<u8>>| Operation {
+            kind: Kind::RangeTombstone,
+            value: Cow::Owned(to.unwrap_or_default()),
+            streamed: None,
+        };
+        Ok(iter::half_open(bounds).map(|(from, to)| (from, operation(to))))
     }
 
     /// Sets the value of `key` to all that `reader` gives. Memory: as much of it as makes a value very long,

@@ -216,18 +216,19 @@ impl Keyspace {
         Ok(self.keys().next().transpose()?.is_none())
     }
 
-    /// How many entries there are, about, at once: from the tables' properties, no data is read.
+    /// How many entries there are, about, at once: from the tables' properties, no data is read. Where
+    /// ranges were removed and not flushed yet, what is in memory is walked.
     ///
     /// It is off by at most the number of entries that are in memtables, runs and deltas (see
     /// [`crate::KeyspaceStats`]), for of these it is not known which hit the same key: where
     /// everything is settled and no partition has a delta, it is exact. Of a table that a sweep or an
-    /// ingest cut in two, the parts are reckoned by their bytes.
+    /// ingest cut in two, the parts are reckoned by their bytes, and so is what removed ranges cover.
     /// For the exact number walk the keys: `keys().count()`.
     ///
     /// # Errors
     /// `NotFound` if the keyspace was dropped.
     pub fn approximate_len(&self) -> Result<u64> {
-        self.look(|_, view, _| Ok(estimate::len(view)))
+        self.look(|_, view, visible| estimate::len(view, visible))
     }
 
     /// How many bytes the entries with keys in `range` take, about: of tables the blocks that may
@@ -246,19 +247,7 @@ impl Keyspace {
 }
 
 fn size_within(view: &KeyspaceView, visible: SequenceNumber, bounds: Bounds) -> Result<u64> {
-    if iter::is_empty(&bounds) {
-        return Ok(0);
-    }
-    let from = match bounds.0 {
-        Bound::Unbounded => Vec::new(),
-        Bound::Included(key) => key,
-        Bound::Excluded(key) => iter::successor(&key),
-    };
-    let to = match bounds.1 {
-        Bound::Unbounded => None,
-        Bound::Included(key) => Some(iter::successor(&key)),
-        Bound::Excluded(key) => Some(key),
-    };
+    let Some((from, to)) = iter::half_open(bounds) else { return Ok(0) };
     estimate::bytes_between(view, visible, &from, to.as_deref())
 }
 

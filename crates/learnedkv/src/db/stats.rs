@@ -77,6 +77,8 @@ pub struct KeyspaceStats {
     pub unpacked_block_bytes: u64,
     /// Bytes of the keys and values in them.
     pub entry_bytes: u64,
+    /// Removed ranges that its tables say, until they are settled.
+    pub removed_ranges: u64,
 }
 
 fn levels(view: &KeyspaceView) -> Vec<LevelStats> {
@@ -138,6 +140,7 @@ impl KeyspaceStats {
             stats.block_bytes += table.properties().data_bytes;
             stats.unpacked_block_bytes += table.properties().unpacked_bytes;
             stats.entry_bytes += table.properties().raw_bytes;
+            stats.removed_ranges += table.properties().ranges;
             stats.value_live_bytes += table.properties().separated_bytes();
         }
         stats.value_segments = tables.segments.iter().count() as u64;

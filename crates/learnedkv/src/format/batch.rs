@@ -3,16 +3,18 @@
 //! ```text
 //! batch := op*                                       (their count stands in the record's header)
 //! op    := kind u8 | keyspace varint | key length varint
-//!        | value length varint, kinds value and pointer only | key | value
+//!        | value length varint, not of a tombstone | key | value
 //! ```
-//! The value of a pointer is where a very long value stands: [`super::value`], "in the log".
-//! A memtable keeps the payload and points into it.
-//! `put k1=v` in keyspace 2: `01 02 02 01 6b 31 76`.
+//! The value of a pointer is where a very long value stands: [`super::value`], "in the log". The key of a
+//! range tombstone is the first that it removes, its value the first behind these; a value of no bytes says
+//! that there is none. A memtable keeps the payload and points into it.
+//! `put k1=v` in keyspace 2: `01 02 02 01 6b 31 76`; remove all from `a` to `c` there: `04 02 01 01 61 63`.
 
 use bytes::BufMut;
 
 use super::bytes::Reader;
 use super::entry::{KeyspaceId, Kind, MAX_KEY_BYTES};
+use super::range::{KeyRange, MAX_BOUND_BYTES};
 use crate::error::{Error, Result};
 
 /// One operation of a batch, its key and value still in the payload.
@@ -20,7 +22,7 @@ use crate::error::{Error, Result};
 pub struct Op<'a> {
     /// The keyspace it changes.
     pub keyspace: KeyspaceId,
-    /// `Value`, `Pointer` or `Tombstone`.
+    /// `Value`, `Pointer`, `Tombstone` or `RangeTombstone`.
     pub kind: Kind,
     /// The key, directly followed by the value.
     pub key_and_value: &'a [u8],
@@ -46,7 +48,7 @@ pub fn put_op(out: &mut impl BufMut, keyspace: KeyspaceId, kind: Kind, key: &[u8
 }
 
 fn has_value(kind: Kind) -> bool {
-    matches!(kind, Kind::Value | Kind::Pointer)
+    matches!(kind, Kind::Value | Kind::Pointer | Kind::RangeTombstone)
 }
 
 fn put_varint(out: &mut impl BufMut, mut value: u64) {
@@ -70,17 +72,24 @@ impl<'a> Ops<'a> {
     }
 
     fn read(&mut self) -> Result<Op<'a>> {
-        let kind = Kind::from_byte(self.reader.u8()?)?;
+        let byte = self.reader.u8()?;
+        let is_range = byte == Kind::RangeTombstone as u8;
+        let kind = if is_range { Kind::RangeTombstone } else { Kind::from_byte(byte)? };
         let keyspace = self.reader.varint()?;
         let key_length = self.reader.length()?;
-        if key_length > MAX_KEY_BYTES {
+        let most_bytes = if is_range { MAX_BOUND_BYTES } else { MAX_KEY_BYTES };
+        if key_length > most_bytes {
             return Err(Error::corruption(format!(
-                "expected a key of at most {MAX_KEY_BYTES} bytes, found {key_length}"
+                "expected a key of at most {most_bytes} bytes, found {key_length}"
             )));
         }
         let value_length = if has_value(kind) { self.reader.length()? } else { 0 };
         let start = self.reader.position();
         let key_and_value = self.reader.take(key_length.saturating_add(value_length))?;
+        if is_range {
+            let (from, to) = key_and_value.split_at(key_length);
+            KeyRange::check(from, to)?;
+        }
         Ok(Op { keyspace, kind, key_and_value, start, key_length })
     }
 }
@@ -115,6 +124,28 @@ mod tests {
         assert_eq!(ops.len(), 2);
         assert_eq!(ops[0].key_and_value, b"k1v");
         assert_eq!((ops[1].kind, ops[1].key_and_value), (Kind::Tombstone, &b"gone"[..]));
+    }
+
+    #[test]
+    fn ranges_have_two_bounds_or_one_and_are_not_empty() {
+        let range = |from: &[u8], to: &[u8]| {
+            let mut out = Vec::new();
+            put_op(&mut out, 2, Kind::RangeTombstone, from, to);
+            out
+        };
+        assert_eq!(range(b"a", b"c"), [0x04, 0x02, 0x01, 0x01, 0x61, 0x63]);
+        for (from, to) in [(&b"a"[..], &b"c"[..]), (b"", b""), (b"z", b""), (b"", b"\0")] {
+            let payload = range(from, to);
+            let op = Ops::new(&payload).next().unwrap().unwrap();
+            assert_eq!(op.kind, Kind::RangeTombstone);
+            assert_eq!(op.key_and_value.split_at(op.key_length), (from, to));
+        }
+        for (from, to) in [(&b"c"[..], &b"a"[..]), (b"a", b"a"), (b"b", b"\0")] {
+            assert!(Ops::new(&range(from, to)).next().unwrap().unwrap_err().is_corruption());
+        }
+        let longest = vec![7; MAX_BOUND_BYTES + 1];
+        assert!(Ops::new(&range(&longest[1..], b"")).next().unwrap().is_ok());
+        assert!(Ops::new(&range(&longest, b"")).next().unwrap().unwrap_err().is_corruption());
     }
 
     #[test]

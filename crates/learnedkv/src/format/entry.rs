@@ -21,7 +21,7 @@ pub const MAX_KEY_BYTES: usize = 64 << 10;
 /// ones it cannot serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[expect(dead_code, reason = "reserved: no writer makes them yet")]
+#[expect(dead_code, reason = "reserved: no writer makes some of them yet")]
 pub enum Kind {
     /// The payload is the value.
     Value = 1,
@@ -29,7 +29,8 @@ pub enum Kind {
     Pointer = 2,
     /// The key was removed. No payload.
     Tombstone = 3,
-    /// All keys from this one up to the payload (exclusive) were removed.
+    /// All keys from this one up to the payload (exclusive) were removed; without a payload all from
+    /// this one on. In the log and memtables only: a table has its ranges in a section of their own.
     RangeTombstone = 4,
     /// The payload is a list of merge operands.
     Merge = 5,
@@ -40,7 +41,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind written as `byte`, if this build serves it.
+    /// The kind of a block's entry written as `byte`, if this build serves it.
     ///
     /// # Errors
     /// `Unsupported` for a reserved kind, `Corruption` for any other byte.

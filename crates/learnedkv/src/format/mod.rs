@@ -16,5 +16,6 @@ pub mod filter;
 pub mod log;
 pub mod manifest;
 pub mod name;
+pub mod range;
 pub mod table;
 pub mod value;

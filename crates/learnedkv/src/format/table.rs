@@ -10,7 +10,8 @@
 //! `tag` is random per file; every checksum is bound to it and to the place of what it covers. A
 //! section that is unknown and required makes a reader refuse the table.
 //!
-//! Sections so far: `properties` ([`Properties`]) and `index:KIND`, whose bytes belong to the kind.
+//! Sections so far: `properties` ([`Properties`]); `index:KIND`, whose bytes belong to the kind; and, where
+//! ranges of keys were removed, `ranges` ([`super::range`]).
 
 use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
 use super::checksum::checksum;
@@ -204,9 +205,13 @@ pub struct Properties {
     pub last_sequence: SequenceNumber,
     /// Bytes of settled entries that its entries overwrote when it was written, estimated.
     pub shadowed_bytes: u64,
-    /// Its smallest key.
+    /// How many ranges of keys it says are gone from all older data; they stand in a section.
+    pub ranges: u64,
+    /// Bytes of settled entries that these covered when it was written, estimated.
+    pub covered_bytes: u64,
+    /// The smallest key of an entry; ranges may go beyond. One byte 0 if there is no entry.
     pub smallest: Vec<u8>,
-    /// Its largest key.
+    /// The largest key of an entry. Empty if there is none: no key lies between.
     pub largest: Vec<u8>,
     /// The value segments that its pointers lead into, by number.
     pub segments: Vec<SegmentUse>,
@@ -267,7 +272,7 @@ impl Properties {
         }
     }
 
-    fn numbers(&self) -> [u64; 8] {
+    fn numbers(&self) -> [u64; 10] {
         [
             self.entries,
             self.tombstones,
@@ -277,6 +282,8 @@ impl Properties {
             self.unpacked_bytes,
             self.last_sequence,
             self.shadowed_bytes,
+            self.ranges,
+            self.covered_bytes,
         ]
     }
 
@@ -294,6 +301,8 @@ impl Properties {
             unpacked_bytes: reader.varint()?,
             last_sequence: reader.varint()?,
             shadowed_bytes: reader.varint()?,
+            ranges: reader.varint()?,
+            covered_bytes: reader.varint()?,
             smallest: reader.slice()?.to_vec(),
             largest: reader.slice()?.to_vec(),
             segments: take_segments(reader)?,
@@ -367,6 +376,8 @@ mod tests {
             unpacked_bytes: 299_968,
             last_sequence: 1 << 55,
             shadowed_bytes: 1 << 20,
+            ranges: 5,
+            covered_bytes: 1 << 30,
             smallest: b"a".to_vec(),
             largest: b"zz".to_vec(),
             segments: Vec::new(),

@@ -26,6 +26,7 @@ use crate::format::log::{SEGMENT_HEADER_BYTES, check_segment_header, mend_record
 use crate::format::manifest::{
     Edit, LogState, MANIFEST_HEADER_BYTES, decode_edit, decode_header, encode_edit, mend_edit,
 };
+use crate::format::range::Ranges;
 use crate::format::table::{FOOTER_BYTES, Footer, Properties, mend_footer};
 use crate::format::value::{VALUES_HEADER_BYTES, ValuePointer, check_header, join_chunks};
 use crate::manifest::{self, CURRENT, State};
@@ -121,6 +122,29 @@ pub fn properties(bytes: &[u8]) -> bool {
     let mut again = Vec::new();
     properties.encode(&mut again);
     assert_eq!(Properties::decode(&mut Reader::new(&again)).ok(), Some(properties));
+    true
+}
+
+/// The removed ranges of a table, and a key to look for: the first byte says how long it is.
+pub fn ranges(bytes: &[u8]) -> bool {
+    let Some((&length, rest)) = bytes.split_first() else { return false };
+    let (key, section) = rest.split_at(usize::from(length).min(rest.len()));
+    let Ok(ranges) = Ranges::decode(section) else { return false };
+    let mut again = Vec::new();
+    ranges.encode(&mut again);
+    assert_eq!(Ranges::decode(&again).as_ref().ok(), Some(&ranges));
+    assert_eq!(Ranges::union(ranges.iter().cloned().collect()), ranges);
+    let starts = ranges.iter().map(|range| range.start.as_slice());
+    for key in starts.take(100).chain([key, &[], &[0xff; 9]]) {
+        let stretch = ranges.stretch(key);
+        assert!(stretch.keys.contains(key) && stretch.is_covered == ranges.covers(key));
+        let mut below = ranges.clone();
+        let above = below.split_off(key);
+        assert_eq!(above.covers(key), stretch.is_covered);
+        assert!(below.end_by(key) && above.overlapping(&[], Some(key)).is_empty());
+    }
+    // Memory in proportion.
+    assert!(ranges.size_bytes() <= 64 * section.len());
     true
 }
 
@@ -258,6 +282,11 @@ fn apply_batch(payload: &[u8], first: SequenceNumber) -> Result<usize> {
         cursor.advance()?;
     }
     assert!(entries <= operations);
+    // What is removed is removed, but for what was put there later.
+    for range in memtable.ranges(SequenceNumber::MAX).iter() {
+        let found = memtable.get(&range.start, SequenceNumber::MAX);
+        assert!(found != crate::slice::Lookup::Absent, "{range:?}");
+    }
     Ok(operations)
 }
 

@@ -10,6 +10,7 @@ use crate::format::log::{RecordHeader, encode_segment_header, record_bytes, writ
 use crate::format::manifest::{
     Change, FilterRecord, PartitionRecord, TableRecord, Watermark, encode_header,
 };
+use crate::format::range::KeyRange;
 use crate::format::table::{Section, SegmentUse, encode_directory};
 use crate::format::value::{self, put_value};
 use crate::sstable::filter::{FilterBuilder, FilterKind};
@@ -128,6 +129,15 @@ fn footers_directories_and_properties() {
 }
 
 #[test]
+fn removed_ranges() {
+    let range = |n: u64| KeyRange { start: key(n), end: (n < 9).then(|| key(n + 1)) };
+    let mut bytes = vec![9];
+    bytes.extend(key(4));
+    Ranges::union((0..10).step_by(3).map(range).collect()).encode(&mut bytes);
+    try_mutants("ranges", ranges, &bytes);
+}
+
+#[test]
 fn value_segments() {
     let pointer = ValuePointer { segment: 300, offset: 32, length: 9 };
     let mut bytes = vec![0];
@@ -178,14 +188,17 @@ fn logs_and_batches() {
         let kind = if number % 3 == 0 { Kind::Tombstone } else { Kind::Value };
         let value: &[u8] = if number % 3 == 0 { b"" } else { b"value" };
         put_op(&mut payload, number % 2, kind, &key(number % 4), value);
+        if number % 3 == 1 {
+            put_op(&mut payload, 1, Kind::RangeTombstone, &key(number - 1), &key(number + 1));
+        }
     }
     try_mutants("batch", batch, &payload);
     let mut bytes = encode_segment_header(TAG, TAG).to_vec();
     for number in 0..3u32 {
         let external_position = (number == 1).then_some([9; 16]);
-        let first = u64::from(number) * 6 + 1;
+        let first = u64::from(number) * 8 + 1;
         let header =
-            RecordHeader { segment: TAG, first, count: 6, synced: first - 1, external_position };
+            RecordHeader { segment: TAG, first, count: 8, synced: first - 1, external_position };
         let offset = bytes.len();
         bytes.resize(offset + record_bytes(payload.len(), number == 1), 0);
         write_record(&mut bytes[offset..], TAG, offset as u64, &header, &payload);

@@ -1,7 +1,7 @@
 //! Flush: a sealed memtable becomes the newest run.
 //!
-//! Steps: write the newest version of each key, a piece at a time, long values to a segment, the rest to
-//! a table; finish and sync both; one
+//! Steps: write the newest version of each key that no newer range covers, a piece at a time, long values
+//! to a segment, the rest to a table; and the removed ranges, united; finish and sync both; one
 //! edit that adds the run, raises the keyspace's flushed position and says what the log still keeps.
 //! The oldest sealed memtable of a keyspace goes first, and only once all of it is visible.
 
@@ -16,6 +16,7 @@ use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
 use crate::format::manifest::Change;
+use crate::format::range::Ranges;
 use crate::memtable::MemtableCursor;
 use crate::view::{Sealed, View};
 
@@ -55,6 +56,9 @@ impl FlushJob {
         streamed.iter().for_each(|segment| sources.insert(segment.clone()));
         let mut cursor = sealed.memtable.cursor(sealed.up_to);
         cursor.seek(Seek::First).ok()?;
+        let nothing_below = keyspace.tables.all().next().is_none();
+        let ranges =
+            if nothing_below { Ranges::default() } else { sealed.memtable.ranges(sealed.up_to) };
         Some(Flush {
             keyspace: keyspace.id,
             sealed: sealed.clone(),
@@ -65,7 +69,8 @@ impl FlushJob {
                 keyspace.options.separate_fresh_at(),
                 &sources,
             )
-            .with_shadow(Shadow::over(&keyspace.tables)),
+            .with_shadow(Shadow::over(&keyspace.tables))
+            .with_ranges(ranges),
         })
     }
 

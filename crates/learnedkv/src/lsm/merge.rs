@@ -2,19 +2,20 @@
 //!
 //! When there are more than [`MAX_RUNS`], the neighbours that are cheapest to merge become one run;
 //! while memtables wait to be flushed, only when there are very many.
-//! Tombstones stay: older data may lie below.
+//! Tombstones stay, and so do removed ranges, united: older data may lie below.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::output::{Output, Written};
-use super::read::run_cursor;
+use super::read::run_source;
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::Change;
+use crate::format::range::Ranges;
 use crate::options::Store;
 use crate::sstable::cursor::Walk;
 use crate::view::{KeyspaceView, Run};
@@ -71,9 +72,10 @@ impl Merge {
         let windows = runs.windows(fan_in).enumerate();
         let cheapest = windows.min_by_key(|(_, window)| window.iter().map(bytes).sum::<u64>());
         let Some((newest, window)) = cheapest else { return Ok(None) };
-        let sources = window.iter().map(|run| run_cursor(run, &[], None, Walk::Bulk)).collect();
+        let sources = window.iter().map(|run| run_source(run, &[], None, Walk::Bulk)).collect();
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;
+        let tables = window.iter().flatten();
         let ids = |run: &Run| run.iter().map(|table| table.id()).collect();
         Ok(Some(Merge {
             engine: engine.clone(),
@@ -87,7 +89,10 @@ impl Merge {
                 view.options.separate_fresh_at(),
                 &view.tables.segments,
             )
-            .with_shadow(Shadow::over(&view.tables)),
+            .with_shadow(Shadow::over(&view.tables))
+            .with_ranges(Ranges::union(
+                tables.flat_map(|table| table.ranges().iter().cloned()).collect(),
+            )),
             table_bytes: view.options.partition(),
             input_bytes: window.iter().map(bytes).sum(),
         }))
@@ -101,8 +106,8 @@ impl Merge {
         if !self.output.copy(&mut self.cursor, true, Some(self.table_bytes))? {
             return Ok(false);
         }
-        self.output.end_table()?;
         if self.cursor.key().is_some() {
+            self.output.end_table()?;
             return Ok(false);
         }
         self.install()?;

@@ -11,6 +11,7 @@ use crate::engine::{Engine, Opened};
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::manifest::TableRecord;
+use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
 use crate::sstable::filter::file::filter_path;
@@ -45,6 +46,8 @@ pub struct Output {
     shadow: Option<Shadow>,
     /// See [`Output::moving_values`].
     moves_values: bool,
+    /// Removed ranges for the table being written and those after it.
+    ranges: Ranges,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -122,12 +125,20 @@ impl Output {
             victims: Arc::default(),
             shadow: None,
             moves_values: true,
+            ranges: Ranges::default(),
         }
     }
 
     /// Has each table say what it overwrites.
     pub fn with_shadow(mut self, shadow: Shadow) -> Output {
         self.shadow = Some(shadow);
+        self
+    }
+
+    /// Has the tables say that these keys are gone from all older data. Where one table ends and
+    /// another begins they are cut: tables of a run say nothing of each other's keys.
+    pub fn with_ranges(mut self, ranges: Ranges) -> Output {
+        self.ranges = ranges;
         self
     }
 
@@ -165,11 +176,7 @@ impl Output {
             }
             _ => None,
         };
-        if self.writer.is_none() {
-            let id = self.engine.next_file();
-            let (disk, dir) = (self.engine.disk(), self.engine.dir());
-            self.writer = Some(TableWriter::create(disk, dir, id, self.options)?);
-        }
+        self.begin_table()?;
         if let Some(shadow) = &mut self.shadow {
             shadow.add(key);
         }
@@ -178,6 +185,16 @@ impl Output {
             (Some(writer), None) => writer.add(key, kind, sequence, payload),
             (None, _) => unreachable!("a writer was just made"),
         }
+    }
+
+    /// Has a table be written.
+    fn begin_table(&mut self) -> Result<()> {
+        if self.writer.is_none() {
+            let id = self.engine.next_file();
+            let (disk, dir) = (self.engine.disk(), self.engine.dir());
+            self.writer = Some(TableWriter::create(disk, dir, id, self.options)?);
+        }
+        Ok(())
     }
 
     /// Adds a value to the segment being written: its place, and the segment's tag.
@@ -219,11 +236,21 @@ impl Output {
     /// # Errors
     /// Any error of the disk.
     pub fn end_table(&mut self) -> Result<()> {
+        let end = self.writer.as_ref().and_then(TableWriter::end);
+        let rest = end.map_or_else(Ranges::default, |end| self.ranges.split_off(&end));
+        self.end_table_with(rest)
+    }
+
+    /// Finishes the table being written, which takes all ranges but the `rest`.
+    fn end_table_with(&mut self, rest: Ranges) -> Result<()> {
         if let Some(mut writer) = self.writer.take() {
             let id = writer.id();
+            let ranges = std::mem::replace(&mut self.ranges, rest);
             if let Some(shadow) = &mut self.shadow {
                 writer.set_shadowed_bytes(shadow.take());
             }
+            let covered_bytes = self.shadow.as_ref().map_or(0, |shadow| shadow.covered(&ranges));
+            writer.set_ranges(ranges, covered_bytes);
             match writer.finish() {
                 Ok(record) => self.records.push(record),
                 Err(e) => {
@@ -312,7 +339,10 @@ impl Output {
     /// Any error of the disk.
     pub fn finish(&mut self) -> Result<Written> {
         self.end_values()?;
-        self.end_table()?;
+        if !self.ranges.is_empty() {
+            self.begin_table()?;
+        }
+        self.end_table_with(Ranges::default())?;
         if !self.records.is_empty() {
             self.engine.disk().sync_dir(self.engine.dir())?;
         }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::cursor::{Cursor, MergeCursor, Seek};
+use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::range::KeyRange;
 use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
-use crate::sstable::cursor::{Clipped, RunCursor, Walk};
+use crate::sstable::cursor::{self, Clipped, Walk};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::Sought;
 use crate::value_log::{self, Segment};
@@ -190,7 +191,7 @@ fn find_in_run(run: &Run, sought: &Sought<'_>) -> Result<Lookup> {
 
 /// The table of a run that may hold `key`.
 pub(super) fn table_of<'a>(run: &'a Run, key: &[u8]) -> Option<&'a std::sync::Arc<Table>> {
-    run.get(run.partition_point(|table| table.properties().largest.as_slice() < key))
+    run.get(run.partition_point(|table| table.ends_by(key)))
 }
 
 /// How long the value is that a cursor stands on, bytes. The value itself is not read.
@@ -206,32 +207,34 @@ pub fn size_at(cursor: &dyn Cursor) -> Result<u64> {
 
 /// Walks all of a keyspace: for each key the newest entry, tombstones included.
 pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, walk: Walk) -> MergeCursor {
-    let mut sources: Vec<Box<dyn Cursor>> = Vec::new();
-    for memtable in view.memtables() {
-        sources.push(Box::new(memtable.cursor(visible)));
-    }
+    let mut sources: Vec<Source> = memtable_sources(view, visible).collect();
     let tables = &view.tables;
-    for run in tables.runs.iter().filter(|run| !run.is_empty()) {
-        sources.push(run_cursor(run, &[], None, walk));
-    }
+    let runs = tables.runs.iter().filter(|run| !run.is_empty());
+    sources.extend(runs.map(|run| run_source(run, &[], None, walk)));
     if let Some(frozen) = &tables.frozen {
-        for run in &frozen.runs {
-            sources.push(run_cursor(run, &frozen.watermark, None, walk));
-        }
+        let runs = frozen.runs.iter();
+        sources.extend(runs.map(|run| run_source(run, &frozen.watermark, None, walk)));
     }
     for choose in [delta, base] {
         let clipped = settled(tables, choose);
         if !clipped.is_empty() {
-            sources.push(Box::new(RunCursor::new(clipped, walk)));
+            sources.push(cursor::source(clipped, walk));
         }
     }
     MergeCursor::new(sources)
 }
 
-/// The keys of a run in `lower <= key < upper`.
-pub fn run_cursor(run: &Run, lower: &[u8], upper: Option<&[u8]>, walk: Walk) -> Box<dyn Cursor> {
-    let clipped = run.iter().map(|table| clip(table, lower, upper)).collect();
-    Box::new(RunCursor::new(clipped, walk))
+/// The memtables of a keyspace, newest first.
+pub(super) fn memtable_sources(
+    view: &KeyspaceView,
+    visible: SequenceNumber,
+) -> impl Iterator<Item = Source> {
+    view.memtables().map(move |memtable| memtable.source(visible))
+}
+
+/// What a run says of `lower <= key < upper`.
+pub fn run_source(run: &Run, lower: &[u8], upper: Option<&[u8]>, walk: Walk) -> Source {
+    cursor::source(run.iter().map(|table| clip(table, lower, upper)).collect(), walk)
 }
 
 /// A table of which only the keys in `lower <= key < upper` count.
@@ -262,7 +265,12 @@ pub fn tables(view: &KeyspaceView) -> impl Iterator<Item = Clipped> {
     let frozen = tables.frozen.iter().flat_map(|frozen| {
         frozen.runs.iter().flatten().map(|table| clip(table, &frozen.watermark, None))
     });
-    runs.chain(frozen).chain(settled(tables, delta)).chain(settled(tables, base))
+    runs.chain(frozen).chain(settled_tables(tables))
+}
+
+/// The tables of the settled run, each with the keys of it that count.
+pub fn settled_tables(tables: &Tables) -> impl Iterator<Item = Clipped> {
+    settled(tables, delta).into_iter().chain(settled(tables, base))
 }
 
 /// Moves a cursor past tombstones.
@@ -276,7 +284,8 @@ pub fn skip_removed(cursor: &mut dyn Cursor) -> Result<()> {
     Ok(())
 }
 
-/// Whether a keyspace shows any entry, tombstones included, in `first..=last`.
+/// Whether a keyspace says anything of keys in `first..=last`: shows an entry, tombstones included, or
+/// holds a removed range, under which there may be entries that do not show.
 ///
 /// # Errors
 /// Those of the cursor.
@@ -286,7 +295,23 @@ pub fn has_entries(
     first: &[u8],
     last: &[u8],
 ) -> Result<bool> {
+    if has_ranges(view, visible, first, last) {
+        return Ok(true);
+    }
     let mut cursor = cursor(view, visible, Walk::Cached);
     cursor.seek(Seek::AtOrAfter(first))?;
     Ok(cursor.key().is_some_and(|key| key <= last))
+}
+
+/// Whether a keyspace holds any removed range in `first..=last`.
+fn has_ranges(view: &KeyspaceView, visible: SequenceNumber, first: &[u8], last: &[u8]) -> bool {
+    let inside = |range: &KeyRange| range.start.as_slice() <= last;
+    let in_tables = tables(view).any(|clipped| {
+        let ranges = clipped.table.ranges();
+        !ranges.is_empty() && clipped.ranges().any(|range| inside(&range) && !range.ends_by(first))
+    });
+    in_tables
+        || view.memtables().filter(|memtable| memtable.has_ranges()).any(|memtable| {
+            memtable.ranges(visible).overlapping(first, None).first().is_some_and(inside)
+        })
 }

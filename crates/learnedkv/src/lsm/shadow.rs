@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::read;
 use crate::format::checksum::key_hash;
+use crate::format::range::Ranges;
 use crate::sstable::reader::Caching;
 use crate::sstable::sought::Sought;
 use crate::view::Tables;
@@ -35,6 +36,12 @@ impl Shadow {
         {
             self.sampled_bytes += key.len() as u64 + length;
         }
+    }
+
+    /// Settled bytes that `ranges` cover: whole blocks, and of separated values as large a share.
+    pub fn covered(&self, ranges: &Ranges) -> u64 {
+        let settled = read::settled_tables(&self.settled);
+        settled.map(|clipped| clipped.covered_bytes(ranges)).sum()
     }
 
     /// The estimate for the table that ends now.

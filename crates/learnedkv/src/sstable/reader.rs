@@ -7,9 +7,13 @@
 //!    walked once by their own headers, and the separators found so serve from then on (`stats`
 //!    counts it). A model costs time, never an answer.
 //!
-//! [`many`] looks many keys up at once; [`blocks`] brings blocks from the cache or the file.
+//! 4. Of a key without an entry the table's removed ranges may say that it is gone from older data.
+//!
+//! [`many`] looks many keys up at once; [`blocks`] brings blocks from the cache or the file; [`estimates`]
+//! says what lies where without reading.
 
 mod blocks;
+mod estimates;
 pub mod many;
 
 use std::cell::Cell;
@@ -22,7 +26,7 @@ use super::filter::{self, Filter, file::filter_path};
 use super::index::{self, Index, fence::Fence};
 use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::Sought;
-use super::{Graveyard, ReadMetrics, scale, table_path};
+use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, File, OpenFiles};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,11 +34,14 @@ use crate::format::block::Block;
 use crate::format::compression::Codecs;
 use crate::format::entry::{Kind, TableId};
 use crate::format::manifest::{FilterRecord, TableRecord};
-use crate::format::table::{Properties, SegmentUse};
+use crate::format::range::Ranges;
+use crate::format::table::Properties;
 use crate::slice::{Lookup, Slice};
 
 /// The section of [`Properties`].
 pub const PROPERTIES: &str = "properties";
+/// The section of [`Ranges`].
+pub const RANGES: &str = "ranges";
 
 /// So many bytes are read in order in the time of one random read of a block, about.
 const MISS_BYTES: u64 = 64 << 10;
@@ -82,6 +89,8 @@ pub struct Table {
     path: PathBuf,
     file: Arc<dyn File>,
     index: Box<dyn Index>,
+    /// Keys that are gone from all older data.
+    ranges: Arc<Ranges>,
     /// What the index takes in memory; asked often, and costly to count.
     index_memory_bytes: usize,
     /// The length of the index's section.
@@ -137,7 +146,7 @@ impl Table {
             _ => e,
         })?;
         let sections = read_directory(&*file, &record).map_err(|e| e.at_path(&path))?;
-        let (mut index, mut index_bytes) = (None, 0);
+        let (mut index, mut index_bytes, mut ranges) = (None, 0, Ranges::default());
         for section in &sections {
             let bytes = read_section(&*file, &record, section);
             if section.name.starts_with(index::SECTION_PREFIX) {
@@ -146,6 +155,10 @@ impl Table {
             } else if section.name == PROPERTIES {
                 check_properties(&bytes.map_err(|e| e.at_path(&path))?, &record)
                     .map_err(|e| e.at_path(&path))?;
+            } else if section.name == RANGES {
+                let decoded = bytes.and_then(|bytes| Ranges::decode(&bytes));
+                let at = |e: Error| e.at_path(&path).at_offset(section.offset);
+                ranges = decoded.map_err(at)?;
             } else if section.required {
                 let message = format!(
                     "table section {:?} is unknown: a newer version wrote it",
@@ -154,7 +167,16 @@ impl Table {
                 return Err(Error::new(ErrorKind::Unsupported, message).at_path(&path));
             }
         }
+        if ranges.len() as u64 != record.properties.ranges {
+            return Err(Error::corruption(format!(
+                "table: expected {} removed ranges, found {}",
+                record.properties.ranges,
+                ranges.len()
+            ))
+            .at_path(&path));
+        }
         let index: Box<dyn Index> = match index {
+            None if record.properties.entries == 0 => Box::new(Fence::default()),
             Some(Ok(index)) if index.block_count() == record.properties.blocks => index,
             Some(Err(e)) if e.kind() == ErrorKind::Unsupported => return Err(e.at_path(&path)),
             // Damaged, missing, or of another table: the blocks know better.
@@ -175,6 +197,7 @@ impl Table {
             misses: AtomicU64::new(0),
             index_memory_bytes: index.size_bytes(),
             index,
+            ranges: Arc::new(ranges),
             index_bytes,
             walked: OnceLock::new(),
             context: context.clone(),
@@ -224,6 +247,26 @@ impl Table {
         &self.record.properties
     }
 
+    /// The keys that it says are gone from all older data.
+    pub fn ranges(&self) -> &Arc<Ranges> {
+        &self.ranges
+    }
+
+    /// Whether `key` lies behind all that it says anything of.
+    pub fn ends_by(&self, key: &[u8]) -> bool {
+        let behind_entries = self.properties().largest.as_slice() < key;
+        behind_entries && (self.properties().ranges == 0 || self.ranges.end_by(key))
+    }
+
+    /// What it says of a key that it has no entry of.
+    #[inline]
+    fn without_entry(&self, key: &[u8]) -> Lookup {
+        if self.properties().ranges == 0 || !self.ranges.covers(key) {
+            return Lookup::Absent;
+        }
+        Lookup::Removed
+    }
+
     /// Its file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -270,6 +313,7 @@ impl Table {
             + self.filter_bytes().unwrap_or(0)
             + record.smallest.len()
             + record.largest.len()
+            + self.ranges.size_bytes()
             + size_of::<Table>()
     }
 
@@ -278,42 +322,13 @@ impl Table {
         self.obsolete.store(true, Relaxed);
     }
 
-    /// How many bytes of blocks lie between two keys as they are stored, about (whole blocks).
-    pub fn bytes_between(&self, from: &[u8], to: Option<&[u8]>) -> u64 {
-        if self.index.block_count() == 0 || from > self.properties().largest.as_slice() {
-            return 0;
-        }
-        let start = self.extent(self.index.locate(from).0).map_or(0, |(start, _)| start);
-        let end = match to {
-            Some(to) if to <= self.properties().smallest.as_slice() => return 0,
-            Some(to) => self.extent(self.index.locate(to).1).map_or(0, |(_, end)| end),
-            None => self.properties().data_bytes,
-        };
-        end.saturating_sub(start)
-    }
-
-    /// What lies between two keys, about, bytes: the blocks, and of the separated values in those
-    /// segments that `counts` says the share that the blocks are of all blocks.
-    pub fn weight_between(
-        &self,
-        from: &[u8],
-        to: Option<&[u8]>,
-        counts: impl Fn(&SegmentUse) -> bool,
-    ) -> u64 {
-        let blocks = self.bytes_between(from, to);
-        let properties = self.properties();
-        let used = properties.segments.iter().filter(|used| counts(used));
-        let separated = used.map(|used| used.bytes).sum();
-        blocks + scale(separated, blocks, properties.data_bytes.max(1))
-    }
-
     /// Looks a key up.
     ///
     /// # Errors
     /// `Corruption` if the block that must hold it is damaged; any error of the disk.
     pub fn get(&self, sought: &Sought<'_>) -> Result<Lookup> {
         if self.excludes(sought) {
-            return Ok(Lookup::Absent);
+            return Ok(self.without_entry(sought.key()));
         }
         sought.read.set(false);
         let named = self.index.locate(sought.key());
@@ -322,7 +337,7 @@ impl Table {
         self.look_in(block, sought)
     }
 
-    /// Whether the key is not here for certain; nothing is read to say so.
+    /// Whether no entry has the key for certain; nothing is read to say so.
     fn excludes(&self, sought: &Sought<'_>) -> bool {
         let properties = &self.record.properties;
         let key = sought.key();
@@ -347,7 +362,7 @@ impl Table {
                 let before = self.misses.fetch_add(1, Relaxed);
                 sought.pays.set(sought.pays.get() || before + 1 == self.misses_that_pay());
             }
-            return Ok(Lookup::Absent);
+            return Ok(self.without_entry(key));
         }
         let entry = block.entry(index).map_err(|e| e.at_path(&self.path))?;
         let (kind, range) = (entry.kind, block.value_range(&entry));

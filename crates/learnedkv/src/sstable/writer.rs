@@ -19,6 +19,7 @@ use crate::format::block::{BLOCK_ALIGNMENT, BlockBuilder};
 use crate::format::compression::{Codec, Compression};
 use crate::format::entry::{Kind, SequenceNumber, TableId};
 use crate::format::manifest::TableRecord;
+use crate::format::range::Ranges;
 use crate::format::table::{Footer, Properties, Section, encode_directory};
 use crate::format::value::ValuePointer;
 
@@ -58,6 +59,7 @@ pub struct TableWriter {
     index: Option<Box<dyn IndexBuilder>>,
     filter: Option<FilterBuilder>,
     properties: Properties,
+    ranges: Ranges,
     /// Entries not yet in a block: keys and values back to back, where each stands, how large each is.
     bytes: Vec<u8>,
     pending: Vec<Pending>,
@@ -96,6 +98,7 @@ impl TableWriter {
             index: None,
             filter: options.filter.map(FilterBuilder::new),
             properties: Properties::default(),
+            ranges: Ranges::default(),
             bytes: Vec::new(),
             pending: Vec::new(),
             sizes: Vec::new(),
@@ -200,6 +203,18 @@ impl TableWriter {
         self.properties.shadowed_bytes = bytes;
     }
 
+    /// Says which keys are gone from all older data, and how many bytes of it are covered so.
+    pub fn set_ranges(&mut self, ranges: Ranges, covered_bytes: u64) {
+        self.properties.ranges = ranges.len() as u64;
+        self.properties.covered_bytes = covered_bytes;
+        self.ranges = ranges;
+    }
+
+    /// The first key that lies behind all entries, if there are entries.
+    pub fn end(&self) -> Option<Vec<u8>> {
+        (self.properties.entries > 0).then(|| [self.properties.largest.as_slice(), &[0]].concat())
+    }
+
     fn cut(&mut self, end_of_table: bool) -> Result<()> {
         let Some(mut index) = self.index.take() else { return Ok(()) };
         let mut start = 0;
@@ -285,10 +300,19 @@ impl TableWriter {
     pub fn finish(mut self) -> Result<TableRecord> {
         self.cut(true)?;
         self.properties.data_bytes = self.written_bytes + self.out.len() as u64;
+        if self.properties.entries == 0 {
+            // No key is at once above the largest and below the smallest.
+            self.properties.smallest = vec![0];
+        }
         let mut sections = Vec::new();
         if let Some(index) = self.index.take() {
             let name = format!("{SECTION_PREFIX}{}", self.options.index.name());
             sections.push(self.section(&name, &index.finish()?));
+        }
+        if !self.ranges.is_empty() {
+            let mut ranges = Vec::new();
+            self.ranges.encode(&mut ranges);
+            sections.push(self.section(super::reader::RANGES, &ranges));
         }
         let mut properties = Vec::new();
         self.properties.encode(&mut properties);
@@ -300,7 +324,8 @@ impl TableWriter {
         self.write_out()?;
         self.file.sync().map_err(|e| e.at_path(&self.path))?;
         // Numbered as the table is: both are never used again.
-        let filter = self.filter.take().and_then(|filter| filter.finish(self.tag));
+        let filter = self.filter.take().filter(|_| self.properties.entries > 0);
+        let filter = filter.and_then(|filter| filter.finish(self.tag));
         let filter = filter.map(|bytes| file::write(&*self.disk, &self.dir, self.id, &bytes));
         Ok(TableRecord {
             id: self.id,

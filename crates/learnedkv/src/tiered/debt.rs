@@ -21,35 +21,44 @@ pub struct Debt {
     pub settled: u64,
     /// Bytes of value segments that no table points at.
     pub dead: u64,
-    /// Settled bytes that the LSM part overwrites or removes, estimated.
+    /// Settled bytes that entries of the LSM part overwrite or remove, estimated.
     pub shadowed: u64,
+    /// Settled bytes that removed ranges of the LSM part cover, at most all.
+    pub covered: u64,
 }
 
 impl Debt {
     /// That of a keyspace.
     pub fn of(tables: &Tables) -> Debt {
         let bytes = |t: &Arc<Table>| t.file_bytes() + t.properties().separated_bytes();
+        let fresh = || tables.runs.iter().flatten();
+        let settled = tables.settled().map(bytes).sum();
+        let covered: u64 = fresh().map(|t| t.properties().covered_bytes).sum();
         Debt {
-            fresh: tables.runs.iter().flatten().map(bytes).sum(),
-            settled: tables.settled().map(bytes).sum(),
+            fresh: fresh().map(bytes).sum(),
+            settled,
             dead: garbage::dead(tables).values().sum(),
-            shadowed: tables.runs.iter().flatten().map(|t| t.properties().shadowed_bytes).sum(),
+            shadowed: fresh().map(|t| t.properties().shadowed_bytes).sum(),
+            covered: covered.min(settled),
         }
     }
 
     /// Whether a sweep is due: the garbage is more than `over_provision` of the settled bytes, or the
-    /// LSM part more than `lsm_ratio` of them; and there is enough of it to be worth one. Where the disk
-    /// is full one is due if it frees more than it takes: what is fresh is written again before its
-    /// old place is given back.
+    /// LSM part more than `lsm_ratio` of them; and there is enough of it to be worth one. Where removed
+    /// ranges cover most of what is settled, a sweep gives back more than it writes, however little
+    /// there is: covered partitions are dropped unread. Where the disk is full one is due if it frees
+    /// more than it takes: what is fresh is written again before its old place is given back.
     pub fn is_due(&self, options: &KeyspaceOptions, disk_is_full: bool) -> bool {
         let share =
             |percent: u64| self.settled / 100 * percent + self.settled % 100 * percent / 100;
-        let garbage = self.dead + self.shadowed;
+        let garbage = self.dead + self.shadowed + self.covered;
         if disk_is_full {
             return garbage > self.fresh && self.fresh > 0;
         }
+        let is_enough = self.fresh + self.dead + self.covered >= options.min_conversion()
+            || self.covered > self.settled / 2;
         self.fresh > 0
-            && self.fresh + self.dead >= options.min_conversion()
+            && is_enough
             && (garbage > share(options.over_provision())
                 || self.fresh > share(options.lsm_ratio()))
     }

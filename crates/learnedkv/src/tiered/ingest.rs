@@ -1,15 +1,14 @@
 //! Bulk load: sorted entries become tables at once, without log and memtable.
 //!
 //! The tables are written first, whatever else goes on. Then, with commits held, they are put where
-//! recency asks: no memtable may hold a key of their range (else they are flushed and we look again),
-//! and if no table does either, they become settled partitions; else they are the newest run. A keyspace
+//! recency asks: no memtable may hold a key of their range, or a removed range there (else they are flushed
+//! and we look again), and if no table does either, they become settled partitions; else they are the newest run. A keyspace
 //! that keeps levels takes them into the deepest level that has nothing in their range, nor have those
 //! above it; its compactions look again whether what they bring still fits. Where
 //! writers put keys into the range all the time, they are made to wait for the second flush.
 
 use std::sync::Arc;
 
-use crate::cursor::{Cursor, Seek};
 use crate::engine::{Engine, Opened, Work};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
@@ -144,7 +143,7 @@ impl Ingest {
     ) -> Result<Option<bool>> {
         self.engine.log.await_reserved()?;
         let view = self.engine.keyspace(self.keyspace)?;
-        if in_memtables(&view, smallest, largest)? {
+        if in_memtables(&view, smallest, largest) {
             return Ok(None);
         }
         let occupied = read::has_entries(&view, SequenceNumber::MAX, smallest, largest)?;
@@ -197,16 +196,9 @@ pub fn flush(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<()> {
     if pending() { given_up() } else { Ok(()) }
 }
 
-fn in_memtables(view: &KeyspaceView, smallest: &[u8], largest: &[u8]) -> Result<bool> {
-    let memtables = std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
-    for memtable in memtables {
-        let mut cursor = memtable.cursor(SequenceNumber::MAX);
-        cursor.seek(Seek::AtOrAfter(smallest))?;
-        if cursor.key().is_some_and(|key| key <= largest) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// Whether a memtable says anything of `smallest..=largest`: has an entry there, or a removed range.
+fn in_memtables(view: &KeyspaceView, smallest: &[u8], largest: &[u8]) -> bool {
+    view.memtables().any(|memtable| memtable.changed_within(smallest, Some(largest), 0))
 }
 
 /// The change that makes `records` tables of a level.

@@ -1,13 +1,15 @@
 //! The sweep: the frozen part is merged into the settled run, partition by partition.
 //!
 //! One step, at watermark W, which is always the lower key of a partition P:
-//! 1. Nothing frozen lies in P, and P points into no segment that the sweep empties (a victim): W rises to
-//!    the first partition where that is not so.
-//! 2. What lies in P, with its delta, stays below the delta limit (in bytes and in entries), and the base points into no victim:
-//!    they become P's new delta. So they do where the base cannot be read.
+//! 1. Nothing frozen lies in P, no entry and no removed range over anything that is there, and P points
+//!    into no segment that the sweep empties (a victim): W rises to the first partition where that is not so.
+//! 2. What lies in P, with its delta, and what removed ranges cover of the base, stays below the delta limit
+//!    (in bytes and in entries), and the base points into no victim: they become P's new delta, which carries
+//!    the ranges on. So they do where the base cannot be read.
 //! 3. Else P's base is rewritten from all of them, without tombstones, up to the partition size; if
 //!    that ends within P, the rest of P becomes a partition of its own, with the old tables cut off
-//!    below W'. Partitions that have become small are joined with those behind them.
+//!    below W'. What a range covers is not read: of a partition that is covered whole nothing. Partitions
+//!    that have become small are joined with those behind them.
 //!
 //! While the disk is full a sweep moves no values: they stay where their flush wrote them, so that a step
 //! needs room for a partition only, and no value segment is held up that something was removed from.
@@ -21,17 +23,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::cursor::{Cursor, MergeCursor, Seek};
+use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Opened};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
+use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
 use crate::format::value::stored_bytes;
 use crate::lsm::output::{Output, Written};
-use crate::lsm::read::{clip, run_cursor};
+use crate::lsm::read::{clip, run_source};
 use crate::manifest::KeyspaceState;
-use crate::sstable::cursor::{RunCursor, Walk};
+use crate::sstable::cursor::{self, Clipped, Walk};
 use crate::sstable::reader::Table;
 use crate::sstable::{scale, table_path};
 use crate::view::{Frozen, KeyspaceView, Partition, Tables};
@@ -157,7 +160,8 @@ pub fn next(
     let mut ahead = MergeCursor::new(frozen_sources(frozen, None, Walk::Cached));
     ahead.seek(Seek::AtOrAfter(&frozen.watermark))?;
     let next_frozen = ahead.key().map(|key| tables.partition(key).max(at));
-    let next_wanted = (at..tables.partitions.len()).find(|i| course.wants(&tables.partitions[*i]));
+    let next_wanted = (at..tables.partitions.len())
+        .find(|i| course.wants(&tables.partitions[*i]) || is_covered_by(frozen, tables, *i));
     let watermark = match next_frozen.into_iter().chain(next_wanted).min() {
         None => Some(Watermark::End),
         Some(target) if target > at => {
@@ -175,8 +179,8 @@ pub fn next(
     Ok(Next::Rewrite(Box::new(step)))
 }
 
-fn frozen_sources(frozen: &Frozen, upper: Option<&[u8]>, walk: Walk) -> Vec<Box<dyn Cursor>> {
-    frozen.runs.iter().map(|run| run_cursor(run, &frozen.watermark, upper, walk)).collect()
+fn frozen_sources(frozen: &Frozen, upper: Option<&[u8]>, walk: Walk) -> Vec<Source> {
+    frozen.runs.iter().map(|run| run_source(run, &frozen.watermark, upper, walk)).collect()
 }
 
 /// One table of each partition, as one sorted run.
@@ -184,12 +188,12 @@ fn settled_source(
     tables: &Tables,
     partitions: std::ops::Range<usize>,
     choose: impl Fn(&Partition) -> Option<&Arc<Table>>,
-) -> Box<dyn Cursor> {
+) -> Source {
     let clipped = partitions.filter_map(|at| {
         let partition = &tables.partitions[at];
         Some(clip(choose(partition)?, &partition.lower, tables.upper(at)))
     });
-    Box::new(RunCursor::new(clipped.collect(), Walk::Bulk))
+    cursor::source(clipped.collect(), Walk::Bulk)
 }
 
 fn record(partition: &Partition) -> PartitionRecord {
@@ -226,27 +230,104 @@ struct Size {
 }
 
 impl Size {
-    fn of<'a>(
-        tables: impl IntoIterator<Item = &'a Arc<Table>>,
-        partition: &Partition,
-        upper: Option<&[u8]>,
-        separate_at: u64,
-    ) -> Size {
+    /// That of a table's part, without the blocks all of whose keys lie in one of the `removed` ranges.
+    fn of(clipped: &Clipped, removed: &Ranges, separate_at: u64) -> Size {
         let moves =
             |used: &SegmentUse| used.bytes / used.entries.max(1) < stored_bytes(separate_at);
-        let mut sum = Size::default();
-        for table in tables {
-            let stored = table.bytes_between(&partition.lower, upper);
-            let whole = table.properties();
-            let moved = table.weight_between(&partition.lower, upper, moves) - stored;
-            sum.stored_bytes += stored + moved;
-            let unpacked = scale(stored, whole.unpacked_bytes, whole.data_bytes.max(1));
-            sum.unpacked_bytes += unpacked + moved;
-            sum.entries += scale(stored, whole.entries, whole.data_bytes.max(1));
-            sum.tombstones += scale(stored, whole.tombstones, whole.data_bytes.max(1));
+        let (table, whole) = (&clipped.table, clipped.table.properties());
+        let stored = clipped.alive_bytes(&[], None, removed);
+        let moved = table.weight(stored, moves) - stored;
+        let share = |of: u64| scale(stored, of, whole.data_bytes.max(1));
+        Size {
+            stored_bytes: stored + moved,
+            unpacked_bytes: share(whole.unpacked_bytes) + moved,
+            entries: share(whole.entries),
+            tombstones: share(whole.tombstones),
         }
-        sum
     }
+
+    fn add(&mut self, other: Size) {
+        self.stored_bytes += other.stored_bytes;
+        self.unpacked_bytes += other.unpacked_bytes;
+        self.entries += other.entries;
+        self.tombstones += other.tombstones;
+    }
+}
+
+/// What lies in a partition's range and is not covered by newer ranges.
+struct Weights {
+    frozen: Size,
+    delta: Size,
+    base: Size,
+    /// The base as if nothing were covered.
+    whole_base: Size,
+    /// All ranges that cover the base.
+    removed: Ranges,
+    /// Whether these leave nothing of it.
+    is_covered: bool,
+}
+
+impl Weights {
+    fn of(view: &KeyspaceView, frozen: &Frozen, at: usize) -> Weights {
+        let (tables, separate_at) = (&view.tables, view.options.separate_settled_at());
+        let (partition, upper) = (&tables.partitions[at], tables.upper(at));
+        let mut removed = Ranges::default();
+        // Newest first: what each says is gone from those behind it.
+        let mut weigh = |of: &mut dyn Iterator<Item = &Arc<Table>>| {
+            let (mut size, mut ranges) = (Size::default(), Vec::new());
+            for clipped in of.map(|table| clip(table, &partition.lower, upper)) {
+                size.add(Size::of(&clipped, &removed, separate_at));
+                ranges.extend(clipped.ranges());
+            }
+            if !ranges.is_empty() {
+                removed = Ranges::union(removed.iter().cloned().chain(ranges).collect());
+            }
+            size
+        };
+        let mut in_frozen = Size::default();
+        frozen.runs.iter().for_each(|run| in_frozen.add(weigh(&mut run.iter())));
+        let delta = weigh(&mut partition.delta.iter());
+        let base = weigh(&mut partition.base.iter());
+        let clipped = partition.base.iter().map(|base| clip(base, &partition.lower, upper));
+        let mut whole_base = Size::default();
+        clipped.for_each(|c| whole_base.add(Size::of(&c, &Ranges::default(), separate_at)));
+        let around = removed.stretch(&partition.lower);
+        let is_covered = around.is_covered
+            && around.keys.end().is_none_or(|end| upper.is_some_and(|upper| upper <= end));
+        Weights { frozen: in_frozen, delta, base, whole_base, removed, is_covered }
+    }
+
+    /// What a partition will take: no tombstones, and each takes an entry from the base.
+    fn left(&self) -> u64 {
+        let part = |size: Size, entries| scale(size.stored_bytes, entries, size.entries.max(1));
+        let tombstones = self.frozen.tombstones + self.delta.tombstones;
+        let values = |size: Size| part(size, size.entries - size.tombstones);
+        let base = part(self.base, self.base.entries.saturating_sub(tombstones));
+        values(self.frozen) + values(self.delta) + base
+    }
+
+    fn newer_bytes(&self) -> u64 {
+        self.frozen.unpacked_bytes + self.delta.unpacked_bytes
+    }
+
+    /// Whether all that is newer, and what it covers of the base, is a small part of the base.
+    fn fits_delta(&self, limit_percent: u64) -> bool {
+        let limit = |whole: u64| scale(whole, limit_percent, 100);
+        let (base, whole) = (self.base, self.whole_base);
+        let covered_bytes = whole.unpacked_bytes - base.unpacked_bytes;
+        // By entries too: tombstones are small, and what they remove is given back by a rewrite alone.
+        let covered = whole.entries - base.entries;
+        self.newer_bytes() + covered_bytes <= limit(whole.unpacked_bytes)
+            && self.frozen.entries + self.delta.entries + covered <= limit(whole.entries)
+    }
+}
+
+/// Whether a range of the frozen part lies over anything that a partition holds.
+fn is_covered_by(frozen: &Frozen, tables: &Tables, at: usize) -> bool {
+    let (partition, upper) = (&tables.partitions[at], tables.upper(at));
+    let lower = partition.lower.as_slice();
+    (partition.base.is_some() || partition.delta.is_some())
+        && frozen.runs.iter().flatten().any(|t| !t.ranges().overlapping(lower, upper).is_empty())
 }
 
 /// What a step is to do.
@@ -255,60 +336,48 @@ struct Plan {
     /// The partition behind the last one that it takes.
     end: usize,
     target_bytes: Option<u64>,
+    /// What a delta says is gone from the base.
+    ranges: Ranges,
 }
 
 impl Plan {
     fn of(view: &KeyspaceView, frozen: &Frozen, at: usize, course: &Course) -> Plan {
         let (tables, options) = (&view.tables, &view.options);
-        let separate_at = options.separate_settled_at();
-        let weigh = |at: usize| {
-            let (partition, upper) = (&tables.partitions[at], tables.upper(at));
-            let in_frozen = Size::of(frozen.runs.iter().flatten(), partition, upper, separate_at);
-            let in_delta = Size::of(&partition.delta, partition, upper, separate_at);
-            (in_frozen, in_delta, Size::of(&partition.base, partition, upper, separate_at))
-        };
-        let (in_frozen, in_delta, in_base) = weigh(at);
-        let newer_bytes = in_frozen.unpacked_bytes + in_delta.unpacked_bytes;
-        // By entries too: tombstones are small, and what they remove is given back by a rewrite alone.
-        let limit = |whole: u64| scale(whole, options.delta_limit(), 100);
-        let fits_delta = newer_bytes <= limit(in_base.unpacked_bytes)
-            && in_frozen.entries + in_delta.entries <= limit(in_base.entries);
+        let weights = Weights::of(view, frozen, at);
         let unreadable = |table: &Arc<Table>| course.unreadable.contains(&table.id());
-        let base = tables.partitions[at].base.as_ref();
-        if base.is_some_and(|b| unreadable(b) || fits_delta && !course.empties(b)) {
-            // A delta is one table, whatever its size.
-            return Plan { rewrite: Rewrite::Delta, end: at + 1, target_bytes: None };
-        }
-        let partition_bytes = options.partition();
-        // What a partition will take: no tombstones, and each takes an entry from the base.
-        let part = |size: Size, entries| scale(size.stored_bytes, entries, size.entries.max(1));
-        let left = |(frozen, delta, base): (Size, Size, Size)| {
-            let entries = base.entries.saturating_sub(frozen.tombstones + delta.tombstones);
-            let values = |size: Size| part(size, size.entries - size.tombstones);
-            values(frozen) + values(delta) + part(base, entries)
+        let rewrites_delta = |base: &Arc<Table>| {
+            let fits = weights.fits_delta(options.delta_limit()) && !course.empties(base);
+            !weights.is_covered && (unreadable(base) || fits)
         };
-        let mut stored = left((in_frozen, in_delta, in_base));
+        if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
+            // A delta is one table, whatever its size.
+            let ranges = weights.removed;
+            return Plan { rewrite: Rewrite::Delta, end: at + 1, target_bytes: None, ranges };
+        }
+        let (partition_bytes, ranges) = (options.partition(), Ranges::default());
+        let mut stored = weights.left();
         let mut end = at + 1;
-        while let Some(next) = tables.partitions.get(end)
-            && !next.base.as_ref().is_some_and(unreadable)
-        {
-            stored += left(weigh(end));
-            if stored > partition_bytes / 2 {
+        while let Some(next) = tables.partitions.get(end) {
+            let next_weights = Weights::of(view, frozen, end);
+            stored += next_weights.left();
+            let is_readable = !next.base.as_ref().is_some_and(unreadable);
+            if stored > partition_bytes / 2 || !(is_readable || next_weights.is_covered) {
                 break;
             }
             end += 1;
         }
         if end > at + 1 {
-            return Plan { rewrite: Rewrite::Base, end, target_bytes: None };
+            return Plan { rewrite: Rewrite::Base, end, target_bytes: None, ranges };
         }
         // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
         // base did; where there is none, as it did when it was flushed.
-        let like = if in_base.unpacked_bytes > 0 { in_base } else { in_frozen };
-        let total = newer_bytes + in_base.unpacked_bytes;
+        let base = weights.base;
+        let like = if base.unpacked_bytes > 0 { base } else { weights.frozen };
+        let total = weights.newer_bytes() + base.unpacked_bytes;
         let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
         let parts = total.div_ceil(partition_bytes).max(1);
         let target_bytes = Some((total / parts).max(partition_bytes / 2));
-        Plan { rewrite: Rewrite::Base, end, target_bytes }
+        Plan { rewrite: Rewrite::Base, end, target_bytes, ranges }
     }
 }
 
@@ -337,7 +406,7 @@ impl SweepStep {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
         }
         let mut cursor = MergeCursor::new(sources);
-        cursor.seek(Seek::First)?;
+        cursor.seek(Seek::AtOrAfter(&tables.partitions[at].lower))?;
         Ok(SweepStep {
             engine: engine.clone(),
             keyspace: view.id,
@@ -351,7 +420,8 @@ impl SweepStep {
                 &tables.segments,
             )
             .with_victims(course.victims.clone())
-            .moving_values(!engine.ballast.is_given_up()),
+            .moving_values(!engine.ballast.is_given_up())
+            .with_ranges(plan.ranges),
             target_bytes: plan.target_bytes,
         })
     }

@@ -12,8 +12,8 @@
 //! ```text
 //!  0  03 09 00 00 00 00 00 00
 //!  8  00 80 02 00 00 00 00 00
-//! 16  00 00 00 01 61 01 61 00
-//! 24  01 03 4d
+//! 16  00 00 00 00 00 01 61 01
+//! 24  61 00 01 03 4d
 //! ```
 
 use super::super::bytes::{Reader, put_slice, put_u64, put_varint};
@@ -160,7 +160,7 @@ mod tests {
         let mut reader = Reader::new(&bytes);
         assert_eq!(take_table(&mut reader).unwrap(), table);
         assert!(reader.is_empty());
-        bytes[24] = 2;
+        bytes[26] = 2;
         assert!(take_table(&mut Reader::new(&bytes)).unwrap_err().is_corruption());
     }
 }

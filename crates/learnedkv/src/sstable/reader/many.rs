@@ -55,7 +55,7 @@ pub fn get_many(probes: &[Probe<'_>], caching: Caching) -> Result<Vec<Lookup>> {
         for (probe, named) in probes[answers.len()..].iter().zip(places) {
             answers.push(match named {
                 Some(named) => round.answer(probe, named, caching)?,
-                None => Lookup::Absent,
+                None => probe.table.without_entry(probe.sought.key()),
             });
         }
     }
