@@ -48,6 +48,35 @@ const BETWEEN: &[(&str, Between, u32)] = &[
         },
         2,
     ),
+    ("a range over it", |_, k| k.remove_range("a".."z").unwrap(), 2),
+    ("a range that begins with it", |_, k| k.remove_range("key"..).unwrap(), 2),
+    ("a range that ends with it", |_, k| k.remove_range("a"..="key").unwrap(), 2),
+    (
+        "a range before and one behind",
+        |_, k| {
+            k.remove_range(.."key").unwrap();
+            k.remove_range("key\0"..).unwrap();
+        },
+        1,
+    ),
+    (
+        "a batch that clears all",
+        |db, k| {
+            let mut batch = db.batch();
+            batch.insert(k, "key", "y");
+            batch.clear(k);
+            batch.commit().unwrap();
+        },
+        2,
+    ),
+    (
+        "a range over it, flushed",
+        |_, k| {
+            k.clear().unwrap();
+            k.flush().unwrap();
+        },
+        2,
+    ),
     // What came between is in a table by now, or nothing did: that cannot be told.
     (
         "the key, flushed",
@@ -131,6 +160,8 @@ fn whatever_comes_between_is_seen() {
             assert_eq!(keyspace.get("key").unwrap().unwrap(), *new, "{at}");
             let expected: &[u8] = match *what {
                 "its removal" => b"+",
+                what if what.contains("range") && *expected_calls == 2 => b"+",
+                "a batch that clears all" => b"+",
                 "the key, the same value" => b"old+",
                 _ if *expected_calls == 2 => b"x+",
                 _ if start == "absent" => b"+",

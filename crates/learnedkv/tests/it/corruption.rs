@@ -5,13 +5,16 @@
 //! every [`STRIDE`]-th byte of every file that holds something, with a flip; a zeroed sector and a cut
 //! at every [`STRIDE`] * 16-th; `LEARNEDKV_CORRUPTION_STRIDE=1` tries every byte.
 
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
 use learnedkv::{Compression, Error, ErrorKind, FilterKind};
 
-use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded, key};
+use crate::workload::{
+    Model, Op, Random, Removal, Setup, contents, difference, draw, guarded, key,
+};
 
 const STRIDE: usize = 11;
 
@@ -107,7 +110,13 @@ fn sample(setup: &Setup, seed: u64, length: usize) -> (SimDisk, Model) {
         Op::Commit(vec![("a".into(), key(number), Some(vec![value; 130]))], false)
     };
     let mut ops = vec![Op::Create("a".into()), put(1, 1), Op::Convert("a".into()), put(2, 2)];
-    ops.extend([Op::Flush("a".into()), put(3, 3), put(4, 4)]);
+    let remove = |from, to| {
+        let range = (Bound::Included(key(from)), Bound::Excluded(key(to)));
+        let (before, after) = (Vec::new(), Vec::new());
+        Op::Remove(Removal { before, name: "a".into(), range, after, synced: false })
+    };
+    ops.extend([remove(10, 20), remove(30, 33)]);
+    ops.extend([Op::Flush("a".into()), put(3, 3), remove(40, 41), put(4, 4)]);
     for op in ops {
         op.apply(&db, setup).unwrap();
         op.change(&mut model);

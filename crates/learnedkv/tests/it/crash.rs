@@ -21,7 +21,7 @@ use learnedkv::disk::sim::{CrashKind, Operation, SimDisk, Stage};
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::{Database, Store};
 
-use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
+use crate::workload::{Model, Op, Random, Removal, Setup, contents, difference, draw, guarded};
 
 /// Workloads of a plain run.
 const SEEDS: u64 = 6;
@@ -243,6 +243,12 @@ fn workload(seed: u64, spread: Spread) -> Vec<Op> {
                 (if stays { name } else { "a".to_owned() }, key, value)
             };
             Some(Op::Commit(changes.into_iter().map(named).collect(), synced))
+        }
+        Op::Remove(Removal { name, .. }) if !one(&name) => None,
+        Op::Remove(mut removal) => {
+            removal.before.clear();
+            removal.after.clear();
+            Some(Op::Remove(removal))
         }
         Op::Create(name) | Op::Drop(name) if !one(&name) => None,
         Op::Drop(_) => None,

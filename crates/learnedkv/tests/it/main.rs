@@ -15,6 +15,7 @@ mod model;
 mod open_errors;
 mod reads;
 mod regressions;
+mod removals;
 mod settling;
 mod space;
 mod streams;

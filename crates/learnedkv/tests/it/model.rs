@@ -145,7 +145,17 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
                     keyspace.remove(&k).unwrap();
                     model.remove(&k);
                 }
-                950..970 => {
+                950..955 => {
+                    let start = random.below(600);
+                    let count = [3, 3, 30, 300][random.below(4) as usize];
+                    let range = (
+                        Bound::Excluded(format!("key{start:05}").into_bytes()),
+                        Bound::Included(format!("key{:05}", start + count).into_bytes()),
+                    );
+                    keyspace.remove_range(range.clone()).unwrap();
+                    model.retain(|key, _| !range.contains(key));
+                }
+                955..970 => {
                     let k = key(&mut random);
                     assert_eq!(
                         keyspace.get(&k).unwrap().as_deref(),

@@ -5,12 +5,15 @@
 //! ends and key by key.
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use learnedkv::disk::Disk;
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Result, Store};
+use learnedkv::{
+    Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, Result, Store,
+};
 
 /// SplitMix64: a test's own random numbers, from its seed.
 #[derive(Debug, Clone)]
@@ -49,6 +52,99 @@ fn longer(old: Option<&[u8]>) -> Option<Vec<u8>> {
     (old.len() < 500).then(|| [old, b"+"].concat())
 }
 
+/// A range of keys that is removed.
+#[derive(Debug, Clone)]
+pub struct Removal {
+    pub before: Vec<Change>,
+    pub name: String,
+    pub range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    pub after: Vec<Change>,
+    pub synced: bool,
+}
+
+impl Removal {
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.before.iter().chain(&self.after)
+    }
+
+    fn change(&self, model: &mut Model) {
+        change(model, &self.before);
+        let content = model.get_mut(&self.name).expect("a workload knows its keyspaces");
+        content.retain(|key, _| !self.range.contains(key));
+        change(model, &self.after);
+    }
+
+    /// As the API has it: alone where there is nothing else, `clear` where the range is all.
+    fn apply(&self, db: &Database, find: impl Fn(&String) -> Keyspace) -> Result<()> {
+        let keyspace = find(&self.name);
+        let is_all = self.range == (Bound::Unbounded, Bound::Unbounded);
+        if self.changes().next().is_none() {
+            return match is_all && !self.synced {
+                true => keyspace.clear(),
+                false => keyspace.remove_range_with(self.range.clone(), durability(self.synced)),
+            };
+        }
+        let mut batch = db.batch();
+        push(&mut batch, &self.before, &find);
+        match is_all {
+            true => batch.clear(&keyspace),
+            false => batch.remove_range(&keyspace, self.range.clone()),
+        }
+        push(&mut batch, &self.after, &find);
+        batch.commit_with(durability(self.synced))
+    }
+
+    /// Mostly few keys, now and then many, or all.
+    fn draw(
+        random: &mut Random,
+        name: String,
+        mut changes: impl FnMut(&mut Random) -> Vec<Change>,
+    ) -> Removal {
+        let from = random.below(KEYS);
+        let count = match random.below(20) {
+            0..=10 => 1 + random.below(3),
+            11..=16 => 4 + random.below(20),
+            _ => KEYS,
+        };
+        let range = match random.below(8) {
+            0 => (Bound::Unbounded, Bound::Excluded(key(count))),
+            1 if count == KEYS => (Bound::Unbounded, Bound::Unbounded),
+            2 => (Bound::Excluded(key(from)), Bound::Included(key(from + count))),
+            // Where no key is; now and then nothing at all.
+            3 => (Bound::Included(key(from)), Bound::Excluded([key(from), vec![b'!']].concat())),
+            4 if count == KEYS => (Bound::Included(key(from)), Bound::Unbounded),
+            _ => (Bound::Included(key(from)), Bound::Excluded(key(from + count))),
+        };
+        let several = random.below(3) == 0;
+        let before = if several { changes(random) } else { Vec::new() };
+        let after = if several { changes(random) } else { Vec::new() };
+        Removal { before, name, range, after, synced: random.below(5) == 0 }
+    }
+}
+
+fn durability(synced: bool) -> Durability {
+    if synced { Durability::Synced } else { Durability::Buffered }
+}
+
+fn change(model: &mut Model, changes: &[Change]) {
+    for (name, key, value) in changes {
+        let content = model.get_mut(name).expect("a workload knows its keyspaces");
+        match value {
+            Some(value) => content.insert(key.clone(), value.clone()),
+            None => content.remove(key),
+        };
+    }
+}
+
+fn push(batch: &mut Batch, changes: &[Change], find: impl Fn(&String) -> Keyspace) {
+    for (name, key, value) in changes {
+        match value {
+            Some(value) => batch.insert(&find(name), key, value),
+            None => batch.remove(&find(name), key),
+        }
+    }
+}
+
 /// An operation on a database.
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -56,6 +152,8 @@ pub enum Op {
     Drop(String),
     /// A commit; the flag: synced.
     Commit(Vec<Change>, bool),
+    /// A range of keys goes, in one commit with changes before it and after it.
+    Remove(Removal),
     /// A key's value gets a byte longer, to a limit; the flag: synced.
     Update(String, Vec<u8>, bool),
     /// The first entry goes, or the last.
@@ -76,15 +174,8 @@ impl Op {
             Op::Drop(name) => {
                 model.remove(name);
             }
-            Op::Commit(changes, _) => {
-                for (name, key, value) in changes {
-                    let content = model.get_mut(name).expect("a workload knows its keyspaces");
-                    match value {
-                        Some(value) => content.insert(key.clone(), value.clone()),
-                        None => content.remove(key),
-                    };
-                }
-            }
+            Op::Commit(changes, _) => change(model, changes),
+            Op::Remove(removal) => removal.change(model),
             Op::Update(name, key, _) => {
                 let content = model.get_mut(name).expect("a workload knows its keyspaces");
                 match longer(content.get(key).map(Vec::as_slice)) {
@@ -109,6 +200,10 @@ impl Op {
         match self {
             Op::Create(name) => !model.contains_key(name),
             Op::Commit(changes, _) => changes.iter().all(|(name, _, _)| model.contains_key(name)),
+            Op::Remove(removal) => {
+                model.contains_key(&removal.name)
+                    && removal.changes().all(|(name, _, _)| model.contains_key(name))
+            }
             Op::Drop(name)
             | Op::Update(name, ..)
             | Op::Pop(name, _)
@@ -127,18 +222,12 @@ impl Op {
             Op::Drop(name) => db.drop_keyspace(name),
             Op::Commit(changes, synced) => {
                 let mut batch = db.batch();
-                for (name, key, value) in changes {
-                    match value {
-                        Some(value) => batch.insert(&find(name), key, value),
-                        None => batch.remove(&find(name), key),
-                    }
-                }
-                let synced = if *synced { Durability::Synced } else { Durability::Buffered };
-                batch.commit_with(synced)
+                push(&mut batch, changes, find);
+                batch.commit_with(durability(*synced))
             }
+            Op::Remove(removal) => removal.apply(db, find),
             Op::Update(name, key, synced) => {
-                let synced = if *synced { Durability::Synced } else { Durability::Buffered };
-                find(name).update_with(key, longer, synced).map(drop)
+                find(name).update_with(key, longer, durability(*synced)).map(drop)
             }
             Op::Pop(name, true) => find(name).pop_first().map(drop),
             Op::Pop(name, false) => find(name).pop_last().map(drop),
@@ -155,7 +244,9 @@ impl Op {
     /// this is acknowledged.
     pub fn makes_durable(&self, model: &Model) -> bool {
         match self {
-            Op::Commit(_, synced) | Op::Update(_, _, synced) => *synced,
+            Op::Commit(_, synced)
+            | Op::Update(_, _, synced)
+            | Op::Remove(Removal { synced, .. }) => *synced,
             // Of an empty keyspace there is nothing to pop; it asks for no durability anyway.
             Op::Pop(..) => false,
             // Of a keyspace without entries there may be nothing to flush.
@@ -252,20 +343,23 @@ pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op>
     let mut made = 0;
     while ops.len() < length {
         let name = names[random.below(names.len() as u64) as usize].clone();
+        let changes = |random: &mut Random| -> Vec<Change> {
+            let several = random.below(3) == 0;
+            let count = if several { 2 + random.below(6) } else { 1 };
+            let one = |_| {
+                let name = names[random.below(names.len() as u64) as usize].clone();
+                let length = random.below(max_value_bytes) as usize;
+                let value = vec![ops.len() as u8; length];
+                (name, key(random.below(KEYS)), (random.below(4) > 0).then_some(value))
+            };
+            (0..count).map(one).collect()
+        };
         let op = match random.below(100) {
-            0..=64 => {
-                let several = random.below(3) == 0;
-                let count = if several { 2 + random.below(6) } else { 1 };
-                let changes = (0..count)
-                    .map(|_| {
-                        let name = names[random.below(names.len() as u64) as usize].clone();
-                        let length = random.below(max_value_bytes) as usize;
-                        let value = vec![ops.len() as u8; length];
-                        (name, key(random.below(KEYS)), (random.below(4) > 0).then_some(value))
-                    })
-                    .collect();
+            0..=58 => {
+                let changes = changes(random);
                 Op::Commit(changes, random.below(5) == 0)
             }
+            59..=64 => Op::Remove(Removal::draw(random, name, changes)),
             65..=70 => Op::Update(name, key(random.below(KEYS)), random.below(5) == 0),
             71..=74 => Op::Pop(name, random.below(2) == 0),
             75..=80 => Op::Flush(name),
