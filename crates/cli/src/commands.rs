@@ -100,18 +100,47 @@ pub struct Delete {
     #[command(flatten)]
     common: Common,
     /// The key
-    #[arg(value_name = "KEY")]
-    key: String,
+    #[arg(value_name = "KEY", required_unless_present_any = ["from", "to", "prefix"])]
+    #[arg(conflicts_with_all = ["from", "to", "prefix"])]
+    key: Option<String>,
+    /// Instead of one key all from this one on
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    from: Option<String>,
+    /// Instead of one key all before this one
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    to: Option<String>,
+    /// Instead of one key all that begin so
+    #[arg(long, value_name = "KEY")]
+    prefix: Option<String>,
 }
 
 impl Delete {
     pub fn run(self) -> Result<()> {
-        let key = decode(&self.key, self.common.hex)?;
+        let hex = self.common.hex;
+        let bytes = |text: &Option<String>| text.as_deref().map(|t| decode(t, hex)).transpose();
+        let (key, prefix) = (bytes(&self.key)?, bytes(&self.prefix)?);
+        let (from, to) = (bytes(&self.from)?, bytes(&self.to)?);
         let store = self.common.place.open(Purpose::Change)?;
-        if store.get(&key)?.is_none() {
-            return Err(not_there(&key, self.common.hex));
+        match (key, prefix) {
+            (Some(key), _) if store.get(&key)?.is_none() => return Err(not_there(&key, hex)),
+            (Some(key), _) => store.delete(&key)?,
+            (None, Some(prefix)) => store.delete_prefix(&prefix)?,
+            (None, None) => store.delete_range(from.as_deref(), to.as_deref())?,
         }
-        store.delete(&key)?;
+        store.close()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Clear {
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Clear {
+    pub fn run(self) -> Result<()> {
+        let store = self.place.open(Purpose::Change)?;
+        store.delete_range(None, None)?;
         store.close()
     }
 }

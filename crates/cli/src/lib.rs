@@ -30,8 +30,10 @@ enum Command {
     Put(commands::Put),
     /// Print the value of a key
     Get(commands::Get),
-    /// Remove a key
+    /// Remove a key, or all keys of a range
     Delete(commands::Delete),
+    /// Remove all keys of a keyspace
+    Clear(commands::Clear),
     /// Print entries in key order
     Scan(commands::Scan),
     /// Take in many entries at once, sorted
@@ -60,6 +62,7 @@ impl Command {
             Command::Put(put) => put.run(),
             Command::Get(get) => get.run(),
             Command::Delete(delete) => delete.run(),
+            Command::Clear(clear) => clear.run(),
             Command::Scan(scan) => scan.run(),
             Command::Load(load) => load.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),

@@ -144,6 +144,18 @@ impl Store {
         self.keyspace.remove(key).map_err(told)
     }
 
+    /// Removes all keys from `from` on that come before `to`.
+    pub fn delete_range(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<()> {
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+        self.keyspace.remove_range::<&[u8]>((from, to)).map_err(told)
+    }
+
+    /// Removes all keys that begin with `prefix`.
+    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<()> {
+        self.keyspace.remove_prefix(prefix).map_err(told)
+    }
+
     /// Shows `visit` every entry from `start` on until it returns `false`.
     pub fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         for entry in self.keyspace.range::<&[u8]>((Bound::Included(start), Bound::Unbounded)) {

@@ -35,6 +35,32 @@ fn bad(dir: &Path, line: &str, code: i32) -> String {
 }
 
 #[test]
+fn ranges_of_keys_are_deleted_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for key in ["a1", "a2", "b1", "b2", "c1", "d1"] {
+        good(dir, &format!("put db {key} v"));
+    }
+    good(dir, "put db kept v --keyspace other");
+    let keys = || good(dir, "scan db --keys-only").split_whitespace().collect::<Vec<_>>().join(" ");
+    good(dir, "delete db --from a2 --to b2");
+    assert_eq!(keys(), "a1 b2 c1 d1");
+    good(dir, "delete db --prefix 63 --hex");
+    assert_eq!(keys(), "a1 b2 d1");
+    good(dir, "delete db --from d");
+    good(dir, "delete db --to a2");
+    assert_eq!(keys(), "b2");
+    good(dir, "delete db --from z --to a");
+    assert_eq!(keys(), "b2", "no key lies in between");
+    good(dir, "clear db");
+    assert_eq!(keys(), "");
+    assert_eq!(good(dir, "scan db --keys-only --keyspace other"), "kept\n");
+    for line in ["delete db", "delete db b2 --from a", "delete db --prefix b --to c"] {
+        assert_eq!(learnedkv(dir, line).status.code(), Some(2), "{line}");
+    }
+}
+
+#[test]
 fn entries_go_in_and_come_out() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -308,7 +334,7 @@ fn what_is_not_a_database_is_left_alone() {
         );
     }
     assert_eq!(fs::read_dir(dir.join("full")).unwrap().count(), 1);
-    for command in ["get none k", "scan none", "stats none", "delete none k"] {
+    for command in ["get none k", "scan none", "stats none", "delete none k", "clear none"] {
         assert!(bad(dir, command, 2).contains("none: there is no such directory"));
     }
     assert!(!dir.join("none").exists(), "a reading command made a directory");
