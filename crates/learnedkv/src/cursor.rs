@@ -130,8 +130,9 @@ impl MergeCursor {
         MergeCursor { sources: cursors, covers, forward: true, current: None, over: Vec::new() }
     }
 
-    /// The source to show: that of the extreme key, the newest that has it.
-    fn extreme(&self) -> Option<usize> {
+    /// The source to show among those that count: that of the extreme key, the newest that has it.
+    #[inline]
+    fn extreme(&self, counts: impl Fn(usize) -> bool) -> Option<usize> {
         let mut best: Option<(usize, &[u8])> = None;
         for (index, source) in self.sources.iter().enumerate() {
             let Some(key) = source.key() else { continue };
@@ -140,7 +141,7 @@ impl MergeCursor {
                 Some((_, found)) if self.forward => key < found,
                 Some((_, found)) => key > found,
             };
-            if better && !self.over.contains(&index) {
+            if better && counts(index) {
                 best = Some((index, key));
             }
         }
@@ -149,16 +150,17 @@ impl MergeCursor {
 
     /// Finds the source to show, past what is covered.
     fn choose(&mut self) -> Result<()> {
-        self.current = self.extreme();
         if self.covers.is_empty() {
+            self.current = self.extreme(|_| true);
             return Ok(());
         }
-        while let Some(current) = self.current
-            && self.skip_covered(current)?
-        {
-            self.current = self.extreme();
+        loop {
+            self.current = self.extreme(|source| !self.over.contains(&source));
+            let Some(current) = self.current else { return Ok(()) };
+            if !self.skip_covered(current)? {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Moves a source off a covered stretch that it stands in; false: it stands in none.
