@@ -72,7 +72,7 @@ pub trait Cursor: Send {
 /// Which keys a source says are gone from all older sources.
 pub trait Cover: Send {
     /// A stretch around `key` of keys that are all gone, or all not. It may be a part of a longer one.
-    fn stretch(&self, key: &[u8]) -> Stretch;
+    fn stretch(&mut self, key: &[u8]) -> Stretch;
 }
 
 /// What a merge takes entries from.
@@ -163,7 +163,8 @@ impl MergeCursor {
         }
     }
 
-    /// Moves a source off a covered stretch that it stands in; false: it stands in none.
+    /// Moves a source on from a covered stretch that it stands in; false: it stands in none. By one step
+    /// first, for the stretch may be one key; then by a seek.
     fn skip_covered(&mut self, source: usize) -> Result<bool> {
         let cursor = &mut self.sources[source];
         let Some(key) = cursor.key() else { return Ok(false) };
@@ -171,10 +172,16 @@ impl MergeCursor {
         let Some(stretch) = newer.filter_map(|covering| covering.hides(key)).next() else {
             return Ok(false);
         };
-        match (self.forward, &stretch.keys.end) {
-            (true, Some(end)) => cursor.skip(Seek::AtOrAfter(end))?,
-            (true, None) => self.over.push(source),
-            (false, _) => cursor.skip(Seek::Before(&stretch.keys.start))?,
+        if self.forward && stretch.keys.end.is_none() {
+            self.over.push(source);
+            return Ok(true);
+        }
+        cursor.advance()?;
+        if cursor.key().is_some_and(|key| stretch.keys.contains(key)) {
+            match (self.forward, &stretch.keys.end) {
+                (true, Some(end)) => cursor.skip(Seek::AtOrAfter(end))?,
+                _ => cursor.skip(Seek::Before(&stretch.keys.start))?,
+            }
         }
         Ok(true)
     }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bytes::Bytes;
 use crossbeam_skiplist::SkipSet;
 
-use self::removals::{RANGE_OVERHEAD_BYTES, Removals, Removed, RemovedAt, Span};
+use self::removals::{RANGE_OVERHEAD_BYTES, Removals, RemovedAt, Span};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
 use crate::format::batch::Op;
@@ -350,7 +350,7 @@ impl Memtable {
     pub fn source(self: &Arc<Memtable>, visible: SequenceNumber) -> Source {
         let removed = self.removals.now();
         let cover =
-            removed.map(|removed| -> Box<dyn Cover> { Box::new(RemovedAt { removed, visible }) });
+            removed.map(|removed| -> Box<dyn Cover> { Box::new(RemovedAt::new(removed, visible)) });
         Source::new(Box::new(self.cursor(visible)), cover)
     }
 
@@ -358,7 +358,11 @@ impl Memtable {
     pub fn cursor(self: &Arc<Memtable>, visible: SequenceNumber) -> MemtableCursor {
         MemtableCursor {
             memtable: self.clone(),
-            seen: Seen { visible, removed: self.removals.now(), span: None },
+            seen: Seen {
+                visible,
+                removed: self.removals.now().map(|removed| RemovedAt::new(removed, visible)),
+                span: None,
+            },
             forward: true,
             ahead: Vec::new(),
             ahead_length: 1,
@@ -431,7 +435,7 @@ fn compare_keys(a: &Version, b: &Version) -> Ordering {
 /// What a reader sees of versions and ranges.
 struct Seen {
     visible: SequenceNumber,
-    removed: Option<Arc<Removed>>,
+    removed: Option<RemovedAt>,
     /// What was said of the last key.
     span: Option<Span>,
 }
@@ -439,11 +443,11 @@ struct Seen {
 impl Seen {
     /// Whether a newer range covers a version.
     fn hides(&mut self, version: &Version) -> bool {
-        let Some(removed) = &self.removed else { return false };
+        let Some(removed) = &mut self.removed else { return false };
         let key = version.key();
         let span = match self.span.take() {
             Some(span) if span.contains(key) => span,
-            _ => removed.span(key, self.visible),
+            _ => removed.span(key),
         };
         self.span.insert(span).sequence > version.sequence
     }

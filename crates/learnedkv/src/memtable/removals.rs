@@ -13,7 +13,8 @@
 //! whatever the ranges and numbers are: nothing walks over the ranges that cover a key. (An interval tree does,
 //! and a map of fragments that remember all numbers takes n * n for nested ranges.)
 //!
-//! A list of nodes is immutable; an insertion publishes another. Readers take no lock.
+//! A list of nodes is immutable; an insertion publishes another. Readers take no lock. A walk that asks often
+//! flattens all that it sees into one node of its own first ([`RemovedAt`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -86,6 +87,10 @@ impl Node {
             pieces,
             parts,
         }
+    }
+
+    fn piece(&self, number: u32) -> &Piece {
+        &self.pieces[number as usize]
     }
 
     fn place(&self, key: &[u8]) -> Place<'_> {
@@ -196,7 +201,11 @@ impl Removed {
     }
 
     /// Calls `tell` with the nodes that hold exactly the ranges visible at a number, newest first.
-    fn visit<'a>(nodes: &'a [Arc<Node>], visible: SequenceNumber, tell: &mut impl FnMut(&'a Node)) {
+    fn visit<'a>(
+        nodes: &'a [Arc<Node>],
+        visible: SequenceNumber,
+        tell: &mut impl FnMut(&'a Arc<Node>),
+    ) {
         for node in nodes.iter().rev().filter(|node| node.first <= visible) {
             if node.last <= visible {
                 tell(node);
@@ -239,41 +248,28 @@ impl Removed {
         newest
     }
 
-    /// Whether keys around `key` were removed, by whatever number up to `visible`. As long a stretch
-    /// upwards as may be.
+    /// Whether keys around `key` were removed, by whatever number up to `visible`.
     fn stretch(&self, key: &[u8], visible: SequenceNumber) -> Stretch {
         let mut gap = Span::default();
         let mut row: Option<Span> = None;
-        let mut look = |key: &[u8]| {
-            let before = row.as_ref().map(|row| row.end.clone());
-            Removed::visit(&self.nodes, visible, &mut |node| match node.place(key) {
-                Place::In(piece) => {
-                    let pieces = &node.pieces;
-                    let (first, last) =
-                        (&pieces[piece.row.0 as usize], &pieces[piece.row.1 as usize]);
-                    let row = row.get_or_insert_with(|| Span {
-                        start: first.start.clone(),
-                        end: last.end.clone(),
-                        sequence: 0,
-                    });
-                    row.start = first.start.clone().min(row.start.clone());
-                    row.end = match (&row.end, &last.end) {
-                        (Some(own), Some(end)) => Some(own.max(end).clone()),
-                        _ => None,
-                    };
-                }
-                Place::Between(before, after) => {
-                    gap.narrow(before.and_then(|b| b.end.as_ref()), after.map(|a| &a.start));
-                }
-            });
-            // Where it ends another row may go on.
-            let end = row.as_ref().map(|row| row.end.clone());
-            end.filter(|end| Some(end) != before.as_ref()).flatten()
-        };
-        let mut next = look(key);
-        while let Some(end) = next {
-            next = look(&end);
-        }
+        Removed::visit(&self.nodes, visible, &mut |node| match node.place(key) {
+            Place::In(piece) => {
+                let (first, last) = (node.piece(piece.row.0), node.piece(piece.row.1));
+                let row = row.get_or_insert_with(|| Span {
+                    start: first.start.clone(),
+                    end: last.end.clone(),
+                    sequence: 0,
+                });
+                row.start = first.start.clone().min(row.start.clone());
+                row.end = match (&row.end, &last.end) {
+                    (Some(own), Some(end)) => Some(own.max(end).clone()),
+                    _ => None,
+                };
+            }
+            Place::Between(before, after) => {
+                gap.narrow(before.and_then(|b| b.end.as_ref()), after.map(|a| &a.start));
+            }
+        });
         let (span, is_covered) = row.map_or((gap, false), |row| (row, true));
         let keys = KeyRange { start: span.start.to_vec(), end: span.end.map(|end| end.to_vec()) };
         Stretch { keys, is_covered }
@@ -317,15 +313,54 @@ fn changed(
     })
 }
 
-/// What a reader at one number sees of the ranges.
+/// A walk that has asked once for so many ranges flattens them: that takes about as long as so many
+/// questions do.
+const RANGES_PER_QUESTION: usize = 16;
+
+/// What a walk at one number sees of the ranges.
 pub(super) struct RemovedAt {
-    pub(super) removed: Arc<Removed>,
-    pub(super) visible: SequenceNumber,
+    removed: Arc<Removed>,
+    visible: SequenceNumber,
+    /// How often it has asked while there is more than one node.
+    asked: usize,
+}
+
+impl RemovedAt {
+    /// A walk over those at or below `visible`.
+    pub(super) fn new(removed: Arc<Removed>, visible: SequenceNumber) -> RemovedAt {
+        RemovedAt { removed, visible, asked: 0 }
+    }
+
+    /// What is to be asked now.
+    fn ask(&mut self) -> &Removed {
+        if self.removed.nodes.len() > 1 {
+            self.asked += 1;
+            let pieces: usize = self.removed.nodes.iter().map(|node| node.pieces.len()).sum();
+            if self.asked * RANGES_PER_QUESTION > pieces {
+                self.flatten();
+            }
+        }
+        &self.removed
+    }
+
+    fn flatten(&mut self) {
+        let mut parts = Vec::new();
+        Removed::visit(&self.removed.nodes, self.visible, &mut |node| parts.push(node.clone()));
+        let nodes = if parts.is_empty() { Vec::new() } else { vec![Arc::new(Node::of(parts))] };
+        self.removed = Arc::new(Removed { nodes });
+    }
+
+    /// As [`Removed::span`].
+    pub(super) fn span(&mut self, key: &[u8]) -> Span {
+        let visible = self.visible;
+        self.ask().span(key, visible)
+    }
 }
 
 impl Cover for RemovedAt {
-    fn stretch(&self, key: &[u8]) -> Stretch {
-        self.removed.stretch(key, self.visible)
+    fn stretch(&mut self, key: &[u8]) -> Stretch {
+        let visible = self.visible;
+        self.ask().stretch(key, visible)
     }
 }
 
@@ -429,14 +464,17 @@ mod tests {
             ranges.iter().filter(covers).map(|range| range.2).max().unwrap_or(0)
         };
         let union = removed.union(visible);
-        let cover = RemovedAt { removed: removed.clone(), visible };
+        // It flattens amid the questions.
+        let mut walk = RemovedAt::new(removed.clone(), visible);
         for n in 0..=keys {
             let at = format!("seed {seed}, key {n} at {visible}");
             assert_eq!(removed.newest(&key(n), visible), newest(n), "{at}");
             assert_eq!(union.covers(&key(n)), newest(n) > 0, "{at}");
             let span = removed.span(&key(n), visible);
             assert_eq!(span.sequence, newest(n), "{at}");
-            let stretch = cover.stretch(&key(n));
+            let walked = walk.span(&key(n));
+            assert!(walked.sequence == newest(n) && walked.contains(&key(n)), "{at}");
+            let stretch = walk.stretch(&key(n));
             assert_eq!(stretch.is_covered, newest(n) > 0, "{at}");
             assert!(span.contains(&key(n)) && stretch.keys.contains(&key(n)), "{at}");
             for other in 0..=keys {

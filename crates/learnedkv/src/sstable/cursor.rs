@@ -95,7 +95,7 @@ struct Part {
 struct RunCover(Vec<Part>);
 
 impl Cover for RunCover {
-    fn stretch(&self, key: &[u8]) -> Stretch {
+    fn stretch(&mut self, key: &[u8]) -> Stretch {
         let at = self.0.partition_point(|part| part.end.as_deref().is_some_and(|end| end <= key));
         match self.0.get(at) {
             Some(part) if part.start.as_slice() <= key => {
