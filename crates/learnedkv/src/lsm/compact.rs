@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::output::{Output, Written};
 use super::pick::{MOST_BELOW, Pick};
-use super::read::run_cursor;
+use super::read::run_source;
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::claims::Claimed;
 use crate::engine::{Engine, Opened};
@@ -53,7 +53,7 @@ impl Compaction {
         let work = (!pick.moves).then(|| {
             let table =
                 if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
-            let sources = pick.runs.iter().map(|run| run_cursor(run, &[], None, Walk::Bulk));
+            let sources = pick.runs.iter().map(|run| run_source(run, &[], None, Walk::Bulk));
             let cursor = MergeCursor::new(sources.collect());
             let (separate_at, segments) = (options.separate_fresh_at(), &view.tables.segments);
             let output = Output::new(engine, table, separate_at, segments);

@@ -8,17 +8,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::covered::Covered;
 use super::output::{Output, Written};
+use super::read::table_sources;
 use super::shadow::Shadow;
-use crate::cursor::{Cursor, Seek};
+use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Work};
 use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
 use crate::format::manifest::Change;
 use crate::format::range::Ranges;
-use crate::memtable::MemtableCursor;
-use crate::view::{Sealed, View};
+use crate::options::Store;
+use crate::sstable::cursor::Walk;
+use crate::view::{KeyspaceView, Sealed, View};
 
 /// Flushes whatever is sealed.
 pub struct FlushJob {
@@ -33,7 +36,8 @@ pub struct FlushJob {
 struct Flush {
     keyspace: KeyspaceId,
     sealed: Sealed,
-    cursor: MemtableCursor,
+    cursor: MergeCursor,
+    begun: bool,
     output: Output,
 }
 
@@ -54,15 +58,12 @@ impl FlushJob {
         let mut sources = keyspace.tables.segments.clone();
         let streamed = sealed.memtable.streamed.all();
         streamed.iter().for_each(|segment| sources.insert(segment.clone()));
-        let mut cursor = sealed.memtable.cursor(sealed.up_to);
-        cursor.seek(Seek::First).ok()?;
-        let nothing_below = keyspace.tables.all().next().is_none();
-        let ranges =
-            if nothing_below { Ranges::default() } else { sealed.memtable.ranges(sealed.up_to) };
+        let (cursor, ranges) = entries(keyspace, sealed);
         Some(Flush {
             keyspace: keyspace.id,
             sealed: sealed.clone(),
             cursor,
+            begun: false,
             output: Output::new(
                 &self.engine,
                 keyspace.options.lsm_table(),
@@ -75,6 +76,9 @@ impl FlushJob {
     }
 
     fn write(&mut self, mut flush: Flush) -> Result<()> {
+        if !std::mem::replace(&mut flush.begun, true) {
+            flush.cursor.seek(Seek::First)?;
+        }
         if flush.output.copy(&mut flush.cursor, true, Some(u64::MAX))? {
             if flush.cursor.key().is_none() {
                 return install(&self.engine, flush);
@@ -84,6 +88,21 @@ impl FlushJob {
         self.work = Some(flush);
         Ok(())
     }
+}
+
+/// What a flush writes: entries, and the ranges that its tables are to carry.
+fn entries(keyspace: &KeyspaceView, sealed: &Sealed) -> (MergeCursor, Ranges) {
+    let (memtable, up_to) = (&sealed.memtable, sealed.up_to);
+    let mut sources = vec![Source::new(Box::new(memtable.cursor(up_to)), None)];
+    // Over nothing ranges remove nothing.
+    let is_first = keyspace.tables.all().next().is_none();
+    let ranges = if is_first { Ranges::default() } else { memtable.ranges(up_to) };
+    if ranges.is_empty() || keyspace.options.chosen_store() == Store::Tiered {
+        return (MergeCursor::new(sources), ranges);
+    }
+    let older = MergeCursor::new(table_sources(keyspace, Walk::Bulk));
+    sources.push(Source::new(Box::new(Covered::new(older, ranges, up_to)), None));
+    (MergeCursor::new(sources), Ranges::default())
 }
 
 fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {

@@ -12,6 +12,7 @@
 //! never knows when data is settled.
 
 mod compact;
+mod covered;
 pub mod estimate;
 pub mod flush;
 pub mod garbage;

@@ -207,8 +207,13 @@ pub fn size_at(cursor: &dyn Cursor) -> Result<u64> {
 
 /// Walks all of a keyspace: for each key the newest entry, tombstones included.
 pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, walk: Walk) -> MergeCursor {
-    let mut sources: Vec<Source> = memtable_sources(view, visible).collect();
-    let tables = &view.tables;
+    let tables = table_sources(view, walk);
+    MergeCursor::new(memtable_sources(view, visible).chain(tables).collect())
+}
+
+/// The tables of a keyspace, newest first.
+pub(super) fn table_sources(view: &KeyspaceView, walk: Walk) -> Vec<Source> {
+    let (mut sources, tables) = (Vec::new(), &view.tables);
     let runs = tables.runs.iter().filter(|run| !run.is_empty());
     sources.extend(runs.map(|run| run_source(run, &[], None, walk)));
     if let Some(frozen) = &tables.frozen {
@@ -221,7 +226,7 @@ pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, walk: Walk) -> Merge
             sources.push(cursor::source(clipped, walk));
         }
     }
-    MergeCursor::new(sources)
+    sources
 }
 
 /// The memtables of a keyspace, newest first.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, ErrorKind, Keyspace, KeyspaceOptions, Snapshot};
+use learnedkv::{Database, ErrorKind, Keyspace, KeyspaceOptions, Snapshot, Store};
 
 use crate::workload::{Content, Random, Setup};
 
@@ -447,6 +447,56 @@ fn merges_of_runs_unite_ranges_and_keep_them_over_older_data() {
         }
         keyspace.convert().unwrap();
         assert_eq!(found(&keyspace), expected, "seed {seed}, settled");
+    }
+}
+
+/// Levels carry no ranges: their flushes write what these come to.
+#[test]
+fn ranges_over_levels_remove_the_same() {
+    for seed in 0..3 {
+        let setup = unsettled();
+        let levels = setup.keyspace.clone().store(Store::Lsm).level_base_bytes(16 << 10);
+        let setup = Setup { keyspace: levels.level_multiplier(4), ..setup };
+        let disk = SimDisk::new(seed);
+        let (mut db, mut keyspace) = open(&disk, &setup);
+        let (mut random, mut expected) = (Random::new(seed), Content::new());
+        for round in 0..30u64 {
+            for _ in 0..150 {
+                let number = random.below(2000);
+                keyspace.insert(key(number), [round as u8; 100]).unwrap();
+                expected.insert(key(number), vec![round as u8; 100]);
+            }
+            let (from, count) = (random.below(2000), random.below(300));
+            let range = key(from)..key(from + count);
+            keyspace.remove_range(range.clone()).unwrap();
+            expected.retain(|k, _| !range.contains(k));
+            if round % 4 == 0 {
+                let entries: Vec<_> = (from..from + 9).map(|n| (key(n), vec![9; 50])).collect();
+                keyspace.ingest(entries.iter().map(|(k, v)| (k, v))).unwrap();
+                expected.extend(entries);
+            }
+            assert_eq!(found(&keyspace), expected, "seed {seed}, round {round}");
+            match round % 3 {
+                0 => keyspace.flush().unwrap(),
+                1 => db.wait_idle().unwrap(),
+                _ => {
+                    drop((db, keyspace));
+                    (db, keyspace) = open(&disk, &setup);
+                }
+            }
+            assert_eq!(found(&keyspace), expected, "seed {seed}, round {round}, then");
+        }
+        keyspace.clear().unwrap();
+        for when in ["in memory", "flushed", "settled"] {
+            assert!(keyspace.is_empty().unwrap(), "{when}");
+            if when == "in memory" {
+                keyspace.flush().unwrap()
+            } else {
+                keyspace.convert().unwrap()
+            }
+        }
+        db.wait_idle().unwrap();
+        assert_eq!(keyspace.stats().unwrap().removed_ranges, 0);
     }
 }
 
