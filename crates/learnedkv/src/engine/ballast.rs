@@ -249,7 +249,8 @@ impl Held {
 
 /// Whether the operations of a payload only remove.
 fn only_removes(payload: &[u8]) -> bool {
-    Ops::new(payload).all(|op| op.is_ok_and(|op| op.kind == Kind::Tombstone))
+    let removes = |kind| matches!(kind, Kind::Tombstone | Kind::RangeTombstone);
+    Ops::new(payload).all(|op| op.is_ok_and(|op| removes(op.kind)))
 }
 
 impl Engine {
