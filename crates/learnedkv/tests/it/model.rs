@@ -120,6 +120,18 @@ fn check_other_reads(
     assert_eq!(keyspace.is_empty().unwrap(), model.is_empty(), "seed {seed}");
 }
 
+/// Few keys go, now and then many.
+fn remove_range(keyspace: &learnedkv::Keyspace, model: &mut Model, random: &mut Random) {
+    let start = random.below(600);
+    let count = [3, 3, 30, 300][random.below(4) as usize];
+    let range = (
+        Bound::Excluded(format!("key{start:05}").into_bytes()),
+        Bound::Included(format!("key{:05}", start + count).into_bytes()),
+    );
+    keyspace.remove_range(range.clone()).unwrap();
+    model.retain(|key, _| !range.contains(key));
+}
+
 fn key(random: &mut Random) -> Vec<u8> {
     format!("key{:05}", random.below(600)).into_bytes()
 }
@@ -145,16 +157,7 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
                     keyspace.remove(&k).unwrap();
                     model.remove(&k);
                 }
-                950..955 => {
-                    let start = random.below(600);
-                    let count = [3, 3, 30, 300][random.below(4) as usize];
-                    let range = (
-                        Bound::Excluded(format!("key{start:05}").into_bytes()),
-                        Bound::Included(format!("key{:05}", start + count).into_bytes()),
-                    );
-                    keyspace.remove_range(range.clone()).unwrap();
-                    model.retain(|key, _| !range.contains(key));
-                }
+                950..955 => remove_range(&keyspace, &mut model, &mut random),
                 955..970 => {
                     let k = key(&mut random);
                     assert_eq!(
