@@ -17,9 +17,9 @@ use crate::format::entry::KeyspaceId;
 
 /// The pressure where a byte costs [`LEAST_NS`] times a hundred.
 pub const FULL: u64 = 1000;
-/// What a byte costs at the least pressure: 100 MB/s are let through. At [`FULL`] it is 1 MB/s, at twice
-/// that 10 kB/s.
-const LEAST_NS: f64 = 10.0;
+/// What a byte costs at the least pressure: 1 GB/s is let through. At [`FULL`] it is 10 MB/s, at twice
+/// that 100 kB/s.
+const LEAST_NS: f64 = 1.0;
 /// Debts below it wait for more.
 const TICK_NS: u64 = 1_000_000;
 /// One commit waits no longer than this.
@@ -35,11 +35,23 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Says how hard pressed keyspaces are; those left out are not.
-    pub fn press(&self, pressures: BTreeMap<KeyspaceId, u64>) {
+    /// Says how hard pressed a keyspace is.
+    pub fn press(&self, keyspace: KeyspaceId, pressure: u64) {
         let mut known = lock(&self.pressures);
-        self.pressed.store(pressures.values().any(|p| *p > 0), Ordering::Relaxed);
-        *known = pressures;
+        match pressure {
+            0 => known.remove(&keyspace),
+            _ => known.insert(keyspace, pressure),
+        };
+        self.pressed.store(!known.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Forgets keyspaces that are gone.
+    pub fn forget_unless(&self, is_there: impl Fn(KeyspaceId) -> bool) {
+        if self.pressed.load(Ordering::Relaxed) {
+            let mut known = lock(&self.pressures);
+            known.retain(|id, _| is_there(*id));
+            self.pressed.store(!known.is_empty(), Ordering::Relaxed);
+        }
     }
 
     /// How long a commit of `bytes` to `keyspaces` is to wait.
@@ -82,9 +94,9 @@ mod tests {
     fn the_price_grows_smoothly_and_ends() {
         let prices: Vec<_> = (0..=3 * FULL).map(ns_per_byte).collect();
         assert_eq!(prices[0], 0.0);
-        assert!((10.0..10.1).contains(&prices[1]));
+        assert!((1.0..1.01).contains(&prices[1]));
         assert!(prices.windows(2).skip(1).all(|p| p[0] <= p[1] && p[1] < p[0] * 1.01));
-        assert!((prices[FULL as usize] - 1000.0).abs() < 1.0);
+        assert!((prices[FULL as usize] - 100.0).abs() < 0.1);
         assert_eq!(prices[2 * FULL as usize], prices[3 * FULL as usize]);
     }
 
@@ -92,14 +104,15 @@ mod tests {
     fn whoever_writes_to_a_keyspace_that_is_pressed_pays_and_nobody_else() {
         let pace = Pace::default();
         assert_eq!(pace.charge(&[1], 1 << 30), None, "nobody is pressed");
-        pace.press(BTreeMap::from([(1, FULL), (2, 0)]));
+        pace.press(1, FULL);
+        pace.press(2, 0);
         assert_eq!(pace.charge(&[2], 1 << 30), None);
-        assert_eq!(pace.charge(&[1], 500), None, "half a tick is owed");
-        let waits = pace.charge(&[2, 1], 600).unwrap().as_nanos() as u64;
+        assert_eq!(pace.charge(&[1], 5000), None, "half a tick is owed");
+        let waits = pace.charge(&[2, 1], 6000).unwrap().as_nanos() as u64;
         assert!((1_090_000..1_110_000).contains(&waits), "{waits}");
         assert_eq!(pace.charge(&[1], 1 << 30), Some(Duration::from_nanos(MOST_NS)));
         assert_eq!(pace.waited().as_nanos() as u64, waits + MOST_NS);
-        pace.press(BTreeMap::new());
+        pace.press(1, 0);
         assert_eq!(pace.charge(&[1], 1 << 30), None);
     }
 }

@@ -163,9 +163,10 @@ struct TendJob {
 impl TendJob {
     fn look(&mut self) {
         let view = arc_swap::Guard::into_inner(self.engine.view());
-        let pressures =
-            of_levels(&view).map(|k| (k.id, Shape::of(&k.tables, &k.options).pressure())).collect();
-        self.engine.pace.press(pressures);
+        for keyspace in of_levels(&view) {
+            let pressure = Shape::of(&keyspace.tables, &keyspace.options).pressure();
+            self.engine.pace.press(keyspace.id, pressure);
+        }
         self.under_way.retain(|id, _| view.keyspaces.contains_key(id));
         for keyspace in of_levels(&view) {
             let covers = {

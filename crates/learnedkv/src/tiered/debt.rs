@@ -4,7 +4,7 @@
 //! Nothing is counted as it dies. Dead bytes of a value segment are those that no table points at; what
 //! fresh entries overwrite in the settled run is estimated as tables are written ([`crate::lsm::shadow`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::lsm::garbage;
@@ -61,6 +61,42 @@ impl Debt {
             && is_enough
             && (garbage > share(options.over_provision())
                 || self.fresh > share(options.lsm_ratio()))
+    }
+}
+
+/// What a keyspace's files take, and how much of it is live, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Space {
+    /// All its tables and value segments.
+    pub used: u64,
+    /// What would be left of them if all were settled now, estimated.
+    pub live: u64,
+}
+
+impl Space {
+    /// That of a keyspace. During a sweep what was frozen and is settled by now counts once as live; its
+    /// files stay to the sweep's end.
+    pub fn of(tables: &Tables) -> Space {
+        let debt = Debt::of(tables);
+        let files: BTreeMap<u64, u64> = tables.all().map(|t| (t.id(), t.file_bytes())).collect();
+        let segments = tables.segments.iter().map(|s| s.file_bytes()).sum::<u64>();
+        let (mut frozen, mut shadowed) = (0, debt.shadowed);
+        if let Some(part) = &tables.frozen {
+            for table in part.runs.iter().flatten() {
+                let all = table.weight_between(&[], None, |_| true);
+                let left = table.weight_between(&part.watermark, None, |_| true).min(all);
+                frozen += left;
+                let share = u128::from(table.properties().shadowed_bytes) * u128::from(left);
+                shadowed += (share / u128::from(all.max(1))) as u64;
+            }
+        }
+        let live = (debt.settled + debt.fresh + frozen).saturating_sub(shadowed);
+        Space { used: files.values().sum::<u64>() + segments, live }
+    }
+
+    /// What is not live.
+    pub fn garbage(&self) -> u64 {
+        self.used.saturating_sub(self.live)
     }
 }
 

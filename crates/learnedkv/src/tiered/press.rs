@@ -1,0 +1,115 @@
+//! How hard pressed a keyspace is: what writers pay for ([`crate::engine::pace`]).
+//!
+//! Three debts press, and the heaviest counts:
+//! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
+//!   yet. A sweep begins where garbage is `over_provision` of what is live (or `min_conversion`, if
+//!   that is more); the ceiling is twice that, and two partitions. Writers begin to pay a third of
+//!   the way from the one to the other, and pay [`FULL`] at the ceiling: so what is put while a
+//!   sweep runs is no more than the sweep gives back, whatever both rates are.
+//! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
+//! * **Runs** that wait to be merged: each costs every lookup.
+//!
+//! Nobody is slowed by garbage that no sweep will remove, where sweeps are not to begin by themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::debt::{Debt, Space};
+use crate::engine::Engine;
+use crate::engine::pace::FULL;
+use crate::executor::{Job, Step};
+use crate::format::entry::KeyspaceId;
+use crate::lsm::merge::MAX_RUNS_WHILE_FLUSHING;
+use crate::options::{KeyspaceOptions, Store};
+use crate::view::Tables;
+
+/// Garbage, per mille of what begins a sweep: where writers begin to pay, and where they pay [`FULL`].
+const SPACE: (u64, u64) = (1333, 2000);
+/// Fresh data, likewise.
+const FRESH: (u64, u64) = (4000, 12_000);
+/// Runs: as many as wait at most while there is time to merge them, and twice that.
+const RUNS: (u64, u64) = (MAX_RUNS_WHILE_FLUSHING as u64 + 2, 2 * MAX_RUNS_WHILE_FLUSHING as u64);
+/// Never more than this: whatever keeps a sweep from ending, writers get on.
+const MOST: u64 = FULL * 3 / 2;
+
+/// Looks whenever tables have changed.
+pub struct PressJob {
+    engine: Arc<Engine>,
+    /// What was seen of each keyspace last, and how pressed it was.
+    seen: BTreeMap<KeyspaceId, (Arc<Tables>, u64)>,
+}
+
+impl PressJob {
+    /// A job that looks at the keyspaces of `engine`.
+    pub fn new(engine: &Arc<Engine>) -> PressJob {
+        PressJob { engine: engine.clone(), seen: BTreeMap::new() }
+    }
+}
+
+impl Job for PressJob {
+    fn name(&self) -> &'static str {
+        "press"
+    }
+
+    fn step(&mut self) -> Step {
+        let view = self.engine.view();
+        self.seen.retain(|id, _| view.keyspaces.contains_key(id));
+        self.engine.pace.forget_unless(|id| view.keyspaces.contains_key(&id));
+        let automatic = self.engine.options.automatic_conversion;
+        for keyspace in view.keyspaces.values() {
+            if keyspace.options.chosen_store() != Store::Tiered {
+                continue;
+            }
+            let tables = &keyspace.tables;
+            if self.seen.get(&keyspace.id).is_some_and(|(seen, _)| Arc::ptr_eq(seen, tables)) {
+                continue;
+            }
+            let pressure = pressure(tables, &keyspace.options, automatic);
+            let before = self.seen.insert(keyspace.id, (tables.clone(), pressure));
+            if before.map_or(0, |(_, pressure)| pressure) != pressure {
+                self.engine.pace.press(keyspace.id, pressure);
+            }
+        }
+        Step::Wait
+    }
+}
+
+/// 0 at `from`, [`FULL`] at `to`, and on.
+fn between(value: u64, (from, to): (u64, u64)) -> u64 {
+    let above = value.saturating_sub(from);
+    (u128::from(above) * u128::from(FULL) / u128::from(to - from)).min(u128::from(MOST)) as u64
+}
+
+fn permille(part: u64, whole: u64) -> u64 {
+    let share = u128::from(part) * 1000 / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 {
+    let runs = between(tables.runs.len() as u64, RUNS);
+    if !automatic {
+        return runs;
+    }
+    let (debt, space) = (Debt::of(tables), Space::of(tables));
+    let share = |bytes: u64, percent: u64| {
+        (u128::from(bytes) * u128::from(percent) / 100).min(u128::from(u64::MAX)) as u64
+    };
+    let promised = share(space.live, options.over_provision()).max(options.min_conversion());
+    let garbage = space.garbage().saturating_sub(options.partition().saturating_mul(2));
+    let settles_at = share(debt.settled, options.lsm_ratio()).max(options.min_conversion());
+    let space = between(permille(garbage, promised), SPACE);
+    let fresh = between(permille(debt.fresh, settles_at), FRESH);
+    runs.max(space).max(fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_rises_from_nothing_to_full_and_has_an_end() {
+        assert_eq!([0, 1333, 1334, 2000].map(|g| between(g, SPACE)), [0, 0, 1, FULL]);
+        assert_eq!(between(u64::MAX, SPACE), MOST);
+        assert_eq!(permille(u64::MAX, 0), u64::MAX);
+    }
+}

@@ -1,0 +1,386 @@
+//! The jobs that settle. Each does one thing at a time: a merge of runs where a keyspace has too many,
+//! else the next step of a sweep, else a filter that has come to pay. A sweep begins when it was asked
+//! for or a trigger is met: rotate, wait until what was rotated is flushed, freeze; then steps until
+//! the watermark passes the last key.
+//!
+//! Several jobs share what is known of the keyspaces ([`Shared`]). One that works at a keyspace holds it:
+//! so a keyspace has one sweep, whose steps follow each other, and others are swept meanwhile, in turn
+//! where there are more of them than jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use super::attach::Attach;
+use super::debt::{self, Debt};
+use super::sweep::{self, Course, Next, SweepStep};
+use crate::engine::{self, Engine, Opened, lock};
+use crate::error::{ErrorKind, Result};
+use crate::executor::{Job, Step};
+use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::manifest::Change;
+use crate::lsm::merge::{self, Merge};
+use crate::options::Store;
+use crate::view::{KeyspaceView, View};
+
+/// So many keyspaces may be settled at once, as far as there are threads.
+const JOBS: usize = 2;
+
+/// Starts the jobs.
+pub fn spawn(engine: &Arc<Engine>) {
+    let shared = Arc::new(Mutex::new(Shared::default()));
+    for _ in 0..JOBS {
+        engine.executor.spawn(Box::new(SettleJob {
+            engine: engine.clone(),
+            shared: shared.clone(),
+            work: Work::None,
+            at: None,
+            ballast_seen: 0,
+        }));
+    }
+}
+
+/// What the jobs know together.
+#[derive(Default)]
+struct Shared {
+    /// The keyspaces that a job works at.
+    held: BTreeSet<KeyspaceId>,
+    /// Whether a job makes a filter.
+    attaching: bool,
+    /// The keyspace worked at last: the next one's turn it is.
+    last: KeyspaceId,
+    sweeps: BTreeMap<KeyspaceId, Sweeping>,
+    /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
+    /// asked since, and come last: the damage of one keeps no other from being settled.
+    failed: BTreeMap<KeyspaceId, u64>,
+}
+
+/// A sweep, from when it is decided to its end.
+#[derive(Default)]
+struct Sweeping {
+    /// The requests that it covers.
+    covers: u64,
+    /// What was rotated: to be flushed first.
+    up_to: SequenceNumber,
+    /// What it keeps in mind.
+    course: Option<Course>,
+}
+
+enum Work {
+    None,
+    Merge(Box<Merge>),
+    Sweep(Box<SweepStep>),
+    Attach(Box<Attach>),
+}
+
+/// Merges runs and sweeps. See the module page.
+struct SettleJob {
+    engine: Arc<Engine>,
+    shared: Arc<Mutex<Shared>>,
+    work: Work,
+    /// The keyspace it works at, which it holds.
+    at: Option<KeyspaceId>,
+    /// How often the ballast had been given up when its work began.
+    ballast_seen: u64,
+}
+
+/// Looks for something of a kind to do at a keyspace.
+type Find = fn(&SettleJob, &KeyspaceView) -> Result<Found>;
+
+/// What was found to do at a keyspace that is held.
+enum Found {
+    Nothing,
+    /// It was done.
+    Done,
+    Begun(Work),
+}
+
+impl SettleJob {
+    /// Does one piece of work. False: there is none now.
+    fn advance(&mut self) -> Result<bool> {
+        match std::mem::replace(&mut self.work, Work::None) {
+            Work::Merge(mut merge) => {
+                if merge.step()? {
+                    self.succeeded();
+                    self.let_go();
+                } else {
+                    self.work = Work::Merge(merge);
+                }
+            }
+            Work::Sweep(mut step) => match step.step() {
+                Ok(None) => self.work = Work::Sweep(step),
+                Ok(Some(ends)) => self.after_step(ends),
+                // Begun again, with more room.
+                Err(e)
+                    if e.kind() == ErrorKind::DiskFull
+                        && self.engine.give_up_ballast(self.ballast_seen) =>
+                {
+                    self.let_go();
+                }
+                Err(e) => {
+                    let Some(base) = step.unreadable_base(&e) else { return Err(e) };
+                    // Not lost, and in nobody's way: what is newer becomes its delta.
+                    let at = self.at.unwrap_or_default();
+                    if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
+                        sweeping.course.get_or_insert_default().unreadable.insert(base);
+                    }
+                    self.engine.health.note_background(engine::Work::Settle(at), &Err(e));
+                    self.let_go();
+                }
+            },
+            Work::Attach(mut attach) => {
+                if attach.step() {
+                    lock(&self.shared).attaching = false;
+                } else {
+                    self.work = Work::Attach(attach);
+                }
+            }
+            Work::None => {
+                self.ballast_seen = self.engine.ballast.times();
+                return self.find();
+            }
+        }
+        Ok(true)
+    }
+
+    fn succeeded(&self) {
+        lock(&self.shared).failed.retain(|id, _| Some(*id) != self.at);
+    }
+
+    /// Others may work at the keyspace now.
+    fn let_go(&mut self) {
+        if let Some(at) = self.at.take() {
+            lock(&self.shared).held.remove(&at);
+            self.engine.executor.notify();
+        }
+    }
+
+    fn after_step(&mut self, ends: bool) {
+        if ends {
+            self.succeeded();
+            self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
+            self.finish();
+        }
+        self.let_go();
+    }
+
+    /// Says that the requests are done that the sweep now over covers.
+    fn finish(&self) {
+        let Some(at) = self.at else { return };
+        let over = lock(&self.shared).sweeps.remove(&at);
+        let covers = over.map_or(0, |sweeping| sweeping.covers);
+        lock(&self.engine.conversions).finish(at, covers);
+        self.engine.executor.notify();
+    }
+
+    fn find(&mut self) -> Result<bool> {
+        let view = arc_swap::Guard::into_inner(self.engine.view());
+        lock(&self.shared).sweeps.retain(|id, _| view.keyspaces.contains_key(id));
+        let keyspaces = self.in_turn(&view);
+        // A merge frees space at its end only, a sweep at each step.
+        let full = self.engine.ballast.is_given_up();
+        Ok((!full && self.find_merges(&keyspaces, &view)?)
+            || self.find_at(&keyspaces, Self::find_step)?
+            || self.find_at(&keyspaces, Self::begin_sweep)?
+            || (full && self.find_merges(&keyspaces, &view)?)
+            || self.find_filter(&view))
+    }
+
+    fn find_merges(&mut self, keyspaces: &[Arc<KeyspaceView>], view: &View) -> Result<bool> {
+        let flushing = view.keyspaces.values().any(|k| !k.sealed.is_empty());
+        // Writers wait for flushes, nobody for merges, unless there are very many runs.
+        let least = if flushing { merge::MAX_RUNS_WHILE_FLUSHING } else { 0 };
+        let due = keyspaces.iter().filter(|k| k.tables.runs.len() >= least).cloned();
+        self.find_at(&due.collect::<Vec<_>>(), Self::find_merge)
+    }
+
+    /// The first of the keyspaces with something of a kind to do: it is done, or begun.
+    fn find_at(&mut self, keyspaces: &[Arc<KeyspaceView>], find: Find) -> Result<bool> {
+        for keyspace in keyspaces {
+            if self.work_at(keyspace, find)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The keyspaces, the one whose turn it is first; those that failed and were asked for since last.
+    fn in_turn(&self, view: &View) -> Vec<Arc<KeyspaceView>> {
+        let asked = self.engine.health.asked();
+        let conversions = lock(&self.engine.conversions);
+        let shared = lock(&self.shared);
+        let ours = view.keyspaces.values().filter(|k| k.options.chosen_store() == Store::Tiered);
+        // Of idle keyspaces there may be very many.
+        let is_idle = |k: &KeyspaceView| {
+            k.tables.runs.is_empty() && k.tables.frozen.is_none() && !conversions.is_wanted(k.id)
+        };
+        let free = ours.filter(|k| !is_idle(k) && !shared.held.contains(&k.id));
+        let again = free.filter(|k| shared.failed.get(&k.id) != Some(&asked));
+        let mut keyspaces: Vec<_> = again.cloned().collect();
+        keyspaces.sort_by_key(|k| (shared.failed.contains_key(&k.id), k.id <= shared.last, k.id));
+        keyspaces
+    }
+
+    /// Looks for work at a keyspace, holding it; lets go of it again unless there is some.
+    fn work_at(&mut self, keyspace: &KeyspaceView, find: Find) -> Result<bool> {
+        {
+            let mut shared = lock(&self.shared);
+            if !shared.held.insert(keyspace.id) {
+                return Ok(false);
+            }
+        }
+        self.at = Some(keyspace.id);
+        // What another job did here meanwhile is in the View of now.
+        let found = match self.engine.view().keyspaces.get(&keyspace.id) {
+            Some(now) => find(self, now)?,
+            None => Found::Nothing,
+        };
+        if let Found::Begun(work) = found {
+            self.work = work;
+            lock(&self.shared).last = keyspace.id;
+            return Ok(true);
+        }
+        // Quietly: a look that finds nothing wakes nobody.
+        self.at = None;
+        lock(&self.shared).held.remove(&keyspace.id);
+        if matches!(found, Found::Done) {
+            lock(&self.shared).last = keyspace.id;
+            self.engine.executor.notify();
+        }
+        Ok(matches!(found, Found::Done))
+    }
+
+    fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        let Some(merge) = Merge::find(&self.engine, keyspace)? else { return Ok(Found::Nothing) };
+        merge.check_room()?;
+        Ok(Found::Begun(Work::Merge(Box::new(merge))))
+    }
+
+    /// The next step of a sweep under way.
+    fn find_step(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        let Some(frozen) = &keyspace.tables.frozen else { return Ok(Found::Nothing) };
+        let course = self.course(keyspace);
+        match sweep::next(&self.engine, keyspace, frozen, &course)? {
+            Next::Rewrite(step) => Ok(Found::Begun(Work::Sweep(step))),
+            Next::Skip(skip) => {
+                if skip.commit(&self.engine)? {
+                    self.succeeded();
+                    self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
+                    self.finish();
+                }
+                Ok(Found::Done)
+            }
+        }
+    }
+
+    /// What the sweep of a keyspace keeps in mind.
+    fn course(&self, keyspace: &KeyspaceView) -> Course {
+        let mut shared = lock(&self.shared);
+        let sweeping = shared.sweeps.entry(keyspace.id).or_default();
+        let begin = || {
+            let over_provision = keyspace.options.over_provision();
+            let victims = Arc::new(debt::victims(&keyspace.tables, over_provision));
+            Course { victims, ..Course::default() }
+        };
+        sweeping.course.get_or_insert_with(begin).clone()
+    }
+
+    /// Rotates where a sweep is wanted; freezes once all that was rotated is flushed.
+    fn begin_sweep(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        if keyspace.tables.frozen.is_some() {
+            return Ok(Found::Nothing);
+        }
+        let decided = lock(&self.shared).sweeps.get(&keyspace.id).map(|sweeping| sweeping.up_to);
+        if let Some(up_to) = decided {
+            return self.freeze(keyspace, up_to);
+        }
+        if !self.is_wanted(keyspace) {
+            return Ok(Found::Nothing);
+        }
+        // Requests up to here are covered: what they want settled is in the memtables by now.
+        let covers = lock(&self.engine.conversions).asked(keyspace.id);
+        // Dropped meanwhile: then there is nothing to settle.
+        let Ok(up_to) = self.engine.rotate(keyspace.id) else { return Ok(Found::Done) };
+        let sweeping = Sweeping { covers, up_to, course: None };
+        lock(&self.shared).sweeps.insert(keyspace.id, sweeping);
+        Ok(Found::Done)
+    }
+
+    fn is_wanted(&self, keyspace: &KeyspaceView) -> bool {
+        if lock(&self.engine.conversions).is_wanted(keyspace.id) {
+            return true;
+        }
+        self.engine.options.automatic_conversion
+            && Debt::of(&keyspace.tables)
+                .is_due(&keyspace.options, self.engine.ballast.is_given_up())
+    }
+
+    fn freeze(&self, keyspace: &KeyspaceView, up_to: SequenceNumber) -> Result<Found> {
+        if keyspace.sealed.iter().any(|s| s.up_to <= up_to) {
+            return Ok(Found::Nothing);
+        }
+        let id = keyspace.id;
+        if keyspace.tables.runs.is_empty() {
+            self.finish();
+            return Ok(Found::Done);
+        }
+        let plan = |state: &crate::manifest::State| {
+            let state = state.keyspaces.get(&id)?;
+            state.frozen.is_none().then(|| vec![Change::Freeze { keyspace: id }])
+        };
+        self.engine.edit(0, &Opened::default(), plan, |_| {})?;
+        Ok(Found::Done)
+    }
+
+    /// A filter that has come to pay, where nothing else is to do.
+    fn find_filter(&mut self, view: &View) -> bool {
+        if std::mem::replace(&mut lock(&self.shared).attaching, true) {
+            return false;
+        }
+        match Attach::find(&self.engine, view) {
+            Some(attach) => {
+                self.work = Work::Attach(Box::new(attach));
+                true
+            }
+            None => {
+                lock(&self.shared).attaching = false;
+                false
+            }
+        }
+    }
+
+    /// Gives up what it does.
+    fn drop_work(&mut self) {
+        if let Work::Attach(_) = std::mem::replace(&mut self.work, Work::None) {
+            lock(&self.shared).attaching = false;
+        }
+        self.let_go();
+    }
+}
+
+impl Job for SettleJob {
+    fn name(&self) -> &'static str {
+        "settle"
+    }
+
+    fn step(&mut self) -> Step {
+        if self.engine.health.check_writable().is_err() {
+            self.drop_work();
+            return Step::Wait;
+        }
+        let asked = self.engine.health.asked();
+        match self.advance() {
+            Ok(true) => Step::Again,
+            Ok(false) => Step::Wait,
+            Err(e) => {
+                if let Some(keyspace) = self.at {
+                    lock(&self.shared).failed.insert(keyspace, asked);
+                    self.engine.health.note_background(engine::Work::Settle(keyspace), &Err(e));
+                }
+                self.drop_work();
+                self.engine.executor.notify();
+                Step::Again
+            }
+        }
+    }
+}
