@@ -12,7 +12,7 @@
 //! Nobody is slowed by garbage that no sweep will remove, where sweeps are not to begin by themselves.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::debt::{Debt, Space};
 use crate::engine::Engine;
@@ -35,8 +35,8 @@ const MOST: u64 = FULL * 3 / 2;
 /// Looks whenever tables have changed.
 pub struct PressJob {
     engine: Arc<Engine>,
-    /// What was seen of each keyspace last, and how pressed it was.
-    seen: BTreeMap<KeyspaceId, (Arc<Tables>, u64)>,
+    /// What was seen of each keyspace last, and how pressed it was. Nobody's files are held for that.
+    seen: BTreeMap<KeyspaceId, (Weak<Tables>, u64)>,
 }
 
 impl PressJob {
@@ -61,11 +61,12 @@ impl Job for PressJob {
                 continue;
             }
             let tables = &keyspace.tables;
-            if self.seen.get(&keyspace.id).is_some_and(|(seen, _)| Arc::ptr_eq(seen, tables)) {
+            let seen = self.seen.get(&keyspace.id);
+            if seen.is_some_and(|(seen, _)| std::ptr::eq(seen.as_ptr(), &**tables)) {
                 continue;
             }
             let pressure = pressure(tables, &keyspace.options, automatic);
-            let before = self.seen.insert(keyspace.id, (tables.clone(), pressure));
+            let before = self.seen.insert(keyspace.id, (Arc::downgrade(tables), pressure));
             if before.map_or(0, |(_, pressure)| pressure) != pressure {
                 self.engine.pace.press(keyspace.id, pressure);
             }

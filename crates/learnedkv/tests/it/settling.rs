@@ -143,3 +143,53 @@ fn a_sweep_goes_round_a_base_that_cannot_be_read() {
     let (_db, keyspace) = open(&disk, &setup);
     assert!(keyspace.get(key(0)).unwrap().unwrap() == vec![2; 100]);
 }
+
+/// Uniform updates for ever: what the files take has a ceiling, and the writer is slowed, not stopped.
+#[test]
+fn space_has_a_ceiling_whatever_is_written() {
+    let options = KeyspaceOptions::default().min_conversion_bytes(0).partition_bytes(16 << 10);
+    let setup = setup(options.separate_at(1 << 20));
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk, &setup);
+    put(&keyspace, 0..4000, 100, 1);
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    let used = || -> u64 {
+        let stats = db.stats().keyspaces.remove(0);
+        stats.lsm_bytes + stats.settled_bytes
+    };
+    let live = used();
+    let mut most = 0;
+    for round in 0..20 {
+        put(&keyspace, 0..4000, 100, round);
+        most = most.max(used());
+    }
+    // Twice the over-provision of 30 %, two partitions, and what three memtables hold.
+    let allowed = live * 16 / 10 + 2 * (16 << 10) + 3 * (16 << 10);
+    assert!(most <= allowed * 12 / 10, "{most} bytes of {live} live ones");
+    db.wait_idle().unwrap();
+    (0..4000).for_each(|n| assert!(keyspace.get(key(n)).unwrap().unwrap() == vec![19; 100]));
+}
+
+/// One keyspace's long sweep does not keep another waiting for its end.
+#[test]
+fn keyspaces_are_swept_side_by_side() {
+    let options = KeyspaceOptions::default().partition_bytes(4 << 10).block_bytes(512);
+    let mut setup = setup(options);
+    setup.automatic_conversion = false;
+    let (db, large) = open(&SimDisk::new(1), &setup);
+    let small = db.keyspace("small", setup.keyspace.clone()).unwrap();
+    put(&large, 0..4000, 100, 1);
+    put(&small, 0..10, 100, 1);
+    large.flush().unwrap();
+    small.flush().unwrap();
+    let partitions = || large.stats().unwrap().partitions;
+    std::thread::scope(|scope| {
+        scope.spawn(|| large.convert().unwrap());
+        while large.stats().unwrap().watermark.is_none() {
+            std::thread::yield_now();
+        }
+        small.convert().unwrap();
+        assert!(large.stats().unwrap().watermark.is_some(), "{} partitions", partitions());
+    });
+}
