@@ -153,6 +153,14 @@ pub struct Commit<'a> {
     pub streamed: &'a [Streamed],
 }
 
+impl Commit<'_> {
+    /// What it puts, with the values that its pointers lead to.
+    fn bytes(&self) -> u64 {
+        let streamed = self.streamed.iter().map(Streamed::length_bytes).sum::<u64>();
+        self.payload.len() as u64 + streamed
+    }
+}
+
 impl Engine {
     /// The View of now.
     pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
@@ -202,7 +210,7 @@ impl Engine {
             drop(lock(&self.held));
         }
         self.check_room_for(commit.payload)?;
-        if let Some(delay) = self.pace.charge(commit.keyspaces, commit.payload.len() as u64) {
+        if let Some(delay) = self.pace.charge(commit.keyspaces, commit.bytes()) {
             self.executor.pause(delay);
         }
         self.make_room(commit.keyspaces)?;

@@ -3,8 +3,7 @@
 //!
 //! A store says from time to time how hard pressed a keyspace is: 0 while the debt is what it should be,
 //! [`FULL`] where it is the most that should ever be. From that follows what a byte put costs its writer:
-//! nothing at 0, else [`LEAST_NS`] growing a hundredfold up to [`FULL`], and again up to twice that, never
-//! more. So there is a rate for every speed of the background work at which the debt stands still.
+//! nothing at 0, else [`LEAST_NS`] growing [`RANGE`]-fold up to [`FULL`], never more. So there is a rate for every speed of the background work at which the debt stands still.
 //! Writers pay together, and wait only once a [`TICK_NS`] is owed: the price of most commits is an addition.
 
 use std::collections::BTreeMap;
@@ -15,15 +14,19 @@ use std::time::Duration;
 use super::lock;
 use crate::format::entry::KeyspaceId;
 
-/// The pressure where a byte costs [`LEAST_NS`] times a hundred.
+/// The pressure where a byte costs the most.
 pub const FULL: u64 = 1000;
-/// What a byte costs at the least pressure: 1 GB/s is let through. At [`FULL`] it is 10 MB/s, at twice
-/// that 100 kB/s.
+/// What a byte costs at the least pressure: 1 GB/s is let through. At half of [`FULL`] it is 10 MB/s, at
+/// [`FULL`] 100 kB/s: less than any background work gets on.
 const LEAST_NS: f64 = 1.0;
+/// How much dearer a byte is at [`FULL`].
+const RANGE: f64 = 10_000.0;
 /// Debts below it wait for more.
 const TICK_NS: u64 = 1_000_000;
-/// One commit waits no longer than this.
-const MOST_NS: u64 = 100_000_000;
+/// One commit waits no longer than this; what it owes beyond, the next ones pay.
+const MOST_NS: u64 = 20_000_000;
+/// Nobody owes more.
+const MOST_OWED_NS: u64 = 1_000_000_000;
 
 /// The pressures, and what writers owe.
 #[derive(Debug, Default)]
@@ -63,13 +66,20 @@ impl Pace {
         let pressure = keyspaces.iter().filter_map(|id| pressures.get(id)).max().copied();
         drop(pressures);
         let price = (bytes as f64 * ns_per_byte(pressure.unwrap_or(0))) as u64;
-        let owed = self.owed_ns.fetch_add(price, Ordering::Relaxed) + price;
-        if price == 0 || owed < TICK_NS {
+        if price == 0 {
             return None;
         }
-        let owed = self.owed_ns.swap(0, Ordering::Relaxed).min(MOST_NS);
-        self.waited_ns.fetch_add(owed, Ordering::Relaxed);
-        (owed > 0).then_some(Duration::from_nanos(owed))
+        let add = |owed: u64| Some(owed.saturating_add(price).min(MOST_OWED_NS));
+        let owed = self.owed_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        if owed.is_ok_and(|before| add(before).is_some_and(|owed| owed < TICK_NS)) {
+            return None;
+        }
+        // Of several writers each pays a part, none of it twice.
+        let pay = |owed: u64| Some(owed.saturating_sub(MOST_NS));
+        let owed = self.owed_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
+        let paid = owed.map_or(0, |owed| owed.min(MOST_NS));
+        self.waited_ns.fetch_add(paid, Ordering::Relaxed);
+        (paid > 0).then_some(Duration::from_nanos(paid))
     }
 
     /// How long writers have waited in all.
@@ -83,7 +93,7 @@ fn ns_per_byte(pressure: u64) -> f64 {
     if pressure == 0 {
         return 0.0;
     }
-    LEAST_NS * 100f64.powf(pressure.min(2 * FULL) as f64 / FULL as f64)
+    LEAST_NS * RANGE.powf(pressure.min(FULL) as f64 / FULL as f64)
 }
 
 #[cfg(test)]
@@ -96,8 +106,9 @@ mod tests {
         assert_eq!(prices[0], 0.0);
         assert!((1.0..1.01).contains(&prices[1]));
         assert!(prices.windows(2).skip(1).all(|p| p[0] <= p[1] && p[1] < p[0] * 1.01));
-        assert!((prices[FULL as usize] - 100.0).abs() < 0.1);
-        assert_eq!(prices[2 * FULL as usize], prices[3 * FULL as usize]);
+        assert!((prices[FULL as usize / 2] - 100.0).abs() < 0.1);
+        assert!((prices[FULL as usize] - RANGE).abs() < 1.0);
+        assert_eq!(prices[FULL as usize], prices[3 * FULL as usize]);
     }
 
     #[test]
@@ -107,11 +118,15 @@ mod tests {
         pace.press(1, FULL);
         pace.press(2, 0);
         assert_eq!(pace.charge(&[2], 1 << 30), None);
-        assert_eq!(pace.charge(&[1], 5000), None, "half a tick is owed");
-        let waits = pace.charge(&[2, 1], 6000).unwrap().as_nanos() as u64;
+        assert_eq!(pace.charge(&[1], 50), None, "half a tick is owed");
+        let waits = pace.charge(&[2, 1], 60).unwrap().as_nanos() as u64;
         assert!((1_090_000..1_110_000).contains(&waits), "{waits}");
         assert_eq!(pace.charge(&[1], 1 << 30), Some(Duration::from_nanos(MOST_NS)));
         assert_eq!(pace.waited().as_nanos() as u64, waits + MOST_NS);
+        let left =
+            (0..).take_while(|_| pace.charge(&[1], 1) == Some(Duration::from_nanos(MOST_NS)));
+        let most = (MOST_OWED_NS / MOST_NS) as usize;
+        assert!((most..most + 2).contains(&(left.count() + 1)), "what was owed is paid later");
         pace.press(1, 0);
         assert_eq!(pace.charge(&[1], 1 << 30), None);
     }

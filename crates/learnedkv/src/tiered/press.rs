@@ -29,9 +29,6 @@ const SPACE: (u64, u64) = (1333, 2000);
 const FRESH: (u64, u64) = (4000, 12_000);
 /// Runs: as many as wait at most while there is time to merge them, and twice that.
 const RUNS: (u64, u64) = (MAX_RUNS_WHILE_FLUSHING as u64 + 2, 2 * MAX_RUNS_WHILE_FLUSHING as u64);
-/// Never more than this: whatever keeps a sweep from ending, writers get on.
-const MOST: u64 = FULL * 3 / 2;
-
 /// Looks whenever tables have changed.
 pub struct PressJob {
     engine: Arc<Engine>,
@@ -75,10 +72,10 @@ impl Job for PressJob {
     }
 }
 
-/// 0 at `from`, [`FULL`] at `to`, and on.
+/// 0 at `from`, [`FULL`] at `to` and above.
 fn between(value: u64, (from, to): (u64, u64)) -> u64 {
     let above = value.saturating_sub(from);
-    (u128::from(above) * u128::from(FULL) / u128::from(to - from)).min(u128::from(MOST)) as u64
+    (u128::from(above) * u128::from(FULL) / u128::from(to - from)).min(u128::from(FULL)) as u64
 }
 
 fn permille(part: u64, whole: u64) -> u64 {
@@ -110,7 +107,7 @@ mod tests {
     #[test]
     fn pressure_rises_from_nothing_to_full_and_has_an_end() {
         assert_eq!([0, 1333, 1334, 2000].map(|g| between(g, SPACE)), [0, 0, 1, FULL]);
-        assert_eq!(between(u64::MAX, SPACE), MOST);
+        assert_eq!(between(u64::MAX, SPACE), FULL);
         assert_eq!(permille(u64::MAX, 0), u64::MAX);
     }
 }
