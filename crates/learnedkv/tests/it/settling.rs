@@ -236,7 +236,7 @@ fn space_has_a_ceiling_whatever_is_written() {
         }
     }
     // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and a fifth, for
-    // what is overwritten is estimated from 60 keys. Unpaced it is twice that.
+    // what is overwritten is estimated from 60 keys. Unpaced it is three times that.
     let allowed = live * 16 / 10 + 2 * (16 << 10) + 3 * (16 << 10);
     assert!(most <= allowed * 12 / 10, "{most} bytes of {live} live ones, {allowed} allowed");
     assert!(db.stats().held_back_ms > slowed, "nobody was slowed: the sweeps kept up");
