@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::lsm::garbage;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
+use crate::sstable::scale;
 use crate::view::Tables;
 
 /// Sums over a keyspace's tables, bytes.
@@ -80,17 +81,17 @@ impl Space {
         let debt = Debt::of(tables);
         let files: BTreeMap<u64, u64> = tables.all().map(|t| (t.id(), t.file_bytes())).collect();
         let segments = tables.segments.iter().map(|s| s.file_bytes()).sum::<u64>();
-        let (mut frozen, mut shadowed) = (0, debt.shadowed);
+        let (mut frozen, mut gone) = (0, debt.shadowed + debt.covered);
         if let Some(part) = &tables.frozen {
             for table in part.runs.iter().flatten() {
-                let all = table.weight_between(&[], None, |_| true);
-                let left = table.weight_between(&part.watermark, None, |_| true).min(all);
-                frozen += left;
-                let share = u128::from(table.properties().shadowed_bytes) * u128::from(left);
-                shadowed += (share / u128::from(all.max(1))) as u64;
+                let properties = table.properties();
+                let left = table.bytes_between(&part.watermark, None);
+                frozen += table.weight(left, |_| true);
+                let shadows = properties.shadowed_bytes + properties.covered_bytes;
+                gone += scale(shadows, left, properties.data_bytes.max(1));
             }
         }
-        let live = (debt.settled + debt.fresh + frozen).saturating_sub(shadowed);
+        let live = (debt.settled + debt.fresh + frozen).saturating_sub(gone);
         Space { used: files.values().sum::<u64>() + segments, live }
     }
 
