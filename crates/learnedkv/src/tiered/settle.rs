@@ -23,8 +23,9 @@ use crate::lsm::merge::{self, Merge};
 use crate::options::Store;
 use crate::view::{KeyspaceView, View};
 
-/// So many keyspaces may be settled at once, as far as there are threads.
-const JOBS: usize = 2;
+/// So many keyspaces may be settled at the same moment. One: with two a full disk was wedged now and
+/// then (the test of the full disk, seed 4), and it is not understood why.
+const JOBS: usize = 1;
 
 /// Starts the jobs.
 pub fn spawn(engine: &Arc<Engine>) {
@@ -180,8 +181,7 @@ impl SettleJob {
         // A merge frees space at its end only, a sweep at each step.
         let full = self.engine.ballast.is_given_up();
         Ok((!full && self.find_merges(&keyspaces, &view)?)
-            || self.find_at(&keyspaces, Self::find_step)?
-            || self.find_at(&keyspaces, Self::begin_sweep)?
+            || self.find_at(&keyspaces, Self::find_sweep)?
             || (full && self.find_merges(&keyspaces, &view)?)
             || self.find_filter(&view))
     }
@@ -256,9 +256,9 @@ impl SettleJob {
         Ok(Found::Begun(Work::Merge(Box::new(merge))))
     }
 
-    /// The next step of a sweep under way.
-    fn find_step(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        let Some(frozen) = &keyspace.tables.frozen else { return Ok(Found::Nothing) };
+    /// The next step of a sweep under way, or of its beginning.
+    fn find_sweep(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        let Some(frozen) = &keyspace.tables.frozen else { return self.begin_sweep(keyspace) };
         let course = self.course(keyspace);
         match sweep::next(&self.engine, keyspace, frozen, &course)? {
             Next::Rewrite(step) => Ok(Found::Begun(Work::Sweep(step))),
@@ -287,9 +287,6 @@ impl SettleJob {
 
     /// Rotates where a sweep is wanted; freezes once all that was rotated is flushed.
     fn begin_sweep(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        if keyspace.tables.frozen.is_some() {
-            return Ok(Found::Nothing);
-        }
         let decided = lock(&self.shared).sweeps.get(&keyspace.id).map(|sweeping| sweeping.up_to);
         if let Some(up_to) = decided {
             return self.freeze(keyspace, up_to);
