@@ -263,7 +263,8 @@ impl Manifest {
     pub fn commit(&mut self, edit: &Edit) -> Result<()> {
         let past_bytes = self.offset_bytes - self.first_edit_bytes;
         if past_bytes > ROLL_OVER_BYTES.max(self.first_edit_bytes * 4) {
-            self.roll_over()?;
+            // Where there is no room for another, the old one goes on.
+            self.roll_over().or_else(|e| if self.in_doubt { Err(e) } else { Ok(()) })?;
         }
         let before = self.state.touched_by(edit);
         let written = self.state.apply(edit).and_then(|()| self.append(edit));
@@ -291,7 +292,9 @@ impl Manifest {
         // Where this fails, on a full disk say, the old manifest goes on.
         let number = self.next_number;
         self.next_number += 1;
-        let next = Manifest::write(disk, &dir, self.database, number, state)?;
+        let next = Manifest::write(disk.clone(), &dir, self.database, number, state);
+        // What was written of it takes the room that is wanting.
+        let next = next.inspect_err(|_| drop(disk.remove(&dir.join(manifest_name(number)))))?;
         self.in_doubt = true;
         next.turn_current()?;
         *self = next;

@@ -217,6 +217,12 @@ impl Ends {
         end.ahead.extend(read);
     }
 
+    /// The same of what is left, nothing of it read yet: what was read ahead is not handed out.
+    fn anew(mut self) -> Ends {
+        (self.front, self.back) = (End::default(), End::default());
+        self
+    }
+
     /// Nothing more is read: lets go of what was held.
     fn finish(&mut self, error: Option<Error>) {
         (self.front, self.back, self.view) = (End::default(), End::default(), None);
@@ -329,13 +335,13 @@ impl Iter {
 
     /// The keys alone, of what is left: values are not read, wherever they are kept.
     pub fn keys(self) -> Keys {
-        Keys(self.0)
+        Keys(self.0.anew())
     }
 
     /// The keys and the lengths of their values, bytes, of what is left: values are not read,
     /// wherever they are kept.
     pub fn sizes(self) -> Sizes {
-        Sizes(self.0)
+        Sizes(self.0.anew())
     }
 }
 

@@ -142,7 +142,9 @@ impl Health {
     /// The error that background work met last, if it has not succeeded since.
     pub fn background_error(&self) -> Option<Error> {
         let failed = || lock(&self.background).values().next().cloned();
-        lock(&self.poisoned).clone().or_else(failed)
+        // Not locked together: others take them the other way round.
+        let poisoned = lock(&self.poisoned).clone();
+        poisoned.or_else(failed)
     }
 
     /// # Errors

@@ -104,6 +104,8 @@ pub struct Engine {
     pub conversions: Mutex<Conversions>,
     /// What jobs work at.
     pub claims: Mutex<claims::Claims>,
+    /// Commits up to here are in memtables that are sealed.
+    sealed_up_to: AtomicU64,
     /// How fast writers may go.
     pub pace: pace::Pace,
     /// Whether the jobs of levels were started.
@@ -248,6 +250,10 @@ impl Engine {
         let put_bytes = commit.payload.len() as u64;
         let before = self.metrics.put_bytes.fetch_add(put_bytes, Ordering::Relaxed);
         self.log.complete(first, last)?;
+        if first <= self.sealed_up_to.load(Ordering::SeqCst) {
+            // Its memtable was sealed meanwhile, and the flush may wait for this commit alone.
+            self.executor.notify();
+        }
         self.look_at_memtables(before, before + put_bytes);
         match durability {
             Durability::Buffered => {}
@@ -357,6 +363,8 @@ impl Engine {
         });
         self.health.ask_again();
         self.log.end_segment();
+        // Before the flush looks: it sees that all is visible, or the last commit sees this.
+        self.sealed_up_to.fetch_max(up_to, Ordering::SeqCst);
         self.executor.notify();
     }
 

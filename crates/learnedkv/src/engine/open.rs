@@ -125,6 +125,7 @@ pub fn open(
         metrics: EngineMetrics::default(),
         conversions: Mutex::default(),
         claims: Mutex::default(),
+        sealed_up_to: AtomicU64::new(0),
         pace: Pace::default(),
         compacts: AtomicBool::new(false),
         health,

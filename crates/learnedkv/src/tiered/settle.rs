@@ -132,6 +132,8 @@ impl SettleJob {
             Work::Attach(mut attach) => {
                 if attach.step() {
                     lock(&self.shared).attaching = false;
+                    // Whoever waits for it looks again, also where nothing came of it.
+                    self.engine.executor.notify();
                 } else {
                     self.work = Work::Attach(attach);
                 }
@@ -175,8 +177,10 @@ impl SettleJob {
     }
 
     fn find(&mut self) -> Result<bool> {
+        let mut shared = lock(&self.shared);
         let view = arc_swap::Guard::into_inner(self.engine.view());
-        lock(&self.shared).sweeps.retain(|id, _| view.keyspaces.contains_key(id));
+        shared.sweeps.retain(|id, _| view.keyspaces.contains_key(id));
+        drop(shared);
         let keyspaces = self.in_turn(&view);
         // A merge frees space at its end only, a sweep at each step.
         let full = self.engine.ballast.is_given_up();

@@ -15,6 +15,8 @@ const GAP_BYTES: u64 = 16 << 10;
 const REQUEST_BYTES: u64 = 1 << 20;
 /// Requests given to the disk together take at most so many bytes, or are one.
 const TOGETHER_BYTES: u64 = 8 << 20;
+/// and are so many: each may hold a file open.
+const TOGETHER: usize = 64;
 
 /// Values that are read by one request.
 struct Piece {
@@ -42,6 +44,7 @@ pub fn load_all(
     while let Some(first) = pieces.get(from) {
         let (mut to, mut bytes) = (from + 1, first.bytes());
         while let Some(next) = pieces.get(to)
+            && to - from < TOGETHER
             && next.bytes().saturating_add(bytes) <= TOGETHER_BYTES
         {
             bytes += next.bytes();

@@ -165,6 +165,27 @@ fn a_walk_reads_values_kept_apart_together_and_not_far_ahead_of_what_is_asked() 
     }
 }
 
+/// What had been read ahead was lost to whoever went on with the keys alone.
+#[test]
+fn keys_and_sizes_of_a_walk_under_way_begin_where_it_is() {
+    let (_db, keyspace) = open(&SimDisk::new(1));
+    put(&keyspace, 0..100, 300, 1);
+    keyspace.flush().unwrap();
+    for (front, back) in [(1, 0), (2, 1), (5, 7), (50, 50), (3, 40)] {
+        let under_way = || {
+            let mut iter = keyspace.iter();
+            (0..front).for_each(|_| drop(iter.next().unwrap().unwrap()));
+            (0..back).for_each(|_| drop(iter.next_back().unwrap().unwrap()));
+            iter
+        };
+        let expected: Vec<_> = (front..100 - back).map(key).collect();
+        let keys = under_way().keys().map(|key| key.unwrap().to_vec());
+        assert!(keys.eq(expected.iter().map(|key| key.clone().into_bytes())), "{front}, {back}");
+        let sizes: Vec<_> = under_way().sizes().map(|size| size.unwrap().1).collect();
+        assert_eq!(sizes, vec![300; expected.len()]);
+    }
+}
+
 #[test]
 fn values_that_do_not_move_stay_in_their_segments() {
     let disk = SimDisk::new(1);
