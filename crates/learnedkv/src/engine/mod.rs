@@ -155,14 +155,6 @@ pub struct Commit<'a> {
     pub streamed: &'a [Streamed],
 }
 
-impl Commit<'_> {
-    /// What it puts, with the values that its pointers lead to.
-    fn bytes(&self) -> u64 {
-        let streamed = self.streamed.iter().map(Streamed::length_bytes).sum::<u64>();
-        self.payload.len() as u64 + streamed
-    }
-}
-
 impl Engine {
     /// The View of now.
     pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
