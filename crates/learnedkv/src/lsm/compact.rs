@@ -61,7 +61,7 @@ impl Compaction {
         });
         let (engine, keyspace) = (engine.clone(), view.id);
         let deeper = view.tables.levels().get(pick.to).cloned().unwrap_or_default();
-        let first_key = Vec::new();
+        let first_key = pick.claim.extent.start.clone();
         Compaction {
             engine,
             keyspace,
