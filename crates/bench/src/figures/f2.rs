@@ -35,7 +35,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
          no block cache, one client. Must 1.05, aim 1.01. The witness: the kernel counts as many \
          read calls as the store counts requests (within {CALLS_TOLERANCE}), and within {:.0} % \
          the bytes that so many reads at 64-byte-aligned places take in whole pages. Values above \
-         `inline_limit` are not separated yet: nothing to measure.",
+         `inline_limit` are not measured here.",
         show_count(gets),
         show_count(count),
         show_bytes(count * entry_bytes),

@@ -165,8 +165,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
         "{} updates of as many settled keys, {VALUE_BYTES} B, buffered, one client; the clock stops \
          when the last flush is committed, and making keys and values ({making_ns:.0} ns) is in it. \
          k puts/s as median (lowest-highest) of {} rounds, from settled to settled; must 400, aim \
-         600, and at least {LEAST_FLUSHES} flushes per 256 MiB put. Sustained puts (4 M updates): \
-         not measured here.",
+         600, and at least {LEAST_FLUSHES} flushes per 256 MiB put. Sustained puts: the figure `sustained`.",
         show_count(count),
         run.rounds,
     ));
