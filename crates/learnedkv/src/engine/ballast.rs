@@ -52,7 +52,7 @@ pub const RETRY: Duration = Duration::from_secs(1);
 const SMALL_FILES_BYTES: u64 = 64 << 10;
 
 /// Below this the smallest tables and segments, in whole blocks of the file system, take too large a share.
-const LEAST_BYTES: u64 = 2 << 20;
+const LEAST_BYTES: u64 = 512 << 10;
 
 /// What an open needs before it can remove anything, bytes: a manifest of the whole state, and a small
 /// log segment.
