@@ -330,7 +330,7 @@ impl Database {
         if engine.health.is_read_only() {
             return Ok(());
         }
-        engine.health.ask_again();
+        engine.health.insist();
         engine.executor.notify();
         engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
         engine.bury();
@@ -396,7 +396,7 @@ impl Database {
     pub fn resume(&self) -> Result<()> {
         let engine = self.engine();
         engine.health.check_writable()?;
-        engine.health.ask_again();
+        engine.health.insist();
         engine.executor.notify();
         Ok(())
     }

@@ -211,7 +211,7 @@ impl Keyspace {
         let number = lock(&engine.conversions).ask(self.id);
         let dropped = || !engine.view().keyspaces.contains_key(&self.id);
         let done = || lock(&engine.conversions).is_done(self.id, number);
-        engine.health.ask_again();
+        engine.health.insist();
         engine.executor.notify();
         let given_up = || engine.health.check_work(&[Work::Flush, Work::Settle(self.id)]);
         engine.executor.wait_until(&mut || done() || dropped() || given_up().is_err());

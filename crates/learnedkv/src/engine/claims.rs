@@ -3,12 +3,17 @@
 //! A claim is a rectangle: levels and a key range. Jobs whose claims do not meet have no table in common,
 //! and what they write does not overlap. It is in memory alone: the plan of a job's edit looks again
 //! whether what it replaces still stands.
+//!
+//! Here jobs also learn what others could not do. A claim is let go only when that is noted, so that
+//! nobody begins the same again in between. A file that could not be read is left alone, and nothing
+//! else; a keyspace where something else failed (a full disk, say) waits until somebody asks.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::{Engine, lock};
+use super::{Engine, Health, lock};
+use crate::error::{Error, ErrorKind};
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::view::Extent;
 
@@ -37,8 +42,20 @@ impl Claim {
 pub struct Claims {
     next: u64,
     held: BTreeMap<u64, Claim>,
-    /// Tables that could not be read, and when they were tried; see `Health::asked`.
-    unreadable: BTreeMap<TableId, u64>,
+    /// Tables and value segments (their numbers are of one sequence) that could not be read.
+    unreadable: BTreeMap<TableId, Unread>,
+    /// Keyspaces where something failed, and when; see `Health::asked`.
+    failed: BTreeMap<KeyspaceId, u64>,
+}
+
+/// What is known of a file that could not be read.
+#[derive(Debug)]
+struct Unread {
+    error: Error,
+    /// See `Health::insisted`.
+    insisted: u64,
+    /// See `Health::asked`; `None`: it is damaged, and stays so when others ask.
+    asked: Option<u64>,
 }
 
 impl Claims {
@@ -63,15 +80,36 @@ impl Claims {
         self.held.len()
     }
 
-    /// Has a table left alone until somebody asks again.
-    pub fn avoid(&mut self, table: TableId, asked: u64) {
-        self.unreadable.retain(|_, at| *at == asked);
-        self.unreadable.insert(table, asked);
+    /// Has a file left alone that could not be read: until a user asks again if it is damaged, else until
+    /// anybody does.
+    pub fn avoid(&mut self, file: TableId, error: &Error, health: &Health) {
+        let insisted = health.insisted();
+        let asked = (error.kind() != ErrorKind::Corruption).then(|| health.asked());
+        self.unreadable.retain(|_, unread| unread.insisted == insisted);
+        self.unreadable.insert(file, Unread { error: error.clone(), insisted, asked });
     }
 
-    /// Whether a table is left alone.
-    pub fn avoids(&self, table: TableId, asked: u64) -> bool {
-        self.unreadable.get(&table) == Some(&asked)
+    /// Why a file is left alone; `None`: it is not.
+    pub fn avoids(&self, file: TableId, health: &Health) -> Option<&Error> {
+        let unread = self.unreadable.get(&file)?;
+        let asked_since = unread.insisted != health.insisted()
+            || unread.asked.is_some_and(|asked| asked != health.asked());
+        (!asked_since).then_some(&unread.error)
+    }
+
+    /// Has a keyspace left alone until somebody asks again who had not by `asked`.
+    pub fn fail(&mut self, keyspace: KeyspaceId, asked: u64) {
+        self.failed.insert(keyspace, asked);
+    }
+
+    /// Whether a keyspace is left alone.
+    pub fn has_failed(&self, keyspace: KeyspaceId, health: &Health) -> bool {
+        self.failed.get(&keyspace) == Some(&health.asked())
+    }
+
+    /// Something went well at a keyspace: it may be tried whenever there is work.
+    pub fn succeeded(&mut self, keyspace: KeyspaceId) {
+        self.failed.remove(&keyspace);
     }
 
     /// Holds a claim, which must be free, until what is returned is dropped.

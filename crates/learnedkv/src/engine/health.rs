@@ -51,6 +51,8 @@ pub struct Health {
     background: Mutex<BTreeMap<Work, Error>>,
     /// How often somebody asked.
     asked: AtomicU64,
+    /// How often it was a user who did.
+    insisted: AtomicU64,
 }
 
 impl Health {
@@ -125,6 +127,17 @@ impl Health {
         self.asked.fetch_add(1, Ordering::AcqRel);
         background.clear();
         self.look(&background);
+    }
+
+    /// As [`Health::ask_again`], for a user: what is damaged is tried again as well.
+    pub fn insist(&self) {
+        self.insisted.fetch_add(1, Ordering::AcqRel);
+        self.ask_again();
+    }
+
+    /// How often [`Health::insist`] was called. What was found damaged is left alone until it changes.
+    pub fn insisted(&self) -> u64 {
+        self.insisted.load(Ordering::Acquire)
     }
 
     /// How often [`Health::ask_again`] was called. A job that failed waits until it changes.

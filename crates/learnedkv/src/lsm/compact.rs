@@ -20,6 +20,7 @@ use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, LEVELS, TableRecord};
 use crate::sstable::cursor::Walk;
 use crate::sstable::table_path;
+use crate::value_log::segment_path;
 use crate::view::{Extent, KeyspaceView, Run};
 
 /// A compaction under way.
@@ -27,8 +28,10 @@ pub struct Compaction {
     engine: Arc<Engine>,
     keyspace: KeyspaceId,
     pick: Pick,
-    /// Taken by the first step, if tables are written.
+    /// If tables are written.
     work: Option<(MergeCursor, Output)>,
+    /// The cursor was sought.
+    begun: bool,
     table_bytes: u64,
     /// The level below the one written to, as it was.
     deeper: Run,
@@ -67,6 +70,7 @@ impl Compaction {
             keyspace,
             pick,
             work,
+            begun: false,
             table_bytes,
             deeper,
             first_key,
@@ -79,30 +83,27 @@ impl Compaction {
         self.keyspace
     }
 
-    /// Seeks; a step of its own.
-    ///
-    /// # Errors
-    /// Those of the cursor.
-    pub fn enter(&mut self) -> Result<()> {
-        self.work.as_mut().map_or(Ok(()), |(cursor, _)| cursor.seek(Seek::First))
-    }
-
-    /// Goes on; true when it is over.
+    /// Goes on. `None`: it is not over; else whether it came to something.
     ///
     /// # Errors
     /// Those of the disk; the compaction is then given up.
-    pub fn step(&mut self) -> Result<bool> {
+    pub fn step(&mut self) -> Result<Option<bool>> {
         if !self.engine.view().keyspaces.contains_key(&self.keyspace) {
-            return Ok(true);
+            return Ok(Some(false));
         }
         let Some((cursor, output)) = &mut self.work else {
             let tables = self.pick.runs.iter().flatten().map(|t| t.record()).collect();
-            if self.commit(tables, &Opened::default())? {
+            let committed = self.commit(tables, &Opened::default())?;
+            if committed {
                 let moved = self.pick.runs.iter().flatten().count() as u64;
                 self.engine.metrics.moved_tables.fetch_add(moved, Ordering::Relaxed);
             }
-            return Ok(true);
+            return Ok(Some(committed));
         };
+        if !std::mem::replace(&mut self.begun, true) {
+            cursor.seek(Seek::First)?;
+            return Ok(None);
+        }
         let ended = output.copy(cursor, self.pick.keep_tombstones, Some(self.table_bytes))?;
         if let Some(key) = cursor.key() {
             // A table over too much of the level below would be a compaction of that size. Looked at after
@@ -114,18 +115,19 @@ impl Compaction {
                 self.first_key = key.to_vec();
                 output.end_table()?;
             }
-            return Ok(false);
+            return Ok(None);
         }
         output.end_table()?;
         let Written { tables, opened, bytes } = output.finish()?;
-        if self.commit(tables, &opened)? {
+        let committed = self.commit(tables, &opened)?;
+        if committed {
             if let Some((_, output)) = &mut self.work {
                 output.keep();
             }
             self.engine.metrics.compactions.fetch_add(1, Ordering::Relaxed);
             self.engine.metrics.compacted_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-        Ok(true)
+        Ok(Some(committed))
     }
 
     /// Commits `tables` in the place of what was taken. False: it does not fit any more.
@@ -155,11 +157,14 @@ impl Compaction {
         claim.extent.of_run(&level).is_empty().then(|| claim.extent.behind(&level) as u64)
     }
 
-    /// The tables to be left alone after `error`: the damaged one, or all that were taken.
-    pub fn unreadable(&self, error: &Error) -> Vec<TableId> {
+    /// The table or value segment among those taken that `error` is about.
+    pub fn unread(&self, error: &Error) -> Option<TableId> {
         let dir = self.engine.dir();
-        let ids: Vec<_> = self.pick.runs.iter().flatten().map(|table| table.id()).collect();
-        let damaged = ids.iter().find(|id| error.path() == Some(&table_path(dir, **id)));
-        damaged.map_or(ids.clone(), |id| vec![*id])
+        let taken = || self.pick.runs.iter().flatten();
+        let used = taken().flat_map(|table| &table.properties().segments);
+        let segments = used.map(|used| (segment_path(dir, used.segment), used.segment));
+        let tables = taken().map(|table| (table_path(dir, table.id()), table.id()));
+        let mut files = tables.chain(segments);
+        files.find(|(path, _)| error.path() == Some(path)).map(|(_, file)| file)
     }
 }

@@ -84,12 +84,17 @@ impl Shape {
 
     /// How much a level is beyond its size, of which `claimed` bytes are being compacted.
     pub fn score(&self, level: usize, claimed_bytes: u64) -> u64 {
-        let left = self.bytes[level].saturating_sub(claimed_bytes);
+        let share = self.share(level, self.bytes[level].saturating_sub(claimed_bytes));
         match level {
-            0 => (self.runs * DUE / RUNS).max(permille(left, self.targets[0])),
+            0 => (self.runs * DUE / RUNS).max(share),
             LEVELS => 0,
-            _ => permille(left, self.targets[level]),
+            _ => share,
         }
+    }
+
+    /// How much of a level's size `bytes` are.
+    pub fn share(&self, level: usize, bytes: u64) -> u64 {
+        permille(bytes, self.targets[level])
     }
 
     /// How hard pressed writers are to be; see [`crate::engine::pace`].

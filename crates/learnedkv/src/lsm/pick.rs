@@ -13,13 +13,23 @@
 //! connected (each table of the lower level overlaps what comes from above), so no table stands between
 //! its tables; and data gets deeper only through compactions, whose claims do not meet this one. An ingest
 //! goes deeper at once, but only where no table above overlaps it.
+//!
+//! **Round what cannot be read.** A table that could not be read is left alone, and so is what would have to
+//! be merged with it. Runs must go on: where they lie over such a table of the base, the level above it,
+//! which is empty, becomes the base. Only over one of level 1, or among the runs, they wait.
+//!
+//! **What somebody waits for** is a [`Goal`]: of a level the tables there were then. They go first, so that
+//! it is reached whatever others write meanwhile.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::garbage;
 use super::levels::{DUE, Shape, run_bytes};
+use crate::engine::Health;
 use crate::engine::claims::{Claim, Claims};
+use crate::error::Error;
+use crate::format::entry::TableId;
 use crate::format::manifest::LEVELS;
 use crate::sstable::reader::Table;
 use crate::view::{Extent, KeyspaceView, Run, Tables};
@@ -51,23 +61,68 @@ pub struct Pick {
     pub victims: Arc<BTreeSet<u64>>,
 }
 
+/// What somebody waits for: that the old tables of a level go as far down as they must. Of level 0 all, of
+/// one above the last those beyond its size; the last stands for tables anywhere that point
+/// into mostly dead value segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Goal {
+    /// The level.
+    pub level: usize,
+    /// Tables of smaller numbers are old.
+    pub before: TableId,
+}
+
 /// A look at a keyspace.
 pub struct Picker<'a> {
     view: &'a KeyspaceView,
     claims: &'a Claims,
+    /// `None`: as if all could be read.
+    health: Option<&'a Health>,
+    goal: Option<Goal>,
     shape: Shape,
-    asked: u64,
-    /// Somebody waits for the runs to be gone.
-    wanted: bool,
     victims: Arc<BTreeSet<u64>>,
 }
 
 impl<'a> Picker<'a> {
-    /// Looks at `view`; `asked` is `Health::asked`.
-    pub fn new(view: &'a KeyspaceView, claims: &'a Claims, asked: u64, wanted: bool) -> Picker<'a> {
+    /// Looks at `view`, of which `claims` are held. What could not be read is left alone, but for who does not
+    /// say how the engine's `health` is.
+    pub fn new(
+        view: &'a KeyspaceView,
+        claims: &'a Claims,
+        health: Option<&'a Health>,
+        goal: Option<Goal>,
+    ) -> Picker<'a> {
         let shape = Shape::of(&view.tables, &view.options);
-        let victims = Arc::new(victims(view, wanted));
-        Picker { view, claims, shape, asked, wanted, victims }
+        let mut victims = victims(view, goal.is_some());
+        victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
+        Picker { view, claims, health, goal, shape, victims: Arc::new(victims) }
+    }
+
+    /// Whether the goal is reached.
+    pub fn is_reached(&self, goal: Goal) -> bool {
+        let is_old = |table: &&Arc<Table>| table.id() < goal.before;
+        match goal.level {
+            0 => !self.tables().fresh().iter().flatten().any(|table| is_old(&table)),
+            LEVELS => {
+                let mut old = self.tables().levels().iter().flatten().filter(is_old);
+                !old.any(|table| self.points_at_victim(table))
+            }
+            level => {
+                let old = self.level(level).iter().filter(is_old);
+                self.shape.share(level, old.map(|table| table.file_bytes()).sum()) < DUE
+            }
+        }
+    }
+
+    /// Why a file of the keyspace is left alone, if one is.
+    pub fn unread(&self) -> Option<Error> {
+        let (tables, health) = (self.tables(), self.health?);
+        let tables = tables.all().map(|t| t.id()).chain(tables.segments.iter().map(|s| s.id()));
+        tables.into_iter().find_map(|file| self.claims.avoids(file, health)).cloned()
+    }
+
+    fn is_readable(&self, table: &Table) -> bool {
+        self.health.is_none_or(|health| self.claims.avoids(table.id(), health).is_none())
     }
 
     fn tables(&self) -> &'a Tables {
@@ -85,11 +140,16 @@ impl<'a> Picker<'a> {
             .filter(|(score, _)| *score >= DUE)
             .collect();
         due.sort_unstable_by_key(|(score, level)| (std::cmp::Reverse(*score), *level));
+        if let Some(goal) = self.goal.filter(|goal| goal.level == LEVELS)
+            && let Some(pick) = self.in_place(goal.before)
+        {
+            return Some(pick);
+        }
         let of_level = |(score, level): (u64, usize)| match level {
             0 => self.oldest_run(score).or_else(|| self.all_runs(score)),
             _ => self.table_of(level, score),
         };
-        due.into_iter().find_map(of_level).or_else(|| self.in_place())
+        due.into_iter().find_map(of_level).or_else(|| self.in_place(TableId::MAX))
     }
 
     fn score(&self, level: usize) -> u64 {
@@ -103,8 +163,8 @@ impl<'a> Picker<'a> {
         let score = self.shape.score(level, claimed);
         let waits = |table: &Arc<Table>| self.points_at_victim(table);
         let fresh = self.tables().fresh();
-        let drains =
-            level == 0 && !fresh.is_empty() && (self.wanted || fresh.iter().flatten().any(waits));
+        let wanted = || self.goal.is_some_and(|goal| goal.level == 0 && !self.is_reached(goal));
+        let drains = level == 0 && (wanted() || fresh.iter().flatten().any(waits));
         if drains { score.max(DUE) } else { score }
     }
 
@@ -120,6 +180,22 @@ impl<'a> Picker<'a> {
         table.properties().segments.iter().any(|used| self.victims.contains(&used.segment))
     }
 
+    /// The level that runs are compacted into: the base, or one above it where there is a table under
+    /// them that cannot be read.
+    fn base(&self) -> usize {
+        let mut base = self.shape.base();
+        let fresh = Extent::hull(self.tables().fresh().iter().flatten());
+        let is_blocked = |level: usize| {
+            let run = self.tables().levels().get(level - 1);
+            let under = fresh.iter().zip(run).flat_map(|(fresh, run)| fresh.of_run(run));
+            under.into_iter().any(|table| !self.is_readable(table))
+        };
+        while base > 1 && is_blocked(base) {
+            base -= 1;
+        }
+        base
+    }
+
     /// The oldest run goes to the base as it is.
     fn oldest_run(&self, score: u64) -> Option<Pick> {
         let run = self.tables().fresh().last()?;
@@ -127,14 +203,15 @@ impl<'a> Picker<'a> {
         if run_bytes(run) < small {
             return None;
         }
-        self.finish(score, 0, self.shape.base(), vec![run.clone()]).filter(|pick| pick.moves)
+        self.finish(score, 0, self.base(), vec![run.clone()]).filter(|pick| pick.moves)
     }
 
     fn all_runs(&self, score: u64) -> Option<Pick> {
-        self.finish(score, 0, self.shape.base(), self.tables().fresh().to_vec())
+        self.finish(score, 0, self.base(), self.tables().fresh().to_vec())
     }
 
-    /// The table of a level whose compaction writes least for what it brings down.
+    /// The table of a level whose compaction writes least for what it brings down; one that somebody
+    /// waits for before others.
     fn table_of(&self, level: usize, score: u64) -> Option<Pick> {
         let below = self.tables().levels().get(level);
         let price = |table: &Arc<Table>| {
@@ -142,20 +219,23 @@ impl<'a> Picker<'a> {
             let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
             u128::from(bytes) * 1000 / u128::from(table.file_bytes().max(1))
         };
-        let mut tables: Vec<_> =
-            self.level(level).iter().map(|table| (price(table), table)).collect();
-        tables.sort_by_key(|(price, _)| *price);
+        let goal = self.goal.filter(|goal| goal.level == level);
+        let waits = |table: &Arc<Table>| goal.is_some_and(|goal| table.id() < goal.before);
+        let tables = self.level(level).iter();
+        let mut tables: Vec<_> = tables.map(|t| ((!waits(t), price(t)), t)).collect();
+        tables.sort_by_key(|(turn, _)| *turn);
         let pick = |(_, table): (_, &Arc<Table>)| {
             self.finish(score, level, level + 1, vec![vec![table.clone()]])
         };
         tables.into_iter().find_map(pick)
     }
 
-    /// A table that points into a victim, written anew where it is.
-    fn in_place(&self) -> Option<Pick> {
+    /// A table older than `before` that points into a victim, written anew where it is.
+    fn in_place(&self, before: TableId) -> Option<Pick> {
         let levels = (1..=LEVELS).rev();
         let tables = levels.flat_map(|at| self.level(at).iter().map(move |table| (at, table)));
-        let mut found = tables.filter(|(_, table)| self.points_at_victim(table));
+        let mut found =
+            tables.filter(|(_, table)| table.id() < before && self.points_at_victim(table));
         found.find_map(|(level, table)| self.finish(DUE, level, level, vec![vec![table.clone()]]))
     }
 
@@ -185,7 +265,7 @@ impl<'a> Picker<'a> {
         let narrow = over <= MOST_BELOW * moved.max(options.partition());
         let moves = from != to && alone && fits && as_it_is && narrow;
         let claim = self.claim(from, to, extent);
-        let readable = |table: &Arc<Table>| !self.claims.avoids(table.id(), self.asked);
+        let readable = |table: &Arc<Table>| self.is_readable(table);
         if !self.claims.is_free(&claim) || !runs.iter().flatten().all(readable) {
             return None;
         }

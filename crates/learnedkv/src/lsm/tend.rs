@@ -2,25 +2,36 @@
 //!
 //! [`CompactJob`]s do one compaction after the other, each by itself: what one works at no other picks
 //! ([`crate::engine::claims`]). [`TendJob`] says how hard pressed a keyspace is, and carries out what
-//! [`crate::Keyspace::convert`] asks for: rotate, wait until that is flushed, then until the runs there
-//! are then have been compacted away and no level is beyond its size.
+//! [`crate::Keyspace::convert`] asks for.
+//!
+//! **A conversion**: rotate, and wait until that is flushed; then [`Goal`]s one after the other, each with
+//! the tables there are when the one before is reached: the runs go, then each level comes to its
+//! size from above, then value segments are emptied. What is written later is nobody's goal, so
+//! that each is a bounded piece of work, and its tables go first: a conversion ends whatever writers do. In a
+//! keyspace at rest all is as large as it should be then. Where a goal is not reached, nothing is under way,
+//! and nothing can be begun (a table cannot be read), that is reported; it is tried again when somebody asks.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use super::compact::Compaction;
 use super::levels::Shape;
-use super::pick::{Pick, Picker};
+use super::pick::{Goal, Pick, Picker};
+use crate::engine::claims::Claims;
 use crate::engine::{Engine, Work, lock};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind};
 use crate::executor::{Job, Step};
-use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
+use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::manifest::LEVELS;
 use crate::options::Store;
 use crate::view::{KeyspaceView, View};
 
 /// So many compactions may be under way at once, as far as there are threads.
 const COMPACTIONS: usize = 3;
+
+/// What is waited for in each keyspace. Locked after the claims, if with them.
+type Goals = Arc<Mutex<BTreeMap<KeyspaceId, Goal>>>;
 
 /// Starts the jobs once there is a keyspace for them.
 pub fn spawn_if_wanted(engine: &Arc<Engine>) {
@@ -28,24 +39,21 @@ pub fn spawn_if_wanted(engine: &Arc<Engine>) {
     if !wanted || engine.compacts.swap(true, Ordering::AcqRel) {
         return;
     }
+    let goals = Goals::default();
     for _ in 0..COMPACTIONS {
-        let engine = engine.clone();
-        engine.clone().executor.spawn(Box::new(CompactJob {
-            engine,
-            work: None,
-            failed: BTreeMap::new(),
-        }));
+        let (engine, goals) = (engine.clone(), goals.clone());
+        let job = CompactJob { engine: engine.clone(), goals, work: None };
+        engine.executor.spawn(Box::new(job));
     }
-    let job = TendJob { engine: engine.clone(), under_way: BTreeMap::new() };
+    let job = TendJob { engine: engine.clone(), goals, under_way: BTreeMap::new() };
     engine.executor.spawn(Box::new(job));
 }
 
-/// Whether a compaction is under way or due.
+/// Whether a compaction is under way or due, also one of what could not be read.
 pub fn is_busy(engine: &Engine, view: &View) -> bool {
     let claims = lock(&engine.claims);
-    let asked = engine.health.asked();
     !claims.is_empty()
-        || of_levels(view).any(|k| Picker::new(k, &claims, asked, false).pick().is_some())
+        || of_levels(view).any(|k| Picker::new(k, &claims, None, None).pick().is_some())
 }
 
 fn of_levels(view: &View) -> impl Iterator<Item = &Arc<KeyspaceView>> {
@@ -55,64 +63,53 @@ fn of_levels(view: &View) -> impl Iterator<Item = &Arc<KeyspaceView>> {
 /// Compacts whatever is due most.
 struct CompactJob {
     engine: Arc<Engine>,
+    goals: Goals,
     work: Option<Box<Compaction>>,
-    /// Keyspaces where it failed, and when; see `Health::asked`.
-    failed: BTreeMap<KeyspaceId, u64>,
 }
 
 impl CompactJob {
     /// Begins the compaction that is due most of those that no other job does.
-    fn find(&self) -> Option<(KeyspaceId, Result<Box<Compaction>>)> {
-        let asked = self.engine.health.asked();
+    fn find(&self) -> Option<Box<Compaction>> {
+        let (engine, health) = (&self.engine, &self.engine.health);
         let (keyspace, pick, claimed) = {
-            let mut claims = lock(&self.engine.claims);
+            let mut claims = lock(&engine.claims);
             // Looked at under the claims: of what is free no edit is still to come.
-            let view = self.engine.view();
-            let conversions = lock(&self.engine.conversions);
-            let tried = |k: &&Arc<KeyspaceView>| self.failed.get(&k.id) != Some(&asked);
-            let picks = of_levels(&view).filter(tried).filter_map(|keyspace| {
-                let wanted = conversions.is_wanted(keyspace.id);
-                let pick = Picker::new(keyspace, &claims, asked, wanted).pick()?;
+            let view = engine.view();
+            let goals = lock(&self.goals);
+            let picks = of_levels(&view).filter(|k| !claims.has_failed(k.id, health));
+            let picks = picks.filter_map(|keyspace| {
+                let goal = goals.get(&keyspace.id).copied();
+                let pick = Picker::new(keyspace, &claims, Some(health), goal).pick()?;
                 Some((keyspace, pick))
             });
             let (keyspace, pick) = picks.max_by_key(|(_, pick): &(_, Pick)| pick.score)?;
-            let claimed = claims.hold(&self.engine, pick.claim.clone());
+            let claimed = claims.hold(engine, pick.claim.clone());
             (keyspace.clone(), pick, claimed)
         };
-        let mut work = Box::new(Compaction::begin(&self.engine, &keyspace, pick, claimed));
-        let entered = work.enter();
-        self.leave_alone(&work, entered.as_ref().err());
-        Some((keyspace.id, entered.map(|()| work)))
+        Some(Box::new(Compaction::begin(engine, &keyspace, pick, claimed)))
     }
 
-    fn leave_alone(&self, work: &Compaction, error: Option<&Error>) {
-        let asked = self.engine.health.asked();
-        let error = error.filter(|e| e.is_corruption());
-        for table in error.map_or(Vec::new(), |e| work.unreadable(e)) {
-            lock(&self.engine.claims).avoid(table, asked);
+    fn succeeded(&self, keyspace: KeyspaceId) {
+        let Ok(view) = self.engine.keyspace(keyspace) else { return };
+        let mut claims = lock(&self.engine.claims);
+        claims.succeeded(keyspace);
+        let health = &self.engine.health;
+        // Not by what else went well: a file that cannot be read is still there.
+        if Picker::new(&view, &claims, Some(health), None).unread().is_none() {
+            health.note_background(Work::Settle(keyspace), &Ok(()));
         }
     }
 
-    fn advance(&mut self) -> (Option<KeyspaceId>, Result<bool>) {
-        let Some(mut work) = self.work.take() else {
-            return match self.find() {
-                None => (None, Ok(false)),
-                Some((keyspace, found)) => {
-                    let begun = found.map(|work| self.work = Some(work));
-                    (Some(keyspace), begun.map(|()| true))
-                }
-            };
-        };
-        let keyspace = Some(work.keyspace());
-        match work.step() {
-            Ok(false) => self.work = Some(work),
-            Ok(true) => self.failed.retain(|id, _| Some(*id) != keyspace),
-            Err(e) => {
-                self.leave_alone(&work, Some(&e));
-                return (keyspace, Err(e));
-            }
+    fn failed(&self, work: &Compaction, error: Error, asked: u64) {
+        let (keyspace, health) = (work.keyspace(), &self.engine.health);
+        let mut claims = lock(&self.engine.claims);
+        match work.unread(&error) {
+            Some(file) if error.kind() != ErrorKind::DiskFull => claims.avoid(file, &error, health),
+            _ => claims.fail(keyspace, asked),
         }
-        (keyspace, Ok(true))
+        health.note_background(Work::Settle(keyspace), &Err(error));
+        drop(claims);
+        self.engine.executor.notify();
     }
 }
 
@@ -127,20 +124,15 @@ impl Job for CompactJob {
             return Step::Wait;
         }
         let asked = self.engine.health.asked();
-        match self.advance() {
-            (_, Ok(true)) => Step::Again,
-            (_, Ok(false)) => Step::Wait,
-            (keyspace, Err(e)) => {
-                let keyspace = keyspace.expect("work is at a keyspace");
-                // Of damaged tables the claims know; others of the keyspace may be well.
-                if !e.is_corruption() {
-                    self.failed.insert(keyspace, asked);
-                }
-                self.engine.health.note_background(Work::Settle(keyspace), &Err(e));
-                self.engine.executor.notify();
-                Step::Again
-            }
+        let Some(mut work) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
+        match work.step() {
+            Ok(None) => self.work = Some(work),
+            Ok(Some(true)) => self.succeeded(work.keyspace()),
+            Ok(Some(false)) => {}
+            Err(e) => self.failed(&work, e, asked),
         }
+        // Its claim, if it is over, is let go here: what came of it is known.
+        Step::Again
     }
 }
 
@@ -150,13 +142,14 @@ struct Converting {
     covers: u64,
     /// What was rotated: to be flushed first.
     up_to: SequenceNumber,
-    /// Once it is: the tables of the runs there were.
-    runs: Option<BTreeSet<TableId>>,
+    /// When it was said last that it does not get on; see `Health::asked`.
+    stuck: Option<u64>,
 }
 
 /// Reports pressure and answers requests. See the module page.
 struct TendJob {
     engine: Arc<Engine>,
+    goals: Goals,
     under_way: BTreeMap<KeyspaceId, Converting>,
 }
 
@@ -168,49 +161,78 @@ impl TendJob {
             self.engine.pace.press(keyspace.id, pressure);
         }
         self.under_way.retain(|id, _| view.keyspaces.contains_key(id));
+        lock(&self.goals).retain(|id, _| view.keyspaces.contains_key(id));
         for keyspace in of_levels(&view) {
+            if self.under_way.contains_key(&keyspace.id) {
+                self.go_on(keyspace.id);
+                continue;
+            }
             let covers = {
                 let conversions = lock(&self.engine.conversions);
                 conversions.is_wanted(keyspace.id).then(|| conversions.asked(keyspace.id))
             };
-            match (self.under_way.get_mut(&keyspace.id), covers) {
-                (Some(converting), _) => {
-                    if Self::is_done(&self.engine, keyspace, converting) {
-                        lock(&self.engine.conversions).finish(keyspace.id, converting.covers);
-                        self.under_way.remove(&keyspace.id);
-                        self.engine.executor.notify();
-                    }
-                }
-                (None, Some(covers)) => {
-                    // Dropped meanwhile: then there is nothing to do.
-                    if let Ok(up_to) = self.engine.rotate(keyspace.id) {
-                        let converting = Converting { covers, up_to, runs: None };
-                        self.under_way.insert(keyspace.id, converting);
-                        self.engine.executor.notify();
-                    }
-                }
-                (None, None) => {}
+            // Dropped meanwhile: then there is nothing to do.
+            if let Some(covers) = covers
+                && let Ok(up_to) = self.engine.rotate(keyspace.id)
+            {
+                let converting = Converting { covers, up_to, stuck: None };
+                self.under_way.insert(keyspace.id, converting);
+                self.engine.executor.notify();
             }
         }
     }
 
-    fn is_done(engine: &Engine, keyspace: &KeyspaceView, converting: &mut Converting) -> bool {
-        let fresh = || keyspace.tables.fresh().iter().flatten().map(|table| table.id());
-        if converting.runs.is_none() {
-            if keyspace.sealed.iter().any(|sealed| sealed.up_to <= converting.up_to) {
-                return false;
-            }
-            converting.runs = Some(fresh().collect());
-        }
-        let left =
-            converting.runs.as_ref().is_some_and(|runs| fresh().any(|id| runs.contains(&id)));
-        let claims = lock(&engine.claims);
-        let idle = || {
-            let picker = Picker::new(keyspace, &claims, engine.health.asked(), true);
-            !claims.any_of(keyspace.id) && picker.pick().is_none()
+    /// Looks how far a conversion is.
+    fn go_on(&mut self, keyspace: KeyspaceId) {
+        let (engine, claims) = (&self.engine, lock(&self.engine.claims));
+        // Looked at under the claims: see `CompactJob::find`.
+        let (Some(converting), Ok(keyspace)) =
+            (self.under_way.get_mut(&keyspace), engine.keyspace(keyspace))
+        else {
+            return;
         };
-        !left && idle()
+        if keyspace.sealed.iter().any(|sealed| sealed.up_to <= converting.up_to) {
+            return;
+        }
+        let before = lock(&self.goals).get(&keyspace.id).copied();
+        let mut goal = before.unwrap_or_else(|| Goal { level: 0, before: engine.next_file() });
+        while Picker::new(&keyspace, &claims, None, Some(goal)).is_reached(goal) {
+            if goal.level == LEVELS {
+                lock(&self.goals).remove(&keyspace.id);
+                lock(&engine.conversions).finish(keyspace.id, converting.covers);
+                self.under_way.remove(&keyspace.id);
+                engine.executor.notify();
+                return;
+            }
+            goal = Goal { level: goal.level + 1, before: engine.next_file() };
+        }
+        if before != Some(goal) {
+            lock(&self.goals).insert(keyspace.id, goal);
+            engine.executor.notify();
+        }
+        let asked = engine.health.asked();
+        if converting.stuck != Some(asked)
+            && let Some(error) = why_stuck(engine, &keyspace, &claims, goal)
+        {
+            converting.stuck = Some(asked);
+            engine.health.note_background(Work::Settle(keyspace.id), &Err(error));
+            engine.executor.notify();
+        }
     }
+}
+
+/// Why nothing more is done for a goal, if nothing is.
+fn why_stuck(
+    engine: &Engine,
+    keyspace: &KeyspaceView,
+    claims: &Claims,
+    goal: Goal,
+) -> Option<Error> {
+    let picker = Picker::new(keyspace, claims, Some(&engine.health), Some(goal));
+    if claims.any_of(keyspace.id) || picker.pick().is_some() {
+        return None;
+    }
+    picker.unread()
 }
 
 impl Job for TendJob {

@@ -1,15 +1,16 @@
 //! Keyspaces that keep levels, looked at from inside: the View after every step of background work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::levels::{DUE, Shape};
-use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
-use crate::engine::claims::Claim;
+use crate::disk::{Access, Disk};
+use crate::engine::claims::{Claim, Claimed};
 use crate::engine::{Engine, lock};
-use crate::executor::SeededExecutor;
+use crate::error::Error;
+use crate::executor::{Executor, SeededExecutor};
 use crate::format::manifest::LEVELS;
 use crate::options::{KeyspaceOptions, Store};
 use crate::view::{Extent, KeyspaceView};
@@ -50,6 +51,13 @@ impl Bench {
         self.db.engine()
     }
 
+    /// No compaction begins until what is returned is dropped.
+    fn hold_all(&self) -> Claimed {
+        let extent = Extent { start: Vec::new(), end: None };
+        let all = Claim { keyspace: 1, levels: 0..=LEVELS, extent };
+        lock(&self.engine().claims).hold(self.engine(), all)
+    }
+
     fn view(&self) -> Arc<KeyspaceView> {
         self.engine().keyspace(1).unwrap()
     }
@@ -80,15 +88,14 @@ fn spread(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     numbers.map(|number| number * 7919 % 100_000)
 }
 
-/// The tables of each level are in order and apart; and nothing is above the base.
+/// The tables of each level are in order and apart, and each stands in one place; and nothing is above the
+/// base.
 fn check_levels(view: &KeyspaceView) {
     let shape = Shape::of(&view.tables, &view.options);
+    let mut found = BTreeSet::new();
+    assert!(view.tables.all().all(|table| found.insert(table.id())), "{:?}", view.tables);
     for (level, run) in (1..).zip(view.tables.levels()) {
         assert!(level >= shape.base() || run.is_empty(), "{shape:?}");
-        for table in run {
-            let properties = table.properties();
-            assert!(properties.smallest <= properties.largest);
-        }
         let apart = |pair: &[Arc<crate::sstable::reader::Table>]| {
             pair[0].properties().largest < pair[1].properties().smallest
         };
@@ -164,9 +171,7 @@ fn writers_slow_down_while_runs_pile_up_and_never_stop() {
     bench.put(spread(0..1500), 100, 1);
     bench.db.wait_idle().unwrap();
     assert_eq!(bench.db.stats().held_back_ms, 0);
-    let extent = Extent { start: Vec::new(), end: None };
-    let all = Claim { keyspace: 1, levels: 0..=LEVELS, extent };
-    let claimed = lock(&bench.engine().claims).hold(bench.engine(), all);
+    let claimed = bench.hold_all();
     let mut waited = Vec::new();
     for round in 0..12 {
         bench.put(spread(round * 300..round * 300 + 300), 100, 2);
@@ -187,15 +192,18 @@ fn writers_slow_down_while_runs_pile_up_and_never_stop() {
 
 #[test]
 fn a_keyspace_dropped_amid_a_compaction_leaves_no_file() {
+    let mut amid = 0;
     for seed in 0..10 {
         let bench = Bench::new(seed, options());
-        bench.put(spread(0..800), 100, 1);
-        if !bench.until_claimed() {
-            continue;
+        let mut batches = (0..).map(|n| n * 100..n * 100 + 100);
+        let mut batch = || bench.put(spread(batches.next().unwrap()), 100, 1);
+        (0..8).for_each(|_| batch());
+        // What was due may be over before the next is.
+        while !bench.until_claimed() {
+            batch();
         }
-        for _ in 0..seed {
-            bench.executor.step_one();
-        }
+        (0..seed).for_each(|_| _ = bench.executor.step_one());
+        amid += usize::from(!lock(&bench.engine().claims).is_empty());
         bench.db.drop_keyspace("k").unwrap();
         bench.executor.run_until_idle();
         bench.db.wait_idle().unwrap();
@@ -204,10 +212,11 @@ fn a_keyspace_dropped_amid_a_compaction_leaves_no_file() {
         let left: Vec<_> = names.iter().filter(|n| !is_of_an_empty_database(n)).collect();
         assert!(left.is_empty(), "seed {seed}: {left:?}");
     }
+    assert!(amid > 5, "{amid} of 10 amid a compaction");
 }
 
 fn is_of_an_empty_database(name: &str) -> bool {
-    ["LOCK", "CURRENT", "log-", "manifest-"].iter().any(|known| name.starts_with(known))
+    ["LOCK", "CURRENT", "BALLAST", "log-", "manifest-"].iter().any(|known| name.starts_with(known))
 }
 
 /// An ingest goes as deep as nothing is in its way.
@@ -263,6 +272,91 @@ fn a_compaction_that_does_not_fit_any_more_is_given_up_and_done_again() {
     assert!(bench.view().tables.fresh().is_empty());
     assert_eq!(bench.keyspace.iter().count(), 4 + 50);
     assert_eq!(bench.db.background_error().map(|e| e.to_string()), None);
+}
+
+/// A writer that never lets the levels come to rest: nothing that is newer than the request counts.
+#[test]
+fn a_conversion_ends_while_writers_go_on() {
+    for seed in 0..4 {
+        let bench = Bench::new(seed, options());
+        bench.put(spread(0..4000), 100, 1);
+        let before = bench.engine().next_file();
+        let number = lock(&bench.engine().conversions).ask(1);
+        bench.executor.notify();
+        let (mut round, mut busy) = (0, 0);
+        while !lock(&bench.engine().conversions).is_done(1, number) {
+            bench.put(spread(4000 + round * 10..4010 + round * 10), 100, 2);
+            let view = bench.view();
+            busy += u64::from(super::is_busy(bench.engine(), &bench.engine().view()));
+            check_levels(&view);
+            round += 1;
+            assert!(round < 1000, "seed {seed}: {:?}", Shape::of(&view.tables, &view.options));
+        }
+        assert!(round > 10 && busy + 3 > round, "seed {seed}: at rest, {busy} of {round} busy");
+        let view = bench.view();
+        let shape = Shape::of(&view.tables, &view.options);
+        assert!(view.tables.fresh().iter().flatten().all(|table| table.id() >= before));
+        for (level, run) in (1..LEVELS).zip(view.tables.levels()) {
+            let old = run.iter().filter(|table| table.id() < before);
+            let share = shape.share(level, old.map(|table| table.file_bytes()).sum());
+            assert!(share < DUE, "seed {seed}, level {level}: {shape:?}");
+        }
+    }
+}
+
+/// Flips bytes amid a table's blocks.
+fn damage(bench: &Bench, path: &Path) {
+    let file = bench.disk.open(path, Access::Random).unwrap();
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, 700).unwrap();
+    file.write_all_at(&bytes.map(|byte| !byte), 700).unwrap();
+}
+
+/// A table of the base cannot be read: runs go to the level above it, each attempt is one, and whoever
+/// waits is told.
+#[test]
+fn a_damaged_base_table_does_not_keep_runs_from_sinking() {
+    let bench = Bench::new(1, options());
+    bench.put(spread(0..100), 100, 1);
+    bench.keyspace.convert().unwrap();
+    let base = Shape::of(&bench.view().tables, &bench.view().options).base();
+    assert_eq!(base, LEVELS);
+    let table = bench.view().tables.levels()[base - 1][0].clone();
+    damage(&bench, table.path());
+    let is_of_it = |e: &Error| e.is_corruption() && e.path() == Some(table.path());
+    let held = bench.hold_all();
+    bench.put(spread(100..400), 100, 2);
+    bench.keyspace.flush().unwrap();
+    drop(held);
+    let error = bench.db.wait_idle().expect_err("the runs lie over it");
+    assert!(is_of_it(&error), "{error}");
+    bench.executor.run_until_idle();
+    let error = bench.db.background_error().expect("it is not forgotten for what else goes well");
+    assert!(is_of_it(&error), "{error}");
+    for round in 3..8 {
+        bench.put(spread(100 + round * 100..200 + round * 100), 100, 2);
+        bench.keyspace.flush().unwrap();
+        while bench.executor.step_one() {
+            check_levels(&bench.view());
+        }
+        let error = bench.db.background_error().map(|e| e.to_string());
+        assert_eq!(error, None, "round {round}: it was read again");
+    }
+    let view = bench.view();
+    assert!(view.tables.fresh().len() < 4 && !view.tables.levels()[base - 2].is_empty());
+    assert!(view.tables.all().any(|t| t.id() == table.id()), "what it holds is not given up");
+    let error = bench.keyspace.convert().expect_err("it is in the way of its level");
+    assert!(is_of_it(&error), "{error}");
+    let error = bench.db.wait_idle().expect_err("and still is");
+    assert!(is_of_it(&error), "{error}");
+    for number in spread(100..900) {
+        assert_eq!(bench.keyspace.get(key(number)).unwrap().unwrap(), vec![2; 100], "{number}");
+    }
+    // Mended, all goes on.
+    damage(&bench, table.path());
+    bench.keyspace.convert().unwrap();
+    bench.db.wait_idle().unwrap();
+    assert_eq!(bench.keyspace.iter().count(), 900);
 }
 
 /// Segments that are mostly dead are emptied, though nobody asks.

@@ -171,6 +171,20 @@ fn damage_is_reported_or_does_not_matter() {
     }
 }
 
+/// Tables in levels, and runs above them.
+#[test]
+fn damage_of_levels_is_reported_or_does_not_matter() {
+    let levels = Setup::levels();
+    let setup = Setup { keyspace: levels.keyspace.clone().separate_at(64), ..levels };
+    let counts = damage_all(&setup, 4);
+    println!("errors and right answers: {counts:?}");
+    for sort in ["manifest", "table", "values", "log"] {
+        assert!(counts[sort].0 > 0, "no damage of {sort} was reported: {counts:?}");
+    }
+    let (errors, answers) = counts["filter"];
+    assert!(errors == 0 && answers > 10, "damage of filters: {counts:?}");
+}
+
 /// Compressed tables too: their checksums stand before what decompresses them.
 #[test]
 fn damage_of_compressed_tables_is_reported_or_does_not_matter() {
