@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use ::learnedkv::Compression;
 
-use crate::engines::{Durability, OpenSettings};
+use crate::engines::{Durability, OpenSettings, Reads};
 use crate::keys::KeySpec;
 use crate::requests::Distribution;
 use crate::run::Limits;
@@ -76,9 +76,9 @@ pub struct BenchArgs {
     /// When a write is acknowledged: buffered (by the operating system), every-100ms (by the disk so much later at most), or synced (by the disk)
     #[arg(long, value_name = "MODE", default_value = "buffered")]
     pub durability: String,
-    /// Read around the operating system's cache
-    #[arg(long)]
-    pub direct_reads: bool,
+    /// How blocks are read: mapped (where the operating system holds them), buffered (by calls), or direct (around its cache)
+    #[arg(long, value_name = "HOW", default_value = "mapped")]
+    pub reads: String,
     /// An option of the store's keyspace as NAME=VALUE, for example lsm_filter=none; may be repeated
     #[arg(long = "option", value_name = "NAME=VALUE")]
     pub options: Vec<String>,
@@ -127,7 +127,7 @@ impl BenchArgs {
                 compression: how("--compression", &self.compression)?,
                 settled_compression: how("--settled-compression", &self.settled_compression)?,
                 durability: option("--durability", &self.durability, Durability::from_str)?,
-                direct_reads: self.direct_reads,
+                reads: option("--reads", &self.reads, Reads::from_str)?,
                 options: self
                     .options
                     .iter()

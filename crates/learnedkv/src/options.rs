@@ -119,6 +119,8 @@ pub struct DatabaseOptions {
     pub durability: Durability,
     /// Whether tables are read around the page cache.
     pub direct_reads: bool,
+    /// Whether tables in the page cache are read there.
+    pub mapped_reads: bool,
     /// Whether blocks are cached at all.
     pub block_cache: bool,
     /// Whether a directory without a database gets one.
@@ -141,6 +143,7 @@ impl Default for DatabaseOptions {
             log_segment_bytes: 32 << 20,
             durability: Durability::Buffered,
             direct_reads: false,
+            mapped_reads: true,
             block_cache: true,
             create_if_missing: true,
             automatic_conversion: true,

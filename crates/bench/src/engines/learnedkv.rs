@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::learnedkv::{Database, ErrorKind, Keyspace, KeyspaceOptions};
 
-use super::{Durability, Engine, EngineStats, OpenSettings};
+use super::{Durability, Engine, EngineStats, OpenSettings, Reads};
 use crate::{Error, Result};
 
 /// The keyspace that is measured.
@@ -31,7 +31,8 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
             }
             Durability::Synced => ::learnedkv::Durability::Synced,
         })
-        .direct_reads(settings.direct_reads);
+        .direct_reads(settings.reads == Reads::Direct)
+        .mapped_reads(settings.reads == Reads::Mapped);
     if let Some(bytes) = settings.memory_budget_bytes {
         builder = builder.memory_budget_bytes(bytes);
     }

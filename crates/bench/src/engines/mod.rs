@@ -137,6 +137,43 @@ impl std::fmt::Display for Durability {
     }
 }
 
+/// How blocks that lie on the disk are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reads {
+    /// Where the operating system holds them, if the engine can; else as [`Reads::Buffered`].
+    #[default]
+    Mapped,
+    /// By calls, through the operating system's cache.
+    Buffered,
+    /// By calls, around the operating system's cache.
+    Direct,
+}
+
+impl std::str::FromStr for Reads {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Reads> {
+        match text {
+            "mapped" => Ok(Reads::Mapped),
+            "buffered" => Ok(Reads::Buffered),
+            "direct" => Ok(Reads::Direct),
+            _ => Err(Error::usage(format!(
+                "unknown way to read `{text}`; expected mapped, buffered or direct"
+            ))),
+        }
+    }
+}
+
+impl std::fmt::Display for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Reads::Mapped => "mapped",
+            Reads::Buffered => "buffered",
+            Reads::Direct => "direct",
+        })
+    }
+}
+
 /// How to open an engine. `None` leaves the engine's own default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenSettings {
@@ -154,8 +191,8 @@ pub struct OpenSettings {
     pub settled_compression: Option<Compression>,
     /// When writes are acknowledged.
     pub durability: Durability,
-    /// Whether reads go around the operating system's cache.
-    pub direct_reads: bool,
+    /// How blocks are read.
+    pub reads: Reads,
     /// Options of the engine's own, by name, set when the store is made.
     pub options: Vec<(String, String)>,
 }
@@ -172,7 +209,7 @@ impl OpenSettings {
             compression: None,
             settled_compression: None,
             durability: Durability::Buffered,
-            direct_reads: false,
+            reads: Reads::default(),
             options: Vec::new(),
         }
     }

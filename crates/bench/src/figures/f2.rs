@@ -4,6 +4,7 @@ use super::kernel::Counted;
 use super::sheet::Target;
 use super::store::{BLOCK_BYTES, Shape, Store, VALUE_BYTES, budget_bytes};
 use super::{Run, remove};
+use crate::engines::Reads;
 use crate::keys::{Generator, KeySet};
 use crate::random::Rng;
 use crate::sizes::{show_bytes, show_count};
@@ -53,7 +54,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let mut rows = Vec::new();
     for block_bytes in BLOCK_BYTES {
         let shape =
-            Shape { block_bytes, direct_reads: true, block_cache: false, ..Shape::default() };
+            Shape { block_bytes, reads: Reads::Direct, block_cache: false, ..Shape::default() };
         let store = Store::open(&run.dir, run.scale, shape)?;
         store.ingest(&keys, &values)?;
         for present in [true, false] {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::sheet::{Rounds, Target};
 use super::store::{BLOCK_BYTES, Shape, Store, VALUE_BYTES};
 use super::{Run, remove};
+use crate::engines::Reads;
 use crate::keys::{Generator, KeySet, LoadOrder};
 use crate::random::{Rng, mix};
 use crate::requests::{Chooser, Distribution};
@@ -24,7 +25,15 @@ const CHECKED_BYTES: usize = 12;
 struct Measured {
     gets: Rounds,
     hits: Rounds,
+    mapped: Rounds,
     cpu_ns: Rounds,
+}
+
+/// Each size of blocks, then what else the first of them is held against.
+fn shapes() -> impl Iterator<Item = Shape> {
+    let sizes = BLOCK_BYTES.map(|block_bytes| Shape { block_bytes, ..Shape::default() });
+    let buffered = Shape { reads: Reads::Buffered, ..Shape::default() };
+    sizes.into_iter().chain([buffered, Shape::lz4()])
 }
 
 struct Gets<'a> {
@@ -41,7 +50,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
     run.sheet.head("F4: gets of hot settled data");
     run.sheet.line(&format!(
-        "{} gets of as many settled keys, {VALUE_BYTES} B, one client, buffered reads, page cache \
+        "{} gets of as many settled keys, {VALUE_BYTES} B, one client, page cache \
          warm, after as many gets that warm the block cache. k gets/s as median (lowest-highest) of \
          {} rounds; must 800, aim 1,000 for zipfian requests. In the clock each value's length and \
          first {CHECKED_BYTES} bytes (hash of its key, version) are checked; the same requests are \
@@ -51,8 +60,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         run.rounds
     ));
     let mut rows = Vec::new();
-    let sizes = BLOCK_BYTES.map(|block_bytes| Shape { block_bytes, ..Shape::default() });
-    for shape in sizes.into_iter().chain([Shape::lz4()]) {
+    for shape in shapes() {
         let store = Store::open(&run.dir, run.scale, shape)?;
         let values = shape.values(&values);
         store.ingest(&keys, &values)?;
@@ -74,9 +82,11 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
                 distribution.to_string(),
                 shape.block_bytes.to_string(),
                 shape.compression.to_string(),
+                shape.reads.to_string(),
                 measured.gets.show(1e3, 0),
                 format!("{:.0}", 1e9 / rate),
                 measured.cpu_ns.show(1.0, 0),
+                measured.mapped.show(0.01, 1),
                 measured.hits.show(0.01, 1),
                 judged,
             ]);
@@ -93,9 +103,11 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         "requests",
         "block",
         "compression",
+        "reads",
         "k gets/s",
         "ns a get",
         "CPU ns a get",
+        "mapped %",
         "cache hits %",
         "stands",
     ];
@@ -147,9 +159,11 @@ impl<'a> Gets<'a> {
         let seconds = clock.elapsed().as_secs_f64();
         let (after, used) = (self.store.stats(), Usage::now().since(used));
         let hits = (after.cache_hits - before.cache_hits) as f64;
-        let misses = (after.cache_misses - before.cache_misses) as f64;
+        let mapped = (after.mapped_reads - before.mapped_reads) as f64;
+        let all = hits + mapped + (after.cache_misses - before.cache_misses) as f64;
         measured.gets.push(count as f64 / seconds);
-        measured.hits.push(hits / (hits + misses).max(1.0));
+        measured.hits.push(hits / all.max(1.0));
+        measured.mapped.push(mapped / all.max(1.0));
         measured.cpu_ns.push(used.cpu_seconds * 1e9 / count as f64);
         let mut scratch = Vec::new();
         for rank in ranks {

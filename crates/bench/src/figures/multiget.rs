@@ -7,6 +7,7 @@ use ::learnedkv::disk::real::ManyReads;
 use super::sheet::{Rounds, Target};
 use super::store::{Shape, Store, VALUE_BYTES, budget_bytes};
 use super::{Run, remove};
+use crate::engines::Reads;
 use crate::keys::{Generator, KeySet};
 use crate::random::{Rng, mix};
 use crate::run::resources::Usage;
@@ -54,7 +55,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let mut rows = Vec::new();
     for many_reads in [ManyReads::IoUring, ManyReads::OneByOne] {
         let shape =
-            Shape { direct_reads: true, block_cache: false, many_reads, ..Shape::default() };
+            Shape { reads: Reads::Direct, block_cache: false, many_reads, ..Shape::default() };
         let store = Store::open(&run.dir, run.scale, shape)?;
         if many_reads == ManyReads::IoUring {
             store.ingest(&keys, &values)?;

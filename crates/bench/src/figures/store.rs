@@ -9,6 +9,7 @@ use ::learnedkv::{
 };
 
 use super::Scale;
+use crate::engines::Reads;
 use crate::keys::KeySet;
 use crate::random::Rng;
 use crate::values::{Compressibility, Values};
@@ -37,8 +38,8 @@ pub struct Shape {
     pub index: IndexKind,
     /// How data blocks are compressed.
     pub compression: Compression,
-    /// Whether reads go around the page cache.
-    pub direct_reads: bool,
+    /// How blocks are read.
+    pub reads: Reads,
     /// Whether there is a block cache.
     pub block_cache: bool,
     /// Whether sweeps begin by themselves.
@@ -60,7 +61,7 @@ impl Default for Shape {
             block_bytes: BLOCK_BYTES[0],
             index: IndexKind::Exact,
             compression: Compression::None,
-            direct_reads: false,
+            reads: Reads::default(),
             block_cache: true,
             automatic_conversion: true,
             many_reads: ManyReads::default(),
@@ -109,7 +110,8 @@ impl Store {
             .memtable_bytes(memtable_bytes as usize)
             .log_segment_bytes(memtable_bytes)
             .disk(Arc::new(shape.disk()))
-            .direct_reads(shape.direct_reads)
+            .direct_reads(shape.reads == Reads::Direct)
+            .mapped_reads(shape.reads == Reads::Mapped)
             .block_cache(shape.block_cache)
             .automatic_conversion(shape.automatic_conversion)
             .open()

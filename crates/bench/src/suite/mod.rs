@@ -207,7 +207,7 @@ fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
         ("compression", how(plan.open.compression)),
         ("of settled data", how(plan.open.settled_compression.or(plan.open.compression))),
         ("durability", plan.open.durability.to_string()),
-        ("direct reads", plan.open.direct_reads.to_string()),
+        ("reads", plan.open.reads.to_string()),
         ("options", options),
         ("seed", limits.seed.to_string()),
     ]

@@ -92,6 +92,19 @@ impl Builder {
         self
     }
 
+    /// Reads blocks where the operating system holds them, in its page cache, by mapping tables into
+    /// memory; on by default. A block is mapped once a read brought it there and found its checksum
+    /// right; where the system drops pages, blocks are read and cached again (docs/decisions/0021). Only on
+    /// Linux, and file systems whose mappings fail with the device alone (ext2 to ext4, XFS, tmpfs).
+    ///
+    /// A device that fails while a mapped page is brought back ends the process (`SIGBUS`), where a read
+    /// would return an error: turn it off where that is worse than gets at half the speed. Mapped
+    /// pages are the system's: they are not part of the memory budget.
+    pub fn mapped_reads(mut self, on: bool) -> Self {
+        self.options.mapped_reads = on;
+        self
+    }
+
     /// Whether blocks are cached in memory; on by default. Off only for measuring.
     pub fn block_cache(mut self, on: bool) -> Self {
         self.options.block_cache = on;

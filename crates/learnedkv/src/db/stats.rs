@@ -187,7 +187,11 @@ pub struct Stats {
     pub cache_capacity_bytes: u64,
     /// Blocks found in the cache.
     pub cache_hits: u64,
-    /// Blocks not found in the cache.
+    /// Blocks read where the operating system holds them (`Builder::mapped_reads`).
+    pub mapped_reads: u64,
+    /// How often such a block was looked at and was not there any more.
+    pub lost_mappings: u64,
+    /// Blocks found neither in the cache nor there.
     pub cache_misses: u64,
     /// Read requests to the disk for data blocks.
     pub read_requests: u64,
@@ -195,6 +199,8 @@ pub struct Stats {
     pub read_bytes: u64,
     /// Read requests to the disk for separated values.
     pub value_requests: u64,
+    /// Separated values read where the operating system holds them (`Builder::mapped_reads`).
+    pub mapped_values: u64,
     /// Bytes they asked for.
     pub value_read_bytes: u64,
     /// Lookups whose index named blocks that do not hold the key's place.
@@ -253,10 +259,13 @@ impl Stats {
             cache_bytes: cache.used_bytes(),
             cache_capacity_bytes: cache.capacity_bytes(),
             cache_hits: reads.cache_hits.load(Relaxed),
+            mapped_reads: reads.mapped_reads.load(Relaxed),
+            lost_mappings: reads.lost_mappings.load(Relaxed),
             cache_misses: reads.cache_misses.load(Relaxed),
             read_requests: reads.requests.load(Relaxed),
             read_bytes: reads.bytes.load(Relaxed),
             value_requests: reads.value_requests.load(Relaxed),
+            mapped_values: reads.mapped_values.load(Relaxed),
             value_read_bytes: reads.value_bytes.load(Relaxed),
             index_fallbacks: reads.fallbacks.load(Relaxed),
             rebuilt_indexes: reads.rebuilt_indexes.load(Relaxed),
@@ -370,10 +379,11 @@ impl fmt::Display for Stats {
         }
         writeln!(
             f,
-            "cache            {:>12.1} MiB  of {:.1}; {} hits, {} misses",
+            "cache            {:>12.1} MiB  of {:.1}; {} hits, {} mapped reads, {} misses",
             self.cache_bytes as f64 / MIB,
             self.cache_capacity_bytes as f64 / MIB,
             self.cache_hits,
+            self.mapped_reads,
             self.cache_misses
         )?;
         writeln!(

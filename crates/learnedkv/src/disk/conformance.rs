@@ -156,6 +156,29 @@ fn every_access_reads_every_alignment(f: &Fixture) {
     }
 }
 
+/// What is in memory is what reads find; a read of what is cached alone says whether it was done.
+fn maps_and_cached_reads_show_what_reads_find(f: &Fixture) {
+    let bytes = pattern(150_000);
+    f.file("a", &bytes).sync().unwrap();
+    for access in [Access::Random, Access::Sequential, Access::Direct] {
+        let file = f.disk.open(&f.path("a"), access).unwrap();
+        if let Some(map) = file.map() {
+            assert!(map == bytes, "{access:?}");
+        }
+        for (offset, length) in [(0, 1), (4095, 4097), (100_000, 50_000)] {
+            let mut found = vec![0xee; length];
+            if file.read_cached_at(&mut found, offset as u64) {
+                assert!(found == bytes[offset..offset + length], "{access:?} {offset}");
+            }
+        }
+        assert!(!file.read_cached_at(&mut [0; 10], 149_995), "past the end");
+    }
+    let map = f.disk.open(&f.path("a"), Access::Random).unwrap().map();
+    f.disk.remove(&f.path("a")).unwrap();
+    assert!(map.is_none_or(|map| map == bytes), "it outlives its file and its name");
+    assert!(f.file("empty", b"").map().is_none_or(|map| map.is_empty()));
+}
+
 /// Rule 5: many reads are the same reads, one by one.
 fn many_reads_are_the_reads_one_by_one(f: &Fixture) {
     let bytes = pattern(150_000);
@@ -516,6 +539,7 @@ battery! {
         reads_past_the_end_are_errors,
         every_access_reads_every_alignment,
         many_reads_are_the_reads_one_by_one,
+        maps_and_cached_reads_show_what_reads_find,
         many_reads_see_unsynced_writes,
         many_threads_read_many,
         disjoint_writes_run_concurrently,

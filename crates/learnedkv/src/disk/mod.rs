@@ -20,6 +20,7 @@ mod operation;
 mod pool;
 pub mod real;
 mod region;
+mod residence;
 pub mod sim;
 
 use std::any::Any;
@@ -27,10 +28,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::error::Result;
 
 pub use operation::OperationKind;
 pub use pool::{OpenFiles, PooledFile};
+pub use residence::Residence;
 
 /// How a file that is opened will be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,6 +179,19 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     /// # Errors
     /// `Corruption` if the file ends before; `Io` otherwise.
     fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()>;
+
+    /// Fills `buffer` from `offset_bytes` if no device has to be asked for it; whether it did. Where the
+    /// system cannot tell, never.
+    fn read_cached_at(&self, _buffer: &mut [u8], _offset_bytes: u64) -> bool {
+        false
+    }
+
+    /// The whole file in memory, paged in by the system as it is read. For files that nobody writes any
+    /// more. `None` where that cannot be had, or where reading it could fail otherwise than by the
+    /// device. Such a read has no error to return: a device that fails ends the process.
+    fn map(&self) -> Option<Bytes> {
+        None
+    }
 
     /// Writes `bytes` at `offset_bytes`, growing the file if needed (a gap reads as zeros).
     ///

@@ -245,6 +245,7 @@ fn context(
         segment_files: Arc::new(OpenFiles::new(disk.clone(), OPEN_SEGMENT_FILES)),
         dir: dir.to_owned(),
         access: if options.direct_reads { Access::Direct } else { Access::Random },
+        maps: options.mapped_reads && !options.direct_reads,
         cache: BlockCache::new(options.cache_bytes(0, 0)),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),

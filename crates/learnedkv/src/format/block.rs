@@ -4,15 +4,18 @@
 //! block      := checksum u64 | stored length u32 | raw length u32 | ordinal u32 | compression u8 | layout u8 | 00 00
 //!             | separators | content               (together: stored length bytes; starts on a 64-byte multiple)
 //! separators := prefix length varint | lower length varint | upper length varint | prefix | lower | upper
-//! content    := entry* | offset of each entry (u16, or u32 if layout = 1) | count u32       as it is, or compressed
-//! entry      := kind u8 | key length varint | sequence varint | value length varint | key | value
+//! content    := count u32 | place* | head* | value*                                        as it is, or compressed
+//! place      := u16, or u32 if layout = 1: of each head, of each value, of the end of the last
+//! head       := kind u8 | sequence varint | key
 //! ```
 //! * Every key `k` of the block has `prefix + lower <= k < prefix + upper`. Hence `prefix` (what the
 //!   two separators share) begins every key, and keys are stored without it.
+//! * What a search looks at stands together at the block's beginning: its separators, the places, the
+//!   heads with the keys. A head ends where the next place is, the last one where values begin.
 //! * `checksum` covers what follows it, bound to the file's tag and the block's offset.
 //! * `compression` is 0 (none), 1 (lz4) or 2 (zstd), see [`super::compression`]. The separators stand
 //!   outside what is compressed: where a block belongs is known without decompressing it.
-//! * `raw length` is that of separators and content once decompressed, and offsets of entries count
+//! * `raw length` is that of separators and content once decompressed, and places count
 //!   from where the separators begin: a block in memory has one form, however it was stored. The
 //!   content is at most [`MOST_EXPANSION`] times as long as it is stored.
 //! * The content is stored as it is unless compression makes separators and content an eighth
@@ -21,21 +24,28 @@
 //! A block [aa, ac) of one entry `ab = v`, sequence 7, with ordinal 3 in a file tagged 1, at offset 0;
 //! then the same with the value `v` 80 times, as lz4:
 //! ```text
-//! CHECKSUM 12000000 12000000 03000000 00 00 0000
-//! 010101 61 61 63 | 01 01 07 01 62 76 | 0600 01000000
-//! CHECKSUM 17000000 61000000 03000000 01 00 0000
-//! 010101 61 61 63 | 6f 010107506276 0100 3c 60 060001000000
+//! CHECKSUM 14000000 14000000 03000000 00 00 0000
+//! 010101 61 61 63 | 01000000 1000 1300 1400 | 01 07 62 | 76
+//! CHECKSUM 1f000000 63000000 03000000 01 00 0000
+//! 010101 61 61 63 | ef 01000000100013006300 01076276 0100 36 60 767676767676
 //! ```
-//! (lz4: 6 bytes as they are, then 79 more like the last of them, then 6 bytes as they are.)
+//! (lz4: 14 bytes as they are, then 73 more like the last of them, then 6 bytes as they are.)
 //! See the test `the_examples_are_what_is_written`, which prints them.
 
-use super::bytes::varint_length;
-use super::bytes::{Reader, common_prefix_length, put_u16, put_u32, put_u64, put_varint};
-use super::checksum::{checksum, seal};
-use super::compression::{Codec, Codecs, MOST_EXPANSION, RAW, check_mark};
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+pub use self::builder::{BlockBuilder, block_overhead_bytes, entry_bytes};
+use super::bytes::Reader;
+use super::checksum::checksum;
+#[cfg(any(test, feature = "fuzzing"))]
+use super::checksum::seal;
+use super::compression::{Codecs, MOST_EXPANSION, RAW, check_mark};
 use super::entry::{Kind, SequenceNumber};
 use crate::error::{Error, ErrorKind, Result};
 
+mod builder;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests;
@@ -44,9 +54,6 @@ mod tests;
 pub const BLOCK_HEADER_BYTES: usize = 24;
 /// Blocks start on multiples of this.
 pub const BLOCK_ALIGNMENT: u64 = 64;
-
-/// A block is compressed if that makes it shorter by one part in so many.
-const LEAST_GAIN: usize = 8;
 
 const LAYOUT_NARROW: u8 = 0;
 const LAYOUT_WIDE: u8 = 1;
@@ -62,117 +69,6 @@ pub struct Entry<'a> {
     pub key_suffix: &'a [u8],
     /// Its payload.
     pub value: &'a [u8],
-}
-
-/// An upper bound of the bytes an entry takes in a block.
-pub fn entry_bytes(key_length: usize, sequence: SequenceNumber, value_length: usize) -> usize {
-    1 + varint_length(key_length as u64)
-        + varint_length(sequence)
-        + varint_length(value_length as u64)
-        + key_length
-        + value_length
-        + 2
-}
-
-/// What a block takes besides its entries, for separators of up to `separator_length` bytes.
-pub fn block_overhead_bytes(separator_length: usize) -> usize {
-    BLOCK_HEADER_BYTES + 4 + 2 * (separator_length + varint_length(separator_length as u64)) + 1
-}
-
-/// Builds one block at a time; keeps its buffer for the next.
-#[derive(Debug, Default)]
-pub struct BlockBuilder {
-    bytes: Vec<u8>,
-    offsets: Vec<u32>,
-    prefix_length: usize,
-    /// Where in `bytes` the content begins.
-    content_start: usize,
-    /// The block with its content compressed, if that served.
-    packed: Vec<u8>,
-}
-
-/// What `bytes` bytes of a block take with the padding up to the next one.
-fn padded(bytes: usize) -> u64 {
-    (bytes as u64).next_multiple_of(BLOCK_ALIGNMENT)
-}
-
-impl BlockBuilder {
-    /// Begins a block for keys in `lower <= key < upper`.
-    pub fn begin(&mut self, lower: &[u8], upper: &[u8]) {
-        assert!(lower < upper, "a block's separators are out of order");
-        self.offsets.clear();
-        self.bytes.clear();
-        self.bytes.resize(BLOCK_HEADER_BYTES, 0);
-        let (prefix, lower_suffix) = lower.split_at(common_prefix_length(lower, upper));
-        let (_, upper_suffix) = upper.split_at(prefix.len());
-        self.prefix_length = prefix.len();
-        for part in [prefix, lower_suffix, upper_suffix] {
-            put_varint(&mut self.bytes, part.len() as u64);
-        }
-        for part in [prefix, lower_suffix, upper_suffix] {
-            self.bytes.extend_from_slice(part);
-        }
-        self.content_start = self.bytes.len();
-    }
-
-    /// Adds an entry. Keys come in order and lie between the separators.
-    pub fn add(&mut self, kind: Kind, key: &[u8], sequence: SequenceNumber, value: &[u8]) {
-        self.offsets.push((self.bytes.len() - BLOCK_HEADER_BYTES) as u32);
-        let suffix = key.get(self.prefix_length..).unwrap_or_default();
-        self.bytes.push(kind as u8);
-        put_varint(&mut self.bytes, suffix.len() as u64);
-        put_varint(&mut self.bytes, sequence);
-        put_varint(&mut self.bytes, value.len() as u64);
-        self.bytes.extend_from_slice(suffix);
-        self.bytes.extend_from_slice(value);
-    }
-
-    /// Ends the block: its bytes, to be written at `offset_bytes` of the file tagged `tag`, and what
-    /// it would take uncompressed, with its padding.
-    pub fn finish(
-        &mut self,
-        tag: u64,
-        offset_bytes: u64,
-        ordinal: u32,
-        codec: Option<&mut (dyn Codec + 'static)>,
-    ) -> (&[u8], u64) {
-        let wide = self.bytes.len() > usize::from(u16::MAX);
-        for &offset in &self.offsets {
-            if wide {
-                put_u32(&mut self.bytes, offset);
-            } else {
-                put_u16(&mut self.bytes, offset as u16);
-            }
-        }
-        put_u32(&mut self.bytes, self.offsets.len() as u32);
-        let raw_bytes = self.bytes.len() - BLOCK_HEADER_BYTES;
-        let mark = codec.and_then(|codec| self.pack(codec).then(|| codec.mark())).unwrap_or(RAW);
-        let block = if mark == RAW { &mut self.bytes } else { &mut self.packed };
-        let mut header = Vec::with_capacity(BLOCK_HEADER_BYTES);
-        put_u64(&mut header, 0);
-        put_u32(&mut header, (block.len() - BLOCK_HEADER_BYTES) as u32);
-        put_u32(&mut header, raw_bytes as u32);
-        put_u32(&mut header, ordinal);
-        header.extend_from_slice(&[mark, if wide { LAYOUT_WIDE } else { LAYOUT_NARROW }, 0, 0]);
-        if let Some(place) = block.get_mut(..BLOCK_HEADER_BYTES) {
-            place.copy_from_slice(&header);
-        }
-        seal(tag, offset_bytes, block);
-        (block, padded(BLOCK_HEADER_BYTES + raw_bytes))
-    }
-
-    /// Makes `packed` of `bytes`; whether it is so much shorter that it pays.
-    fn pack(&mut self, codec: &mut dyn Codec) -> bool {
-        let (before, content) = self.bytes.split_at(self.content_start);
-        let raw_bytes = self.bytes.len() - BLOCK_HEADER_BYTES;
-        let Some(most_bytes) = content.len().checked_sub(raw_bytes.div_ceil(LEAST_GAIN)) else {
-            return false;
-        };
-        self.packed.clear();
-        self.packed.extend_from_slice(before);
-        codec.compress(content, most_bytes, &mut self.packed)
-            && padded(self.packed.len()) < padded(self.bytes.len())
-    }
 }
 
 /// What a block's header and separators say of it.
@@ -258,11 +154,28 @@ fn in_file(error: Error, offset_bytes: u64) -> Error {
 
 /// A block that was read, checked and decompressed. Its entries are decoded when looked at.
 pub struct Block {
-    bytes: Vec<u8>,
+    bytes: Memory,
     head: Head,
     count: u32,
-    /// Where the offset array begins in `bytes`.
-    offsets_start: u32,
+}
+
+/// What a block's bytes stand in.
+enum Memory {
+    Own(Vec<u8>),
+    /// Those of a file in memory.
+    Lent(Bytes),
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Lent(bytes) => bytes,
+        }
+    }
 }
 
 impl std::fmt::Debug for Block {
@@ -284,28 +197,49 @@ impl Block {
     /// As [`Stored::unpack`].
     pub fn keep(mut bytes: Vec<u8>, head: Head, offset_bytes: u64) -> Result<Block> {
         bytes.truncate(head.raw_end as usize);
-        Block::new(bytes, head).map_err(|e| in_file(e, offset_bytes))
+        Block::new(Memory::Own(bytes), head).map_err(|e| in_file(e, offset_bytes))
+    }
+
+    /// The block in `bytes`, which [`Stored::check`] found sound before: its checksum is not computed
+    /// again. `None` if it is compressed. The block shares the bytes.
+    ///
+    /// # Errors
+    /// `Corruption` if they are no block any more.
+    pub fn lend(mut bytes: Bytes, offset_bytes: u64) -> Result<Option<Block>> {
+        let lent = parse(&bytes).and_then(|head| {
+            if head.compression != RAW {
+                return Ok(None);
+            }
+            bytes.truncate(head.raw_end as usize);
+            Block::new(Memory::Lent(bytes), head).map(Some)
+        });
+        lent.map_err(|e| in_file(e, offset_bytes))
     }
 
     /// The block of these bytes: separators and content as they were before they were stored.
-    fn new(bytes: Vec<u8>, head: Head) -> Result<Block> {
-        let count_start = bytes.len().saturating_sub(4);
-        let count = Reader::at(&bytes, count_start).u32()?;
-        let array_bytes = count as usize * if head.wide { 4 } else { 2 };
+    fn new(bytes: Memory, head: Head) -> Result<Block> {
         let [_, _, content_start] = head.ends;
-        let offsets_start = count_start
-            .checked_sub(array_bytes)
-            .filter(|start| *start >= content_start as usize)
-            .ok_or_else(|| {
-                Error::corruption(format!("data block: {count} entries do not fit it"))
-            })?;
-        Ok(Block { bytes, head, count, offsets_start: offsets_start as u32 })
+        let count = Reader::at(&bytes, content_start as usize).u32()?;
+        let places = (u64::from(count) * 2 + 1) * if head.wide { 4 } else { 2 };
+        if places > bytes.len() as u64 {
+            return Err(Error::corruption(format!("data block: {count} entries do not fit it")));
+        }
+        Ok(Block { bytes, head, count })
     }
 
     /// The block's number in its table, from 0.
-    #[cfg(test)]
     pub fn ordinal(&self) -> u32 {
         self.head.ordinal
+    }
+
+    /// Whether it stands in a file's bytes as they are.
+    pub fn is_as_stored(&self) -> bool {
+        self.head.compression == RAW
+    }
+
+    /// Whether it shares bytes that were lent.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.bytes, Memory::Lent(_))
     }
 
     /// How many entries it holds.
@@ -313,9 +247,16 @@ impl Block {
         self.count as usize
     }
 
-    /// What it takes in memory.
+    /// What it takes in memory, bytes; those of a file in memory are not counted.
     pub fn size_bytes(&self) -> usize {
-        self.bytes.capacity() + size_of::<Block>()
+        self.capacity_bytes() + size_of::<Block>()
+    }
+
+    fn capacity_bytes(&self) -> usize {
+        match &self.bytes {
+            Memory::Own(bytes) => bytes.capacity(),
+            Memory::Lent(_) => 0,
+        }
     }
 
     fn part(&self, start: u32, end: u32) -> &[u8] {
@@ -361,14 +302,14 @@ impl Block {
     /// # Errors
     /// `Corruption` if it does not lie within the block (a writer's bug that the checksum sealed).
     pub fn entry(&self, index: usize) -> Result<Entry<'_>> {
-        let mut reader = Reader::at(&self.bytes, self.entry_start(index)?);
+        let count = self.count();
+        if index >= count {
+            return Err(Error::corruption(format!("expected entry {index}, found {self:?}")));
+        }
+        let mut reader = Reader::new(self.between(index)?);
         let kind = Kind::from_byte(reader.u8()?)?;
-        let key_length = reader.length()?;
         let sequence = reader.varint()?;
-        let value_length = reader.length()?;
-        let key_suffix = reader.take(key_length)?;
-        let value = reader.take(value_length)?;
-        Ok(Entry { kind, sequence, key_suffix, value })
+        Ok(Entry { kind, sequence, key_suffix: reader.rest(), value: self.between(count + index)? })
     }
 
     /// Where in [`Block::bytes`] the value of an entry of this block stands.
@@ -377,9 +318,12 @@ impl Block {
         start..start + entry.value.len()
     }
 
-    /// The block's bytes, to be used for another.
+    /// The block's bytes, to be used for another, if they are its own.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        match self.bytes {
+            Memory::Own(bytes) => bytes,
+            Memory::Lent(_) => Vec::new(),
+        }
     }
 
     /// All bytes of the block.
@@ -387,23 +331,28 @@ impl Block {
         &self.bytes
     }
 
-    fn entry_start(&self, index: usize) -> Result<usize> {
-        if index >= self.count as usize {
-            return Err(Error::corruption(format!("expected entry {index}, found {self:?}")));
-        }
-        let width = if self.head.wide { 4 } else { 2 };
-        let at = self.offsets_start as usize + index * width;
-        let mut reader = Reader::at(&self.bytes, at);
-        let offset = if self.head.wide { reader.u32()? } else { u32::from(reader.u16()?) };
-        Ok(BLOCK_HEADER_BYTES + offset as usize)
+    /// What stands from the place of number `at` to the next: `count` heads, and as many values.
+    fn between(&self, at: usize) -> Result<&[u8]> {
+        let [_, _, content_start] = self.head.ends;
+        let places = content_start as usize + 4;
+        let (from, to) = if self.head.wide {
+            let mut reader = Reader::at(&self.bytes, places + 4 * at);
+            (reader.u32()? as usize, reader.u32()? as usize)
+        } else {
+            let mut reader = Reader::at(&self.bytes, places + 2 * at);
+            (usize::from(reader.u16()?), usize::from(reader.u16()?))
+        };
+        let found = self.bytes.get(BLOCK_HEADER_BYTES + from..BLOCK_HEADER_BYTES + to);
+        found.ok_or_else(|| {
+            Error::corruption(format!("data block: expected a place within it, found {from}..{to}"))
+        })
     }
 
     fn key_suffix(&self, index: usize) -> Result<&[u8]> {
-        let mut reader = Reader::at(&self.bytes, self.entry_start(index)? + 1);
-        let length = reader.length()?;
+        let mut reader = Reader::new(self.between(index)?);
+        reader.u8()?;
         reader.varint()?;
-        reader.varint()?;
-        reader.take(length)
+        Ok(reader.rest())
     }
 
     /// The index of the first entry whose key is at or above `key` (`count` if there is none), and
@@ -435,6 +384,21 @@ fn check(bytes: &[u8], tag: u64, offset_bytes: u64) -> Result<Head> {
     let mut reader = Reader::new(bytes);
     let expected = reader.u64()?;
     let stored_bytes = reader.u32()? as usize;
+    let end = BLOCK_HEADER_BYTES.saturating_add(stored_bytes);
+    let covered = Reader::at(bytes, 8).take(end - 8)?;
+    let found = checksum(tag, offset_bytes, covered);
+    if found != expected {
+        return Err(Error::corruption(format!(
+            "data block: expected checksum {expected:016x}, found {found:016x}"
+        )));
+    }
+    parse(bytes)
+}
+
+/// What header and separators say, whatever the checksum.
+fn parse(bytes: &[u8]) -> Result<Head> {
+    let mut reader = Reader::at(bytes, 8);
+    let stored_bytes = reader.u32()? as usize;
     let raw_bytes = reader.u32()? as usize;
     let ordinal = reader.u32()?;
     let (compression, layout) = (reader.u8()?, reader.u8()?);
@@ -442,12 +406,6 @@ fn check(bytes: &[u8], tag: u64, offset_bytes: u64) -> Result<Head> {
     reader.take(stored_bytes)?;
     let end = reader.position();
     let block = bytes.get(..end).unwrap_or_default();
-    let found = checksum(tag, offset_bytes, block.get(8..).unwrap_or_default());
-    if found != expected {
-        return Err(Error::corruption(format!(
-            "data block: expected checksum {expected:016x}, found {found:016x}"
-        )));
-    }
     check_mark(compression)?;
     if layout > LAYOUT_WIDE {
         let message =
@@ -497,7 +455,7 @@ fn unpack(stored: &Stored<'_>, codecs: &Codecs, mut memory: Vec<u8>) -> Result<B
             codecs.decompress(head.compression, content, raw)?;
         }
     }
-    Block::new(memory, *head)
+    Block::new(Memory::Own(memory), *head)
 }
 
 /// The ordinal and length of the block that begins at `bytes`, unchecked: for walking damaged

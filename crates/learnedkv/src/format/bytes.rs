@@ -76,6 +76,11 @@ impl<'a> Reader<'a> {
         self.position
     }
 
+    /// What was not read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.position..).unwrap_or_default()
+    }
+
     /// Whether all was read.
     pub fn is_empty(&self) -> bool {
         self.position >= self.bytes.len()

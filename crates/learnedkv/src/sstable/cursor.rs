@@ -313,7 +313,7 @@ impl RunCursor {
             return Ok(None);
         }
         if self.walk != Walk::Bulk
-            && let Some(block) = table.cached(next)
+            && let Some(block) = table.at_hand(next)
         {
             return Ok(Some((next, block)));
         }
@@ -332,7 +332,7 @@ impl RunCursor {
         };
         let blocks = table.read_range(first, last)?;
         if self.walk == Walk::Cached {
-            table.keep(&blocks);
+            blocks.iter().for_each(|(ordinal, block)| table.keep(*ordinal, block));
         }
         self.ahead = blocks.into();
         if !self.forward {

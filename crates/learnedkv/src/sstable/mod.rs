@@ -45,7 +45,11 @@ pub struct ReadMetrics {
     pub bytes: AtomicU64,
     /// Blocks found in the cache.
     pub cache_hits: AtomicU64,
-    /// Blocks not found in the cache.
+    /// Blocks read in the page cache, where their table is mapped.
+    pub mapped_reads: AtomicU64,
+    /// How often a mapped block or value turned out not to be in the page cache any more.
+    pub lost_mappings: AtomicU64,
+    /// Blocks found neither in the cache nor mapped.
     pub cache_misses: AtomicU64,
     /// Lookups whose index named blocks that do not hold the key's place, so that the blocks' own
     /// separators were searched.
@@ -54,6 +58,8 @@ pub struct ReadMetrics {
     pub value_requests: AtomicU64,
     /// Bytes they asked for.
     pub value_bytes: AtomicU64,
+    /// Separated values read in the page cache, where their segment is mapped.
+    pub mapped_values: AtomicU64,
     /// Tables whose index could not be used and was rebuilt from their blocks.
     pub rebuilt_indexes: AtomicU64,
     /// Lookups of a table that its filter ended.

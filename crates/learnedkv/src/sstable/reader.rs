@@ -15,6 +15,7 @@
 mod blocks;
 mod estimates;
 pub mod many;
+mod mapped;
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use self::mapped::Mapped;
 use super::filter::{self, Filter, file::filter_path};
 use super::index::{self, Index, fence::Fence};
 use super::opening::{check_properties, read_directory, read_section, walk};
@@ -64,6 +66,8 @@ pub struct TableContext {
     pub dir: PathBuf,
     /// How data blocks are read.
     pub access: Access,
+    /// Whether blocks in the page cache are read there.
+    pub maps: bool,
     /// Where blocks are kept.
     pub cache: BlockCache,
     /// What decompresses them.
@@ -97,9 +101,11 @@ pub struct Table {
     index_bytes: u64,
     /// The separators of the blocks themselves, once they were needed.
     walked: OnceLock<Result<Fence>>,
+    /// Its blocks in the page cache.
+    mapped: Mapped,
     /// Asked first by lookups. It may come later than the table: no answer depends on it.
     filter: OnceLock<TableFilter>,
-    /// Lookups that read a block and found nothing, which a filter would have saved; since the table was
+    /// Lookups that read a block, where it is mapped or from the file, and found nothing, which a filter would have saved; since the table was
     /// opened, or [`Table::forget_misses`].
     misses: AtomicU64,
     context: Arc<TableContext>,
@@ -200,6 +206,7 @@ impl Table {
             ranges: Arc::new(ranges),
             index_bytes,
             walked: OnceLock::new(),
+            mapped: Mapped::default(),
             context: context.clone(),
             obsolete: AtomicBool::new(false),
         })
@@ -309,6 +316,7 @@ impl Table {
         let walked = self.walked.get().and_then(|w| w.as_ref().ok()).map_or(0, Fence::size_bytes);
         let record = &self.record.properties;
         self.index_memory_bytes
+            + self.mapped.size_bytes()
             + walked
             + self.filter_bytes().unwrap_or(0)
             + record.smallest.len()
@@ -433,8 +441,12 @@ impl Table {
             let at_hand = fetched.iter().find(|(ordinal, _)| *ordinal == middle);
             let block = match at_hand {
                 Some((_, block)) => block.clone(),
-                None => match self.cached(middle) {
-                    Some(block) => block,
+                None => match self.at_hand(middle) {
+                    Some(block) => {
+                        // A filter would have saved that, too.
+                        read.set(read.get() || block.is_lent());
+                        block
+                    }
                     None => {
                         read.set(true);
                         self.uncached(middle, caching)?

@@ -22,6 +22,8 @@ use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::Kind;
 use crate::slice::Lookup;
 
+mod mapped;
+
 const ENTRIES: u64 = 500;
 const BLOCK_BYTES: usize = 512;
 
@@ -54,13 +56,18 @@ impl Index for Liar {
     }
 }
 
+/// Blocks that were read serve again from the cache alone, so that reads can be counted.
 fn context(cache_bytes: u64) -> Arc<TableContext> {
-    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    context_on(Arc::new(SimDisk::new(1)), cache_bytes, false)
+}
+
+fn context_on(disk: Arc<dyn Disk>, cache_bytes: u64, maps: bool) -> Arc<TableContext> {
     Arc::new(TableContext {
         segment_files: Arc::new(OpenFiles::new(disk.clone(), 2)),
         disk,
         dir: PathBuf::from("/"),
         access: Access::Random,
+        maps,
         cache: BlockCache::new(cache_bytes),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
@@ -230,16 +237,7 @@ fn of_many_keys_one_that_cannot_be_read_fails_all_and_leaves_no_trace() {
     let context = context(1 << 20);
     let honest = table(&context, IndexKind::Exact, Compression::None);
     let faulty = FaultyDisk::new(context.disk.clone());
-    let over_faulty = Arc::new(TableContext {
-        disk: Arc::new(faulty.clone()),
-        segment_files: context.segment_files.clone(),
-        dir: PathBuf::from("/"),
-        access: Access::Random,
-        cache: BlockCache::new(1 << 20),
-        codecs: Codecs::default(),
-        metrics: ReadMetrics::default(),
-        graveyard: Graveyard::new(|| {}),
-    });
+    let over_faulty = context_on(Arc::new(faulty.clone()), 1 << 20, false);
     let table = Table::open(&over_faulty, honest.record()).unwrap();
     let keys: Vec<_> = (0..ENTRIES).step_by(50).map(|n| key(n * 2)).collect();
     let sought: Vec<_> = keys.iter().map(|key| Sought::new(key, Caching::Fill)).collect();
@@ -289,7 +287,8 @@ fn a_lying_index_costs_time_and_no_answer() {
         let both = |&kind| [(0, kind), (1 << 20, kind)];
         let kinds = IndexKind::ALL.iter().flat_map(both);
         for (number, (cache_bytes, kind)) in kinds.enumerate() {
-            let context = context(cache_bytes);
+            let maps = cache_bytes == 0;
+            let context = context_on(Arc::new(SimDisk::new(1)), cache_bytes, maps);
             // Each kind with each compression, over all lies.
             let compression = Compression::ALL[(number + name.len()) % Compression::ALL.len()];
             let honest = table(&context, kind, compression);
@@ -308,7 +307,7 @@ fn an_honest_index_never_falls_back() {
     for (&kind, &compression) in
         IndexKind::ALL.iter().flat_map(|kind| Compression::ALL.iter().map(move |how| (kind, how)))
     {
-        let context = context(1 << 20);
+        let context = context_on(Arc::new(SimDisk::new(1)), 1 << 20, true);
         let table = table(&context, kind, compression);
         let properties = table.properties();
         let (stored, raw) = (properties.data_bytes, properties.unpacked_bytes);

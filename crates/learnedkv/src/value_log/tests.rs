@@ -14,12 +14,17 @@ use crate::format::value::CHUNK_BYTES;
 use crate::sstable::{Graveyard, ReadMetrics};
 
 fn context() -> Arc<TableContext> {
+    context_that(false)
+}
+
+fn context_that(maps: bool) -> Arc<TableContext> {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     Arc::new(TableContext {
         segment_files: Arc::new(OpenFiles::new(disk.clone(), 2)),
         disk,
         dir: PathBuf::from("/"),
         access: Access::Random,
+        maps,
         cache: BlockCache::new(0),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
@@ -92,6 +97,34 @@ fn values_come_back_alone_and_together() {
     assert_eq!(alone, 400);
     assert!(together < 40, "{together} requests for neighbours");
     assert!(load_all(&[], |id| segments.find(id)).unwrap().is_empty());
+}
+
+/// The simulated disk says of every fourth look that the value is not in its cache; then it is read. What
+/// has come to be damaged is seen at once: a value is checked whenever it is read.
+#[test]
+fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() {
+    let context = context_that(true);
+    let (used, pointers) = write(&context, 1, 0..400);
+    let segment = Segment::open(&context, &used).unwrap();
+    for _ in 0..3 {
+        for (number, (key, pointer)) in pointers.iter().enumerate() {
+            assert!(segment.load(key, *pointer).unwrap() == value(number), "{number}");
+        }
+    }
+    let metrics = &context.metrics;
+    let count =
+        || [&metrics.mapped_values, &metrics.value_requests].map(|count| count.load(Relaxed));
+    let ([mapped, read], long) = (count(), 3 * 10);
+    assert_eq!(mapped + read, 3 * 400);
+    assert!(mapped > 200 && read > 256 + long, "{mapped} where they lie, {read} by requests");
+    assert!(metrics.lost_mappings.load(Relaxed) > 0);
+    // A segment whose first read comes after the damage.
+    let segment = Segment::open(&context, &used).unwrap();
+    let (key, pointer) = &pointers[7];
+    let file = context.disk.open(&segment_path(Path::new("/"), 1), Access::Random).unwrap();
+    file.write_all_at(&[0xaa; 3], pointer.offset + 20).unwrap();
+    let error = segment.load(key, *pointer).unwrap_err();
+    assert!(error.is_corruption() && error.path().is_some(), "{error:?}");
 }
 
 #[test]

@@ -168,10 +168,13 @@ fn reads_that_leave_the_cache_alone_do() {
     assert_eq!(db.snapshot().get_with(&keyspace, name(150), &leave).unwrap(), middle);
     let stats = db.stats();
     assert!(stats.cache_bytes == 0 && stats.read_requests > 0, "{stats}");
+    assert_eq!(stats.mapped_reads, 0, "{stats}");
     // What is there serves them.
     assert_eq!(keyspace.iter().count(), 300);
     let stats = db.stats();
-    assert!(stats.cache_bytes > 0, "{stats}");
+    assert_eq!(keyspace.iter().count(), 300);
+    assert!(db.stats().mapped_reads > stats.mapped_reads, "{stats}");
+    let stats = db.stats();
     assert_eq!(keyspace.get_with(name(150), &leave).unwrap(), middle);
     assert_eq!(db.stats().read_requests, stats.read_requests, "read though it was cached");
 }

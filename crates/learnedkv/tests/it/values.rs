@@ -4,7 +4,7 @@ use std::path::Path;
 
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Access, Disk};
-use learnedkv::{Database, Keyspace, KeyspaceOptions};
+use learnedkv::{Database, Keyspace, KeyspaceOptions, Stats};
 
 use crate::workload::Setup;
 
@@ -49,7 +49,9 @@ fn requests<T>(db: &Database, work: impl FnOnce() -> T) -> (u64, u64) {
     let before = db.stats();
     work();
     let after = db.stats();
-    (after.read_requests - before.read_requests, after.value_requests - before.value_requests)
+    let blocks = |s: &Stats| s.read_requests + s.mapped_reads;
+    let values = |s: &Stats| s.value_requests + s.mapped_values;
+    (blocks(&after) - blocks(&before), values(&after) - values(&before))
 }
 
 #[test]

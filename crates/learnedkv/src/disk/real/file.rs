@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+
 use super::{direct, platform};
 use crate::disk::{File, region};
 use crate::error::{Error, Result};
@@ -57,6 +59,15 @@ impl File for RealFile {
             return Err(region::short_read(&self.path, offset_bytes, buffer.len(), found_bytes));
         }
         Ok(())
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset_bytes: u64) -> bool {
+        let (file, is_direct) = self.for_reads();
+        !is_direct && platform::read_cached(file, buffer, offset_bytes)
+    }
+
+    fn map(&self) -> Option<Bytes> {
+        if self.direct.is_some() { None } else { platform::map(&self.file) }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {

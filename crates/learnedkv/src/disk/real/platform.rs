@@ -40,6 +40,45 @@ pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset_bytes: u64) -> R
     Ok(filled_bytes)
 }
 
+/// Fills `buffer` from the system's cache; false if not all of it is there, or the system cannot tell.
+#[cfg(target_os = "linux")]
+pub(super) fn read_cached(file: &File, buffer: &mut [u8], offset_bytes: u64) -> bool {
+    let (length, flags) = (buffer.len(), rustix::io::ReadWriteFlags::NOWAIT);
+    let mut buffers = [std::io::IoSliceMut::new(buffer)];
+    let found =
+        rustix::io::retry_on_intr(|| rustix::io::preadv2(file, &mut buffers, offset_bytes, flags));
+    found == Ok(length)
+}
+
+/// Outside Linux nobody can tell.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn read_cached(_file: &File, _buffer: &mut [u8], _offset_bytes: u64) -> bool {
+    false
+}
+
+/// The whole file in memory; `None` where the file system does not keep promises, or the system cannot
+/// say what is in its cache: then nobody would know when reading the map is slow.
+#[cfg(target_os = "linux")]
+pub(super) fn map(file: &File) -> Option<bytes::Bytes> {
+    if !mapping_keeps_promises(file) || file.metadata().ok()?.len() == 0 {
+        return None;
+    }
+    // SAFETY: the map is for reading. The files that are mapped are finished: this process writes to
+    // them no more nor cuts them (`Disk::map` asks for that), and the database's lock keeps other
+    // databases out. Whoever changes them all the same changes bytes that are decoded as untrusted.
+    #[allow(unsafe_code)]
+    let map = unsafe { memmap2::Mmap::map(file) }.ok()?;
+    // What lies around a block is not wanted.
+    let _ = map.advise(memmap2::Advice::Random);
+    Some(bytes::Bytes::from_owner(map))
+}
+
+/// Not done outside Linux: see [`read_cached`].
+#[cfg(not(target_os = "linux"))]
+pub(super) fn map(_file: &File) -> Option<bytes::Bytes> {
+    None
+}
+
 /// Writes all of `bytes` at `offset_bytes`.
 #[cfg(unix)]
 pub(super) fn write_all_at(file: &File, bytes: &[u8], offset_bytes: u64) -> Result<()> {

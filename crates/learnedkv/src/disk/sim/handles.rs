@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+
 use super::random::Random;
 use super::state::Held;
 use super::{Operation, SimDisk};
@@ -74,6 +76,19 @@ impl File for SimFile {
             return Err(region::short_read(&self.path, offset_bytes, buffer.len(), found_bytes));
         }
         Ok(())
+    }
+
+    /// Now and then not: by the number of reads, as a replay has it again.
+    fn read_cached_at(&self, buffer: &mut [u8], offset_bytes: u64) -> bool {
+        let is_cached = self.disk.state().count_cached_read() % 4 != 3;
+        is_cached && self.read_exact_at(buffer, offset_bytes).is_ok()
+    }
+
+    /// As it is now: nobody writes to a file that is mapped.
+    fn map(&self) -> Option<Bytes> {
+        let mut bytes = vec![0; self.length_bytes().ok()? as usize];
+        self.read_exact_at(&mut bytes, 0).ok()?;
+        Some(Bytes::from(bytes))
     }
 
     fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {

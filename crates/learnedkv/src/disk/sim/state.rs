@@ -37,6 +37,7 @@ pub(super) struct State {
     pub(super) locks: BTreeMap<PathBuf, Held>,
     pub(super) random: Random,
     pub(super) space_limit_bytes: Option<u64>,
+    cached_reads: u64,
 }
 
 impl State {
@@ -48,7 +49,14 @@ impl State {
             locks: BTreeMap::new(),
             random: Random::new(seed),
             space_limit_bytes: None,
+            cached_reads: 0,
         }
+    }
+
+    /// How many reads from the cache alone there were before this one.
+    pub(super) fn count_cached_read(&mut self) -> u64 {
+        self.cached_reads += 1;
+        self.cached_reads - 1
     }
 
     /// Makes a file of this content under a new name.

@@ -94,6 +94,34 @@ fn wide_blocks_hold_large_values() {
     assert_eq!(block.entry(1).unwrap().value, b"x");
 }
 
+/// Bytes that were checked before are lent unchecked: damage gives an error or other values, no panic.
+#[test]
+fn lent_blocks_are_the_same_and_damaged_ones_panic_nowhere() {
+    let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"22")]);
+    let lend = |bytes: Vec<u8>| Block::lend(Bytes::from(bytes), 0);
+    // Bytes behind the block are its padding.
+    let block = lend([&bytes[..], &[0; 9]].concat()).unwrap().unwrap();
+    let kept = decode(bytes.clone(), 1, 0).unwrap();
+    assert!(block.is_lent() && !kept.is_lent());
+    for index in 0..2 {
+        assert_eq!(block.entry(index).unwrap(), kept.entry(index).unwrap());
+    }
+    assert_eq!((block.bytes(), block.ordinal()), (kept.bytes(), 3));
+    let packed = build_as(Compression::Lz4, b"ka", b"kz", &[(b"kb", &[1; 300])]);
+    assert!(lend(packed).unwrap().is_none());
+    for i in 0..bytes.len() {
+        assert!(lend(bytes[..i].to_vec()).is_err(), "cut {i}");
+        for bit in 0..8 {
+            let mut bad = bytes.clone();
+            bad[i] ^= 1 << bit;
+            if let Ok(Some(block)) = lend(bad) {
+                let _ = (block.lower_bound(b"kd"), block.lower_bound(b"kb"));
+                (0..block.count().min(9)).for_each(|index| _ = block.entry(index));
+            }
+        }
+    }
+}
+
 #[test]
 fn damage_anywhere_is_refused() {
     let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"2")]);

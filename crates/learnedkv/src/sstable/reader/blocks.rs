@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::format::block::{Block, Stored};
 
 impl Table {
-    /// The block of that number, from the cache or the disk.
+    /// The block of that number, from memory or the disk.
     ///
     /// # Errors
     /// As [`Table::get`].
     pub fn block(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
-        match self.cached(ordinal) {
+        match self.at_hand(ordinal) {
             Some(block) => Ok(block),
             None => self.uncached(ordinal, caching),
         }
@@ -25,8 +25,12 @@ impl Table {
         self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching))
     }
 
-    /// The block of that number, if it is in the cache.
-    pub fn cached(&self, ordinal: u64) -> Option<Arc<Block>> {
+    /// The block of that number, if it is in the page cache and mapped, or in our cache.
+    pub fn at_hand(&self, ordinal: u64) -> Option<Arc<Block>> {
+        if let Some(block) = self.lent(ordinal) {
+            self.context.metrics.mapped_reads.fetch_add(1, Relaxed);
+            return Some(Arc::new(block));
+        }
         let block = self.context.cache.get(self.record.id, ordinal)?;
         self.context.metrics.cache_hits.fetch_add(1, Relaxed);
         Some(block)
@@ -54,7 +58,7 @@ impl Table {
         self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
         let block = Arc::new(self.decode(bytes, ordinal, start)?);
         if caching == Caching::Fill {
-            self.context.cache.insert(self.record.id, ordinal, &block);
+            self.keep(ordinal, &block);
         }
         Ok(block)
     }
@@ -95,7 +99,7 @@ impl Table {
         stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
     }
 
-    /// The blocks `first..=last`: from the cache if all are there, else by one request.
+    /// The blocks `first..=last`: from memory if all are there, else by one request.
     pub(super) fn fetch(
         &self,
         first: u64,
@@ -103,25 +107,24 @@ impl Table {
         caching: Caching,
         read: &Cell<bool>,
     ) -> Result<Blocks> {
-        let cached = (first..=last.min(self.block_count()))
-            .map(|ordinal| Some((ordinal, self.context.cache.get(self.record.id, ordinal)?)));
-        if let Some(blocks) = cached.collect::<Option<Vec<_>>>() {
-            self.context.metrics.cache_hits.fetch_add(1, Relaxed);
+        let at_hand = (first..=last.min(self.block_count()))
+            .map(|ordinal| Some((ordinal, self.at_hand(ordinal)?)));
+        if let Some(blocks) = at_hand.collect::<Option<Vec<_>>>() {
             return Ok(blocks);
         }
         self.context.metrics.cache_misses.fetch_add(1, Relaxed);
         read.set(true);
         let blocks = self.read_range(first, last)?;
         if caching == Caching::Fill {
-            self.keep(&blocks);
+            blocks.iter().for_each(|(ordinal, block)| self.keep(*ordinal, block));
         }
         Ok(blocks)
     }
 
-    /// Puts blocks into the cache.
-    pub fn keep(&self, blocks: &[(u64, Arc<Block>)]) {
-        for (ordinal, block) in blocks {
-            self.context.cache.insert(self.record.id, *ordinal, block);
+    /// Has a block that was just read be at hand from now on: mapped, or in our cache.
+    pub fn keep(&self, ordinal: u64, block: &Arc<Block>) {
+        if !(block.is_as_stored() && self.note(ordinal)) {
+            self.context.cache.insert(self.record.id, ordinal, block);
         }
     }
 

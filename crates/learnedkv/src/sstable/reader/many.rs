@@ -112,7 +112,8 @@ impl<'a> Round<'a> {
             if self.at_hand.contains_key(&name) || self.missing.contains_key(&name) {
                 continue;
             }
-            if let Some(block) = table.cached(ordinal) {
+            if let Some(block) = table.at_hand(ordinal) {
+                sought.read.set(sought.read.get() || block.is_lent());
                 self.at_hand.insert(name, block);
             } else if let Ok((start, end)) = table.extent(ordinal) {
                 table.context.metrics.cache_misses.fetch_add(1, Relaxed);
@@ -173,7 +174,7 @@ impl<'a> Round<'a> {
         let mut keep = |ordinal, block| {
             let block = Arc::new(block);
             if caching == Caching::Fill {
-                table.context.cache.insert(table.record.id, ordinal, &block);
+                table.keep(ordinal, &block);
             }
             self.at_hand.insert((table.record.id, ordinal), block);
         };

@@ -1,0 +1,58 @@
+//! Whether what the system has cached of a file is worth reading there, through a map.
+//!
+//! A mapped page that the system has dropped costs a page fault when it is read: a wait for the device that
+//! nobody planned, a page at a time. So one in [`LOOK_EVERY`] reads through a map is preceded by a look
+//! ([`File::read_cached_at`](super::File::read_cached_at)). When that finds nothing, the map rests for a
+//! number of reads, twice as many each time ([`MOST_REST`] at most); each look that finds what it looks
+//! for takes a sixteenth off the next rest.
+//!
+//! So of a file much larger than what the system caches of it, about `LOOK_EVERY` reads in `MOST_REST` meet a
+//! fault; one that stays in memory is read there nearly always.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// One in so many reads through a map is looked at.
+const LOOK_EVERY: u32 = 64;
+/// So many reads a map rests: at least, and at most.
+const LEAST_REST: u32 = 256;
+const MOST_REST: u32 = 1 << 16;
+
+/// What is known of one file. Counts are imprecise among threads: no answer depends on them.
+#[derive(Debug, Default)]
+pub struct Residence {
+    /// Reads through the map since somebody looked.
+    reads: AtomicU32,
+    /// For so many more reads the map is not used.
+    rest: AtomicU32,
+    /// How long it rests when it is lost next.
+    next_rest: AtomicU32,
+}
+
+impl Residence {
+    /// Whether the map rests, at one more read. Counts the read.
+    pub fn rests(&self) -> bool {
+        let rest = self.rest.load(Relaxed);
+        if rest > 0 {
+            self.rest.store(rest - 1, Relaxed);
+        }
+        rest > 0
+    }
+
+    /// Whether to look before one more read through the map. Counts the read.
+    pub fn is_due(&self) -> bool {
+        let reads = self.reads.load(Relaxed) + 1;
+        self.reads.store(if reads < LOOK_EVERY { reads } else { 0 }, Relaxed);
+        reads >= LOOK_EVERY
+    }
+
+    /// A look found what it looked for, or did not: then the map rests.
+    pub fn saw(&self, is_there: bool) {
+        let next = self.next_rest.load(Relaxed).max(LEAST_REST);
+        if is_there {
+            self.next_rest.store(next - next / 16, Relaxed);
+        } else {
+            self.rest.store(next, Relaxed);
+            self.next_rest.store((next * 2).min(MOST_REST), Relaxed);
+        }
+    }
+}

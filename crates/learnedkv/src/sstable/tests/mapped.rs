@@ -1,0 +1,96 @@
+//! Blocks that are read where the system holds them. The simulated disk says of every fourth look that
+//! the block is not in its cache.
+
+use super::*;
+
+/// More lookups of one block than go by before somebody looks whether it is there.
+const LOOKS: u64 = 65;
+
+struct Fixture {
+    context: Arc<TableContext>,
+    table: Table,
+}
+
+impl Fixture {
+    fn new(compression: Compression) -> Fixture {
+        let context = context_on(Arc::new(SimDisk::new(1)), 0, true);
+        let table = table(&context, IndexKind::Exact, compression);
+        Fixture { context, table }
+    }
+
+    fn get(&self, number: u64) -> crate::error::Result<Lookup> {
+        self.table.get(&Sought::new(&key(number * 2), Caching::Fill))
+    }
+
+    /// Looks an entry up so many times; how many requests that took, and how many mapped reads.
+    fn cost(&self, number: u64, times: u64) -> (u64, u64) {
+        let metrics = &self.context.metrics;
+        let count = || (metrics.requests.load(Relaxed), metrics.mapped_reads.load(Relaxed));
+        let before = count();
+        for _ in 0..times {
+            match self.get(number).unwrap() {
+                Lookup::Value(value) => assert_eq!(*value, [number as u8; 20]),
+                other => panic!("{number}: {other:?}"),
+            }
+        }
+        (count().0 - before.0, count().1 - before.1)
+    }
+
+    fn lost(&self) -> u64 {
+        self.context.metrics.lost_mappings.load(Relaxed)
+    }
+}
+
+#[test]
+fn a_block_is_read_once_and_then_where_it_lies() {
+    let f = Fixture::new(Compression::None);
+    assert_eq!(f.cost(7, 1), (1, 0));
+    assert_eq!(f.cost(7, 40), (0, 40));
+    assert_eq!(f.cost(ENTRIES - 1, 1), (1, 0), "another block");
+    assert_eq!((f.context.cache.used_bytes(), f.lost()), (0, 0));
+    assert!(f.table.metadata_bytes() > 0);
+}
+
+#[test]
+fn compressed_blocks_and_those_of_reads_that_leave_no_trace_are_not_mapped() {
+    let f = Fixture::new(Compression::Lz4);
+    assert_eq!(f.cost(7, 20), (20, 0), "there is no cache");
+    let f = Fixture::new(Compression::None);
+    for _ in 0..3 {
+        f.table.get(&Sought::new(&key(14), Caching::Leave)).unwrap();
+    }
+    assert_eq!(f.cost(7, 2), (1, 1));
+}
+
+#[test]
+fn a_block_that_is_gone_is_read_and_nothing_is_mapped_for_twice_as_long_each_time() {
+    let f = Fixture::new(Compression::None);
+    let mut rests = Vec::new();
+    for _ in 0..8 {
+        while f.cost(7, 1).0 == 0 {}
+        let mut rest = 1;
+        while f.cost(7, 1).0 == 1 {
+            rest += 1;
+        }
+        rests.push(rest);
+    }
+    assert_eq!(f.lost(), 7, "the first read was of a block nobody had read");
+    let (first, later) = rests.split_first().unwrap();
+    assert_eq!(*first, 1, "the first read notes the block");
+    assert!(later[0] > 200, "{later:?}");
+    // Three looks that find it there take less back than one that does not adds.
+    assert!(later.windows(2).all(|two| two[1] > two[0] * 3 / 2), "{later:?}");
+}
+
+/// The map keeps what was there when it was made; what is on the disk now is another thing.
+#[test]
+fn damage_that_comes_later_is_found_when_somebody_looks() {
+    let f = Fixture::new(Compression::None);
+    assert_eq!(f.cost(7, 2), (1, 1));
+    let file = f.context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
+    let length = f.table.properties().data_bytes as usize;
+    file.write_all_at(&vec![0xaa; length], 0).unwrap();
+    let error = (0..LOOKS).find_map(|_| f.get(7).err()).expect("somebody looked");
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert_eq!(f.lost(), 1);
+}
