@@ -86,6 +86,44 @@ impl Source {
     pub fn new(cursor: Box<dyn Cursor>, cover: Option<Box<dyn Cover>>) -> Source {
         Source { cursor, cover }
     }
+
+    /// The same keys and ranges, all of them removed: it hides what is older, and has no values.
+    pub fn into_removed(self) -> Source {
+        Source { cursor: Box::new(Removed(self.cursor)), cover: self.cover }
+    }
+}
+
+/// Each entry of a cursor as a tombstone.
+struct Removed(Box<dyn Cursor>);
+
+impl Cursor for Removed {
+    fn seek(&mut self, to: Seek<'_>) -> Result<()> {
+        self.0.seek(to)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.0.advance()
+    }
+
+    fn skip(&mut self, to: Seek<'_>) -> Result<()> {
+        self.0.skip(to)
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        self.0.key()
+    }
+
+    fn kind(&self) -> (Kind, SequenceNumber) {
+        (Kind::Tombstone, self.0.kind().1)
+    }
+
+    fn value(&self) -> &[u8] {
+        &[]
+    }
+
+    fn value_slice(&self) -> Slice {
+        Slice::copy_from(&[])
+    }
 }
 
 /// The cover of a source, and what it said last.

@@ -204,19 +204,20 @@ impl Keyspace {
     /// Settles all that was written up to now, and waits for it.
     ///
     /// # Errors
-    /// The error that background work met; `NotFound` if the keyspace was dropped.
+    /// The error that background work met; `NotFound` if the keyspace was dropped. `Corruption` also where
+    /// all was settled but a table that could not be read, which stays where it is.
     pub fn convert(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.health.check_writable()?;
         let number = lock(&engine.conversions).ask(self.id);
         let dropped = || !engine.view().keyspaces.contains_key(&self.id);
-        let done = || lock(&engine.conversions).is_done(self.id, number);
+        let outcome = || lock(&engine.conversions).outcome(self.id, number);
         engine.health.insist();
         engine.executor.notify();
         let given_up = || engine.health.check_work(&[Work::Flush, Work::Settle(self.id)]);
-        engine.executor.wait_until(&mut || done() || dropped() || given_up().is_err());
-        if done() {
-            return Ok(());
+        engine.executor.wait_until(&mut || outcome().is_some() || dropped() || given_up().is_err());
+        if let Some(outcome) = outcome() {
+            return outcome;
         }
         engine.keyspace(self.id)?;
         given_up()

@@ -13,10 +13,23 @@
 //! nobody tells us when others make room.
 //!
 //! **Why what goes on finds room.** While the ballast is given up no put reaches the log or a memtable, so
-//! what is to be written is bounded: the memtables there are, and tombstones. A flush writes no more than
-//! its memtable's bytes and then lets log segments go; a sweep's step writes about a partition, then
-//! lets old ones go. Two partitions hold one of each. A merge of runs frees space only at its end,
-//! so it waits for sweeps, and begins only where its output has room.
+//! what is to be written is bounded: the memtables there are, and tombstones. Half of what was given up is
+//! for flushes and removals, half for settling ([`Engine::check_left`]):
+//! * A flush writes no more than its memtable's bytes, and then lets the log segments of these go. A removal
+//!   is a record in a small log segment, and then part of a memtable.
+//! * One job settles, alone; what others had begun for a disk with room they drop, and their output is
+//!   removed. A step of a sweep writes a partition's bytes at most, by measure (what tombstones leave of
+//!   a partition is only guessed when it is planned), and only what is alive: nothing that was removed or
+//!   overwritten since, though that is not settled yet. Then it lets go of what it replaced. So a step takes
+//!   more than it gives only for fresh entries that are alive, whose old place goes when the sweep is over; one
+//!   after which less than the half would be left is dropped, and the sweep stops with `DiskFull`. Once more is
+//!   removed it goes on: removals have the other half.
+//! * A merge of runs frees space only at its end: it waits for sweeps, and begins only where its output has
+//!   room. A filter that comes later waits till the disk is full no more.
+//!
+//! So a conversion ends if what is fresh and alive finds room in half of the ballast: always, where all was
+//! removed. Files that were replaced go when nobody reads them any more, and another job removes them: work
+//! that meets a full disk removes them first, and is begun again if that gave room ([`RoomSeen`]).
 //!
 //! **Opening.** An open writes a manifest and a log segment before it removes the old ones. That much
 //! stays held while the database is open, and only an open that meets a full disk uses it: so a database
@@ -77,6 +90,15 @@ fn wanted_bytes(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions, view: &V
     }
 }
 
+/// Where room may come from, as work saw it that begins; see [`Engine::give_up_ballast`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RoomSeen {
+    /// How often the ballast had been given up.
+    given_up: u64,
+    /// How many files that nobody uses any more had been removed.
+    buried: u64,
+}
+
 /// See the module page.
 #[derive(Debug)]
 pub struct Ballast {
@@ -86,6 +108,8 @@ pub struct Ballast {
     given_up: AtomicBool,
     /// How often it was given up.
     times: AtomicU64,
+    /// How many files that no View used any more were removed; locked while some are.
+    buried: Mutex<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +132,7 @@ impl Ballast {
             held: Mutex::default(),
             given_up: AtomicBool::new(false),
             times: AtomicU64::new(0),
+            buried: Mutex::default(),
         }
     }
 
@@ -238,6 +263,11 @@ impl Held {
         if file.length_bytes()? > self.bytes { file.truncate(self.bytes) } else { Ok(()) }
     }
 
+    /// What comes free when it is given up.
+    fn given_bytes(&self) -> u64 {
+        self.wanted.saturating_sub(self.kept)
+    }
+
     fn shrink(&mut self) {
         if let Some(file) = &self.file {
             // A file that cannot be cut gives nothing; whoever needs it meets the full disk again.
@@ -269,20 +299,42 @@ impl Engine {
     /// # Errors
     /// Those of `work`.
     pub fn with_ballast<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        let seen = self.ballast.times();
+        let seen = self.room_seen();
         match work() {
             Err(e) if e.kind() == ErrorKind::DiskFull && self.give_up_ballast(seen) => work(),
             done => done,
         }
     }
 
-    /// Gives the ballast up for work that met a full disk, and saw it given up `seen` times when it
-    /// began. True: there may be room now.
-    pub fn give_up_ballast(&self, seen: u64) -> bool {
-        let given = self.ballast.give_up(seen);
+    /// Removes files that no View uses any more. When it returns they are gone, whoever removed them.
+    pub fn bury(&self) {
+        let mut buried = lock(&self.ballast.buried);
+        for path in self.context.graveyard.take() {
+            // What cannot be removed is an orphan that the next open removes.
+            let _ = self.disk().remove(&path);
+            *buried += 1;
+        }
+    }
+
+    /// For work that begins and may meet a full disk.
+    pub fn room_seen(&self) -> RoomSeen {
+        RoomSeen { given_up: self.ballast.times(), buried: *lock(&self.ballast.buried) }
+    }
+
+    /// Whether the ballast was given up since.
+    pub fn is_given_up_since(&self, seen: RoomSeen) -> bool {
+        self.ballast.times() != seen.given_up
+    }
+
+    /// Gives the ballast up for work that met a full disk, and knew of `seen` when it began. True: there
+    /// may be room now. False: nothing was given up, and no file removed, since it began.
+    pub fn give_up_ballast(&self, seen: RoomSeen) -> bool {
+        let given = self.ballast.give_up(seen.given_up);
         self.log.set_frugal(self.ballast.is_given_up());
         self.executor.notify();
-        given
+        // What was retired takes space until it is removed, and the job that does that may be behind.
+        self.bury();
+        given || *lock(&self.ballast.buried) != seen.buried
     }
 
     /// Whether puts are taken again.
@@ -339,6 +391,22 @@ impl Engine {
                 }
             }
             done => done,
+        }
+    }
+
+    /// Refuses what would leave less than half of the given up ballast, once it has given `freed_bytes`
+    /// back: the half that flushes and removals live on.
+    ///
+    /// # Errors
+    /// `DiskFull`, as [`Engine::check_room`].
+    pub fn check_left(&self, freed_bytes: u64) -> Result<()> {
+        if !self.ballast.is_given_up() {
+            return Ok(());
+        }
+        let half = lock(&self.ballast.held).given_bytes() / 2;
+        match self.disk().room(self.dir()) {
+            Some(room) if room.free_bytes.saturating_add(freed_bytes) < half => Err(self.full()),
+            _ => Ok(()),
         }
     }
 

@@ -5,12 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::{Error, Result};
 use crate::format::entry::KeyspaceId;
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Requests {
     asked: u64,
     done: u64,
+    /// What the last sweep could not read, and left where it is.
+    damage: Option<Error>,
 }
 
 /// The requests of all keyspaces.
@@ -37,14 +40,20 @@ impl Conversions {
         self.keyspaces.get(&keyspace).is_some_and(|r| r.done < r.asked)
     }
 
-    /// Whether a finished sweep covers request `number`.
-    pub fn is_done(&self, keyspace: KeyspaceId, number: u64) -> bool {
-        self.keyspaces.get(&keyspace).is_some_and(|r| r.done >= number)
+    /// Once a finished sweep covers request `number`: how it went.
+    pub fn outcome(&self, keyspace: KeyspaceId, number: u64) -> Option<Result<()>> {
+        let requests = self.keyspaces.get(&keyspace).filter(|r| r.done >= number)?;
+        Some(requests.damage.clone().map_or(Ok(()), Err))
     }
 
-    /// Says that a sweep finished that covers requests up to `number`.
+    /// Says that requests up to `number` are done.
     pub fn finish(&mut self, keyspace: KeyspaceId, number: u64) {
         let requests = self.keyspaces.entry(keyspace).or_default();
         requests.done = requests.done.max(number);
+    }
+
+    /// Says that a sweep finished, and what it could not read.
+    pub fn swept(&mut self, keyspace: KeyspaceId, damage: Option<Error>) {
+        self.keyspaces.entry(keyspace).or_default().damage = damage;
     }
 }

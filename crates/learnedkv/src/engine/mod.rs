@@ -28,14 +28,14 @@ mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-pub use self::ballast::{Ballast, BallastJob};
+pub use self::ballast::{Ballast, BallastJob, RoomSeen};
 pub use self::conditional::{Seen, Watched};
 pub use self::conversions::Conversions;
 pub use self::open::{OpenReport, open};
@@ -540,16 +540,6 @@ impl Engine {
         // From now on a damaged end of the log is known not to be a torn one.
         let State { next_file, next_keyspace, .. } = *manifest.state();
         manifest.commit(&Edit { synced, next_file, next_keyspace, changes: Vec::new() })
-    }
-
-    /// Removes files that no View uses any more. Returns whether there were some.
-    pub fn bury(&self) -> bool {
-        let paths: Vec<PathBuf> = self.context.graveyard.take();
-        for path in &paths {
-            // What cannot be removed is an orphan that the next open removes.
-            let _ = self.disk().remove(path);
-        }
-        !paths.is_empty()
     }
 }
 

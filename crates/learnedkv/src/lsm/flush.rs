@@ -13,7 +13,7 @@ use super::output::{Output, Written};
 use super::read::table_sources;
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
-use crate::engine::{Engine, Work};
+use crate::engine::{Engine, RoomSeen, Work};
 use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
@@ -29,8 +29,8 @@ pub struct FlushJob {
     work: Option<Flush>,
     /// It failed and nobody has asked since; see `Health::ask_again`.
     failed: Option<u64>,
-    /// How often the ballast had been given up when its work began.
-    ballast_seen: u64,
+    /// What was seen of the room there is when its work began.
+    room_seen: RoomSeen,
 }
 
 struct Flush {
@@ -44,7 +44,12 @@ struct Flush {
 impl FlushJob {
     /// A job that flushes what `engine` seals.
     pub fn new(engine: &Arc<Engine>) -> FlushJob {
-        FlushJob { engine: engine.clone(), work: None, failed: None, ballast_seen: 0 }
+        FlushJob {
+            engine: engine.clone(),
+            work: None,
+            failed: None,
+            room_seen: RoomSeen::default(),
+        }
     }
 
     fn find(&self) -> Option<Flush> {
@@ -161,12 +166,12 @@ impl Job for FlushJob {
             return Step::Wait;
         }
         if self.work.is_none() {
-            self.ballast_seen = self.engine.ballast.times();
+            self.room_seen = self.engine.room_seen();
         }
         let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
         let result = self.write(flush);
         if matches!(&result, Err(e) if e.kind() == ErrorKind::DiskFull)
-            && self.engine.give_up_ballast(self.ballast_seen)
+            && self.engine.give_up_ballast(self.room_seen)
         {
             // Begun again, with more room.
             return Step::Again;

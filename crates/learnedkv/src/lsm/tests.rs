@@ -284,7 +284,7 @@ fn a_conversion_ends_while_writers_go_on() {
         let number = lock(&bench.engine().conversions).ask(1);
         bench.executor.notify();
         let (mut round, mut busy) = (0, 0);
-        while !lock(&bench.engine().conversions).is_done(1, number) {
+        while lock(&bench.engine().conversions).outcome(1, number).is_none() {
             bench.put(spread(4000 + round * 10..4010 + round * 10), 100, 2);
             let view = bench.view();
             busy += u64::from(super::is_busy(bench.engine(), &bench.engine().view()));

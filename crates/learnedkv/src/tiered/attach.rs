@@ -34,6 +34,10 @@ fn due<'a>(
     engine: &Engine,
     view: &'a View,
 ) -> Option<(&'a KeyspaceView, &'a Arc<Table>, FilterKind)> {
+    // On a full disk what room there is goes to flushes and sweeps.
+    if engine.ballast.is_given_up() {
+        return None;
+    }
     view.keyspaces.values().find_map(|keyspace| {
         let kind = keyspace.options.attached_filter()?;
         let last_level = keyspace.tables.levels().get(LEVELS - 1).into_iter().flatten();

@@ -6,6 +6,11 @@
 //! Several jobs share what is known of the keyspaces ([`Shared`]). One that works at a keyspace holds it:
 //! so a keyspace has one sweep, whose steps follow each other, and others are swept meanwhile, in turn
 //! where there are more of them than jobs.
+//!
+//! **A full disk.** When the ballast is given up, each job drops what it does (its output is removed, which
+//! gives room); then one of them goes on alone, and sweeps before it merges: what may be written at most
+//! before something is given back is one step of a sweep, or a merge that was seen to have room. See
+//! [`crate::engine::Ballast`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -14,8 +19,8 @@ use std::sync::{Arc, Mutex};
 use super::attach::Attach;
 use super::debt::{self, Debt};
 use super::sweep::{self, Course, Next, SweepStep};
-use crate::engine::{self, Engine, Opened, lock};
-use crate::error::{ErrorKind, Result};
+use crate::engine::{self, Engine, Opened, RoomSeen, lock};
+use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
@@ -23,20 +28,20 @@ use crate::lsm::merge::{self, Merge};
 use crate::options::Store;
 use crate::view::{KeyspaceView, View};
 
-/// So many keyspaces may be settled at the same moment. One: with two a full disk was wedged now and
-/// then (the test of the full disk, seed 4), and it is not understood why.
-const JOBS: usize = 1;
+/// So many keyspaces may be settled at the same moment.
+const JOBS: usize = 2;
 
 /// Starts the jobs.
 pub fn spawn(engine: &Arc<Engine>) {
     let shared = Arc::new(Mutex::new(Shared::default()));
-    for _ in 0..JOBS {
+    for number in 0..JOBS {
         engine.executor.spawn(Box::new(SettleJob {
             engine: engine.clone(),
             shared: shared.clone(),
+            is_first: number == 0,
             work: Work::None,
             at: None,
-            ballast_seen: 0,
+            room_seen: RoomSeen::default(),
         }));
     }
 }
@@ -65,6 +70,8 @@ struct Sweeping {
     up_to: SequenceNumber,
     /// What it keeps in mind.
     course: Option<Course>,
+    /// What it could not read.
+    damage: Option<Error>,
 }
 
 enum Work {
@@ -78,11 +85,13 @@ enum Work {
 struct SettleJob {
     engine: Arc<Engine>,
     shared: Arc<Mutex<Shared>>,
+    /// Whether it goes on when the disk is full.
+    is_first: bool,
     work: Work,
     /// The keyspace it works at, which it holds.
     at: Option<KeyspaceId>,
-    /// How often the ballast had been given up when its work began.
-    ballast_seen: u64,
+    /// What was seen of the room there is when its work began.
+    room_seen: RoomSeen,
 }
 
 /// Looks for something of a kind to do at a keyspace.
@@ -99,6 +108,10 @@ enum Found {
 impl SettleJob {
     /// Does one piece of work. False: there is none now.
     fn advance(&mut self) -> Result<bool> {
+        if self.engine.is_given_up_since(self.room_seen) {
+            // Planned for a disk with room.
+            self.drop_work();
+        }
         match std::mem::replace(&mut self.work, Work::None) {
             Work::Merge(mut merge) => {
                 if merge.step()? {
@@ -111,11 +124,12 @@ impl SettleJob {
             Work::Sweep(mut step) => match step.step() {
                 Ok(None) => self.work = Work::Sweep(step),
                 Ok(Some(ends)) => self.after_step(ends),
-                // Begun again, with more room.
                 Err(e)
                     if e.kind() == ErrorKind::DiskFull
-                        && self.engine.give_up_ballast(self.ballast_seen) =>
+                        && self.engine.give_up_ballast(self.room_seen) =>
                 {
+                    // Begun again, with more room, once what it wrote is removed.
+                    drop(step);
                     self.let_go();
                 }
                 Err(e) => {
@@ -124,6 +138,7 @@ impl SettleJob {
                     let at = self.at.unwrap_or_default();
                     if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
                         sweeping.course.get_or_insert_default().unreadable.insert(base);
+                        sweeping.damage = Some(e.clone());
                     }
                     self.engine.health.note_background(engine::Work::Settle(at), &Err(e));
                     self.let_go();
@@ -139,7 +154,7 @@ impl SettleJob {
                 }
             }
             Work::None => {
-                self.ballast_seen = self.engine.ballast.times();
+                self.room_seen = self.engine.room_seen();
                 return self.find();
             }
         }
@@ -170,9 +185,13 @@ impl SettleJob {
     /// Says that the requests are done that the sweep now over covers.
     fn finish(&self) {
         let Some(at) = self.at else { return };
-        let over = lock(&self.shared).sweeps.remove(&at);
-        let covers = over.map_or(0, |sweeping| sweeping.covers);
-        lock(&self.engine.conversions).finish(at, covers);
+        let over = lock(&self.shared).sweeps.remove(&at).unwrap_or_default();
+        let mut conversions = lock(&self.engine.conversions);
+        if over.course.is_some() {
+            conversions.swept(at, over.damage);
+        }
+        conversions.finish(at, over.covers);
+        drop(conversions);
         self.engine.executor.notify();
     }
 
@@ -184,6 +203,10 @@ impl SettleJob {
         let keyspaces = self.in_turn(&view);
         // A merge frees space at its end only, a sweep at each step.
         let full = self.engine.ballast.is_given_up();
+        if full && (!self.is_first || !lock(&self.shared).held.is_empty()) {
+            // The others let go at their next step, and say so.
+            return Ok(false);
+        }
         Ok((!full && self.find_merges(&keyspaces, &view)?)
             || self.find_at(&keyspaces, Self::find_sweep)?
             || (full && self.find_merges(&keyspaces, &view)?)
@@ -244,11 +267,13 @@ impl SettleJob {
             lock(&self.shared).last = keyspace.id;
             return Ok(true);
         }
-        // Quietly: a look that finds nothing wakes nobody.
+        // Quietly: a look that finds nothing wakes nobody, unless the first job may wait for that.
         self.at = None;
         lock(&self.shared).held.remove(&keyspace.id);
         if matches!(found, Found::Done) {
             lock(&self.shared).last = keyspace.id;
+            self.engine.executor.notify();
+        } else if self.engine.is_given_up_since(self.room_seen) {
             self.engine.executor.notify();
         }
         Ok(matches!(found, Found::Done))
@@ -302,7 +327,7 @@ impl SettleJob {
         let covers = lock(&self.engine.conversions).asked(keyspace.id);
         // Dropped meanwhile: then there is nothing to settle.
         let Ok(up_to) = self.engine.rotate(keyspace.id) else { return Ok(Found::Done) };
-        let sweeping = Sweeping { covers, up_to, course: None };
+        let sweeping = Sweeping { covers, up_to, ..Sweeping::default() };
         lock(&self.shared).sweeps.insert(keyspace.id, sweeping);
         Ok(Found::Done)
     }

@@ -9,17 +9,25 @@
 //! 3. Else P's base is rewritten from all of them, without tombstones, up to the partition size; if
 //!    that ends within P, the rest of P becomes a partition of its own, with the old tables cut off
 //!    below W'. What a range covers is not read: of a partition that is covered whole nothing. Partitions
-//!    that have become small are joined with those behind them.
+//!    that seem to have become small are joined with those behind them, as far as a partition's bytes go:
+//!    how much tombstones leave is a guess (a block of them that reaches over many partitions counts in
+//!    each), so the output is measured as it is written.
 //!
-//! While the disk is full a sweep moves no values: they stay where their flush wrote them, so that a step
-//! needs room for a partition only, and no value segment is held up that something was removed from.
-//! A later sweep moves them.
+//! While the disk is full a step is to give back more than it takes:
+//! * It moves no values: they stay where their flush wrote them, so that a step needs room for a partition
+//!   only, and no value segment is held up that something was removed from. A later sweep moves them.
+//! * It rewrites the base wherever that can be read: a delta gives nothing back before the sweep ends.
+//! * It leaves out what newer runs overwrite or remove, though these are not settled by this sweep: they are
+//!   in front of what it writes, and stay until a sweep settles them too. So it goes on, however much was
+//!   frozen, once that was removed.
+//! * It ends without an edit, as if the disk refused it, where it takes more than it gives and would leave
+//!   too little to flushes and removals ([`Engine::check_left`]).
 //!
 //! Each step ends in one edit: the new partitions and W'. Where an ingest has split the partition
 //! meanwhile, the step is given up and begun again. A crash before it leaves orphans; after it,
 //! the sweep goes on at W'. Readers see the frozen part and the old partitions from W on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -54,8 +62,8 @@ pub struct SweepStep {
     rewrite: Rewrite,
     cursor: MergeCursor,
     output: Output,
-    /// Where the output ends if the partition's end does not come before; `None`: nowhere.
-    target_bytes: Option<u64>,
+    /// Where the output ends if the end of the last partition does not come before.
+    target_bytes: u64,
 }
 
 /// What to do at the watermark.
@@ -110,6 +118,15 @@ impl Place {
 
     fn lower(&self) -> &Vec<u8> {
         &self.partitions[0].lower
+    }
+
+    /// Leaves partitions out that lie at or behind `key`, which is above the first one's lower key.
+    fn end_at(&mut self, key: &[u8]) {
+        let end = self.partitions.partition_point(|p| p.lower.as_slice() < key);
+        if let Some(next) = self.partitions.get(end) {
+            self.upper = Some(next.lower.clone());
+            self.partitions.truncate(end);
+        }
     }
 
     /// Whether the watermark is still here, and the partitions as they were.
@@ -203,6 +220,17 @@ fn record(partition: &Partition) -> PartitionRecord {
         base: of(&partition.base),
         delta: of(&partition.delta),
     }
+}
+
+/// The bytes of the tables of `old` partitions that the `new` ones do without.
+fn bytes_that_go(old: &[PartitionRecord], new: &[PartitionRecord]) -> u64 {
+    fn tables(of: &[PartitionRecord]) -> impl Iterator<Item = (TableId, u64)> {
+        let tables = of.iter().flat_map(|p| p.base.iter().chain(&p.delta));
+        tables.map(|table| (table.id, table.file_bytes))
+    }
+    let mut going: BTreeMap<_, _> = tables(old).collect();
+    tables(new).for_each(|(id, _)| _ = going.remove(&id));
+    going.values().sum()
 }
 
 /// Commits a change of the partition at the watermark. False: it does not fit any more.
@@ -333,26 +361,37 @@ fn is_covered_by(frozen: &Frozen, tables: &Tables, at: usize) -> bool {
 /// What a step is to do.
 struct Plan {
     rewrite: Rewrite,
-    /// The partition behind the last one that it takes.
+    /// The partition behind the last one that it may take.
     end: usize,
-    target_bytes: Option<u64>,
+    target_bytes: u64,
     /// What a delta says is gone from the base.
     ranges: Ranges,
 }
 
 impl Plan {
-    fn of(view: &KeyspaceView, frozen: &Frozen, at: usize, course: &Course) -> Plan {
+    fn of(
+        view: &KeyspaceView,
+        frozen: &Frozen,
+        at: usize,
+        course: &Course,
+        disk_is_full: bool,
+    ) -> Plan {
         let (tables, options) = (&view.tables, &view.options);
         let weights = Weights::of(view, frozen, at);
         let unreadable = |table: &Arc<Table>| course.unreadable.contains(&table.id());
         let rewrites_delta = |base: &Arc<Table>| {
-            let fits = weights.fits_delta(options.delta_limit()) && !course.empties(base);
+            let fits =
+                weights.fits_delta(options.delta_limit()) && !course.empties(base) && !disk_is_full;
             !weights.is_covered && (unreadable(base) || fits)
         };
         if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
-            // A delta is one table, whatever its size.
-            let ranges = weights.removed;
-            return Plan { rewrite: Rewrite::Delta, end: at + 1, target_bytes: None, ranges };
+            let (end, ranges) = (at + 1, weights.removed);
+            return Plan {
+                rewrite: Rewrite::Delta,
+                end,
+                target_bytes: options.partition(),
+                ranges,
+            };
         }
         let (partition_bytes, ranges) = (options.partition(), Ranges::default());
         let mut stored = weights.left();
@@ -367,7 +406,7 @@ impl Plan {
             end += 1;
         }
         if end > at + 1 {
-            return Plan { rewrite: Rewrite::Base, end, target_bytes: None, ranges };
+            return Plan { rewrite: Rewrite::Base, end, target_bytes: partition_bytes, ranges };
         }
         // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
         // base did; where there is none, as it did when it was flushed.
@@ -376,7 +415,7 @@ impl Plan {
         let total = weights.newer_bytes() + base.unpacked_bytes;
         let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
         let parts = total.div_ceil(partition_bytes).max(1);
-        let target_bytes = Some((total / parts).max(partition_bytes / 2));
+        let target_bytes = (total / parts).max(partition_bytes / 2);
         Plan { rewrite: Rewrite::Base, end, target_bytes, ranges }
     }
 }
@@ -390,7 +429,8 @@ impl SweepStep {
         course: &Course,
     ) -> Result<SweepStep> {
         let tables = &view.tables;
-        let plan = Plan::of(view, frozen, at, course);
+        let disk_is_full = engine.ballast.is_given_up();
+        let plan = Plan::of(view, frozen, at, course, disk_is_full);
         let (rewrite, joined) = (plan.rewrite, at..plan.end);
         // A filter that misses paid for once is made anew with its table.
         let mut options = view.options.settled_table();
@@ -400,7 +440,13 @@ impl SweepStep {
             options.filter = options.filter.or(view.options.attached_filter());
         }
         let upper = tables.upper(joined.end - 1);
-        let mut sources = frozen_sources(frozen, upper, Walk::Bulk);
+        let mut sources = Vec::new();
+        if disk_is_full && rewrite == Rewrite::Base {
+            let (runs, lower) = (&tables.runs, &tables.partitions[at].lower);
+            let newer = runs.iter().map(|run| run_source(run, lower, upper, Walk::Bulk));
+            sources.extend(newer.map(Source::into_removed));
+        }
+        sources.extend(frozen_sources(frozen, upper, Walk::Bulk));
         sources.push(settled_source(tables, joined.clone(), |p| p.delta.as_ref()));
         if rewrite == Rewrite::Base {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
@@ -420,7 +466,7 @@ impl SweepStep {
                 &tables.segments,
             )
             .with_victims(course.victims.clone())
-            .moving_values(!engine.ballast.is_given_up())
+            .moving_values(!disk_is_full)
             .with_ranges(plan.ranges),
             target_bytes: plan.target_bytes,
         })
@@ -440,29 +486,38 @@ impl SweepStep {
     /// Those of the disk; the step is then given up, and begun again later.
     pub fn step(&mut self) -> Result<Option<bool>> {
         let keep_tombstones = self.rewrite == Rewrite::Delta;
-        let ended = self.output.copy(&mut self.cursor, keep_tombstones, self.target_bytes)?;
+        let end_at = Some(self.target_bytes);
+        let ended = self.output.copy(&mut self.cursor, keep_tombstones, end_at)?;
         if ended { self.install().map(Some) } else { Ok(None) }
     }
 
     fn install(&mut self) -> Result<bool> {
         let Written { mut tables, opened, bytes: written } = self.output.finish()?;
         let new = tables.pop();
+        // Where the output stopped within a partition, its rest keeps the old tables; so do those behind it.
+        let rest = self.cursor.key().map(<[u8]>::to_vec);
+        rest.iter().for_each(|rest| self.old.end_at(rest));
         let old = &self.old.partitions[0];
         let lower = old.lower.clone();
         let mut partitions = vec![match self.rewrite {
             Rewrite::Delta => PartitionRecord { delta: new, ..old.clone() },
             Rewrite::Base => PartitionRecord { lower: lower.clone(), base: new, delta: None },
         }];
-        // Where the output stopped within the partition, the rest keeps the old tables.
-        let rest = self.cursor.key().map(<[u8]>::to_vec);
-        if let Some(rest) = &rest {
-            partitions.push(PartitionRecord { lower: rest.clone(), ..old.clone() });
+        let last = self.old.partitions.last().unwrap_or(old);
+        match &rest {
+            Some(rest) if self.old.upper.as_ref() != Some(rest) => {
+                partitions.push(PartitionRecord { lower: rest.clone(), ..last.clone() });
+            }
+            _ => {}
         }
         let watermark = match rest.or_else(|| self.old.upper.clone()) {
             Some(key) => Watermark::Raise(key),
             None => Watermark::End,
         };
         let ends = watermark == Watermark::End;
+        if !ends {
+            self.engine.check_left(bytes_that_go(&self.old.partitions, &partitions))?;
+        }
         let (keyspace, count) = (self.keyspace, self.old.partitions.len() as u64);
         let change =
             Change::ReplacePartitions { keyspace, from: lower, count, partitions, watermark };
