@@ -214,7 +214,7 @@ impl Keyspace {
         let outcome = || lock(&engine.conversions).outcome(self.id, number);
         engine.health.insist();
         engine.executor.notify();
-        let given_up = || engine.health.check_work(&[Work::Flush, Work::Settle(self.id)]);
+        let given_up = || engine.health.check_work(&[Work::Flush(self.id), Work::Settle(self.id)]);
         engine.executor.wait_until(&mut || outcome().is_some() || dropped() || given_up().is_err());
         if let Some(outcome) = outcome() {
             return outcome;

@@ -11,8 +11,8 @@ use crate::format::entry::KeyspaceId;
 /// Background work that may fail and be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// Memtables become tables.
-    Flush,
+    /// A keyspace's memtables become tables.
+    Flush(KeyspaceId),
     /// A keyspace's runs are merged and settled.
     Settle(KeyspaceId),
 }
@@ -150,6 +150,11 @@ impl Health {
         let unwell =
             failed || lock(&self.poisoned).is_some() || self.is_closed() || self.is_read_only();
         self.unwell.store(unwell, Ordering::Release);
+    }
+
+    /// What some work met, if it has not succeeded since and nobody has asked again.
+    pub fn work_error(&self, work: Work) -> Option<Error> {
+        if self.is_well() { None } else { lock(&self.background).get(&work).cloned() }
     }
 
     /// The error that background work met last, if it has not succeeded since.

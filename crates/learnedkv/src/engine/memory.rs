@@ -3,13 +3,15 @@
 //! **Memtables of all keyspaces together** are kept below [`DatabaseOptions::all_memtables_bytes`]. They are
 //! added up whenever a share of a memtable was put since the last time, not at each put. Above the bound
 //! the largest active ones are sealed, so that a flush takes them, unless half of the bound waits for
-//! flushes already; a quarter above it writers wait for flushes.
+//! flushes already; a quarter above it writers wait for flushes. Memtables whose flush failed are waited
+//! for by nobody but their own writers, until all together take twice the bound: then all are refused.
 //!
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 
 use std::sync::atomic::Ordering;
 
-use super::Engine;
+use super::{Engine, Work};
+use crate::error::Error;
 use crate::format::entry::KeyspaceId;
 
 /// Memtables are added up each time so much of one was put.
@@ -32,12 +34,24 @@ impl Engine {
         }
     }
 
+    /// What some flush met, where nothing else than flushes that failed could give memory back.
+    pub(super) fn flush_error_if_over(&self) -> Option<Error> {
+        if !self.are_memtables_over() {
+            return None;
+        }
+        let view = self.view();
+        let sealed = view.keyspaces.values().filter(|k| !k.sealed.is_empty());
+        let errors = sealed.map(|k| self.health.work_error(Work::Flush(k.id)));
+        errors.reduce(Option::and).flatten()
+    }
+
     /// Seals the largest memtables while all together take too much.
     fn bound_memtables(&self) {
         let bound = self.options.all_memtables_bytes();
         let view = self.view();
         let mut active: Vec<(u64, KeyspaceId)> = Vec::new();
-        let (mut active_bytes, mut sealed_bytes) = (0, 0);
+        // Sealed ones: those whose flush failed, and others.
+        let (mut active_bytes, mut stuck_bytes, mut sealed_bytes) = (0, 0, 0);
         for keyspace in view.keyspaces.values() {
             let bytes = keyspace.active.size_bytes() as u64;
             if bytes > 0 {
@@ -45,10 +59,12 @@ impl Engine {
                 active_bytes += bytes;
             }
             let sealed = keyspace.sealed.iter().map(|s| s.memtable.size_bytes() as u64);
-            sealed_bytes += sealed.sum::<u64>();
+            let is_stuck = self.health.work_error(Work::Flush(keyspace.id)).is_some();
+            *(if is_stuck { &mut stuck_bytes } else { &mut sealed_bytes }) += sealed.sum::<u64>();
         }
-        let total = active_bytes + sealed_bytes;
-        let over = sealed_bytes > 0 && total > bound + bound / 4;
+        let total = active_bytes + stuck_bytes + sealed_bytes;
+        let over =
+            sealed_bytes > 0 && total > bound + bound / 4 || stuck_bytes > 0 && total > bound * 2;
         self.memtables_over.store(over, Ordering::Release);
         if total <= bound || sealed_bytes > bound / 2 {
             return;

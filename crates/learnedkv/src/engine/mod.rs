@@ -276,7 +276,11 @@ impl Engine {
         if full() {
             self.health.ask_again();
             self.executor.notify();
-            let given_up = || self.health.check_work(&[Work::Flush]);
+            let works: Vec<_> = keyspaces.iter().map(|id| Work::Flush(*id)).collect();
+            let given_up = || {
+                self.health.check_work(&works)?;
+                self.flush_error_if_over().map_or(Ok(()), Err)
+            };
             self.executor.wait_until(&mut || !full() || given_up().is_err());
             if full() {
                 given_up()?;

@@ -3,8 +3,11 @@
 //! Steps: write the newest version of each key that no newer range covers, a piece at a time, long values
 //! to a segment, the rest to a table; and the removed ranges, united; finish and sync both; one
 //! edit that adds the run, raises the keyspace's flushed position and says what the log still keeps.
-//! The oldest sealed memtable of a keyspace goes first, and only once all of it is visible.
+//! The oldest sealed memtable of a keyspace goes first, and only once all of it is visible. One that cannot
+//! be flushed (over what cannot be read, say) keeps those of other keyspaces from nothing: it waits until
+//! somebody asks, and comes last then. The log keeps its records meanwhile.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,8 +30,9 @@ use crate::view::{KeyspaceView, Sealed, View};
 pub struct FlushJob {
     engine: Arc<Engine>,
     work: Option<Flush>,
-    /// It failed and nobody has asked since; see `Health::ask_again`.
-    failed: Option<u64>,
+    /// The keyspaces where it failed, and when; see `Health::asked`. They are tried again when somebody has
+    /// asked since.
+    failed: BTreeMap<KeyspaceId, u64>,
     /// What was seen of the room there is when its work began.
     room_seen: RoomSeen,
 }
@@ -47,19 +51,31 @@ impl FlushJob {
         FlushJob {
             engine: engine.clone(),
             work: None,
-            failed: None,
+            failed: BTreeMap::new(),
             room_seen: RoomSeen::default(),
         }
     }
 
-    fn find(&self) -> Option<Flush> {
+    fn find(&mut self) -> Option<Flush> {
         let view = self.engine.view();
         let visible = self.engine.log.visible();
+        let (health, asked) = (&self.engine.health, self.engine.health.asked());
+        self.failed.retain(|id, _| {
+            let stands = view.keyspaces.contains_key(id);
+            if !stands {
+                // Dropped: nobody misses it.
+                health.note_background(Work::Flush(*id), &Ok(()));
+            }
+            stands
+        });
         // Of all keyspaces, the memtable with the oldest records: the log waits for it.
         let oldest = view.keyspaces.values().filter_map(|k| Some((k, k.sealed.last()?)));
         let (keyspace, sealed) = oldest
             .filter(|(_, sealed)| sealed.up_to <= visible)
-            .min_by_key(|(_, sealed)| sealed.memtable.first_sequence())?;
+            .filter(|(keyspace, _)| self.failed.get(&keyspace.id) != Some(&asked))
+            .min_by_key(|(keyspace, sealed)| {
+                (self.failed.contains_key(&keyspace.id), sealed.memtable.first_sequence())
+            })?;
         let mut sources = keyspace.tables.segments.clone();
         let streamed = sealed.memtable.streamed.all();
         streamed.iter().for_each(|segment| sources.insert(segment.clone()));
@@ -162,13 +178,11 @@ impl Job for FlushJob {
             return Step::Wait;
         }
         let asked = self.engine.health.asked();
-        if self.failed == Some(asked) {
-            return Step::Wait;
-        }
         if self.work.is_none() {
             self.room_seen = self.engine.room_seen();
         }
         let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
+        let keyspace = flush.keyspace;
         let result = self.write(flush);
         if matches!(&result, Err(e) if e.kind() == ErrorKind::DiskFull)
             && self.engine.give_up_ballast(self.room_seen)
@@ -176,11 +190,16 @@ impl Job for FlushJob {
             // Begun again, with more room.
             return Step::Again;
         }
-        self.failed = result.is_err().then_some(asked);
+        if result.is_err() {
+            self.failed.insert(keyspace, asked);
+        } else if self.work.is_none() {
+            self.failed.remove(&keyspace);
+        }
         if result.is_err() || self.work.is_none() {
-            self.engine.health.note_background(Work::Flush, &result);
+            self.engine.health.note_background(Work::Flush(keyspace), &result);
             self.engine.executor.notify();
         }
-        if result.is_err() { Step::Wait } else { Step::Again }
+        // Also after an error: others are flushed.
+        Step::Again
     }
 }

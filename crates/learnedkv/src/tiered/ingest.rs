@@ -191,7 +191,7 @@ pub fn flush(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<()> {
     };
     engine.health.ask_again();
     engine.executor.notify();
-    let given_up = || engine.health.check_work(&[Work::Flush]);
+    let given_up = || engine.health.check_work(&[Work::Flush(keyspace)]);
     engine.executor.wait_until(&mut || !pending() || given_up().is_err());
     if pending() { given_up() } else { Ok(()) }
 }

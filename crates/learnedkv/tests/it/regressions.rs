@@ -8,7 +8,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Durability, ErrorKind, KeyspaceOptions};
+use learnedkv::{Database, Durability, ErrorKind, KeyspaceOptions, Store};
 
 use crate::workload::Setup;
 
@@ -338,6 +338,47 @@ fn a_damaged_settled_table_fails_no_put_and_no_other_keyspace() {
     }
     assert_eq!(other.stats().unwrap().lsm_entries, 0);
     assert_eq!(other.iter().count(), 301);
+}
+
+/// One keyspace whose flush failed stopped the flushes of all: soon nobody could put anything.
+#[test]
+fn a_flush_that_fails_stops_no_other_keyspaces_flushes() {
+    let mut setup = Setup { memtable_bytes: 16 << 10, ..Setup::default() };
+    setup.keyspace = setup.keyspace.store(Store::Lsm);
+    let disk = SimDisk::new(1);
+    let key = |n: u32| format!("{n:05}");
+    let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+    let db = setup.open(&faulty, 1).unwrap();
+    let bad = db.keyspace("bad", setup.keyspace.clone()).unwrap();
+    (0..300).for_each(|n| bad.insert(key(n), [7; 40]).unwrap());
+    bad.flush().unwrap();
+    let tables: Vec<_> = disk.list(Path::new("/db")).unwrap();
+    let tables: Vec<_> = tables.into_iter().filter(|name| name.starts_with("table-")).collect();
+    let others = ["a", "z"].map(|name| db.keyspace(name, KeyspaceOptions::default()).unwrap());
+    // Its flush is to write a tombstone for each key there, and cannot read them.
+    for table in &tables {
+        faulty.fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with(table).from_then_on());
+    }
+    bad.remove_range("00100".."00200").unwrap();
+    assert_eq!(bad.flush().unwrap_err().kind(), ErrorKind::Io);
+    for n in 0..4000 {
+        others.iter().for_each(|keyspace| keyspace.insert(key(n), [8; 40]).unwrap());
+    }
+    for keyspace in &others {
+        keyspace.flush().unwrap();
+        keyspace.convert().unwrap();
+    }
+    assert_eq!(bad.flush().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(db.wait_idle().unwrap_err().kind(), ErrorKind::Io);
+    // What it may hold in memory it does, then its own writers are told.
+    let refused = (0..4000).find_map(|n| bad.insert(key(n + 1000), [9; 40]).err());
+    assert_eq!(refused.expect("all were taken").kind(), ErrorKind::Io);
+    others[0].insert("after", "v").unwrap();
+    faulty.clear_faults();
+    bad.insert("after", "v").unwrap();
+    db.wait_idle().unwrap();
+    assert!(db.background_error().is_none());
+    assert!(bad.get("00150").unwrap().is_none() && bad.get("00099").unwrap().is_some());
 }
 
 /// Tombstones of keys that were never there passed for removed entries: all partitions were joined, and one
