@@ -1,13 +1,13 @@
 //! Whether what the system has cached of a file is worth reading there, through a map.
 //!
 //! A mapped page that the system has dropped costs a page fault when it is read: a wait for the device that
-//! nobody planned, a page at a time. So one in [`LOOK_EVERY`] reads through a map is preceded by a look
-//! ([`File::read_cached_at`](super::File::read_cached_at)). When that finds nothing, the map rests for a
+//! nobody planned, a page at a time. So the first read through a map, and one in [`LOOK_EVERY`] after it,
+//! is preceded by a look ([`File::read_cached_at`](super::File::read_cached_at)). When that finds nothing, the map rests for a
 //! number of reads, twice as many each time ([`MOST_REST`] at most); each look that finds what it looks
-//! for takes a sixteenth off the next rest.
+//! for takes a sixteenth off the next rest. The first read after a rest is looked at again.
 //!
-//! So of a file much larger than what the system caches of it, about `LOOK_EVERY` reads in `MOST_REST` meet a
-//! fault; one that stays in memory is read there nearly always.
+//! So a file of which nothing is cached meets no fault. Of one that is cached in part about `LOOK_EVERY`
+//! reads in `MOST_REST` may; one that stays in memory is read there nearly always.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -20,8 +20,8 @@ const MOST_REST: u32 = 1 << 16;
 /// What is known of one file. Counts are imprecise among threads: no answer depends on them.
 #[derive(Debug, Default)]
 pub struct Residence {
-    /// Reads through the map since somebody looked.
-    reads: AtomicU32,
+    /// Reads through the map until somebody looks.
+    until_look: AtomicU32,
     /// For so many more reads the map is not used.
     rest: AtomicU32,
     /// How long it rests when it is lost next.
@@ -40,9 +40,9 @@ impl Residence {
 
     /// Whether to look before one more read through the map. Counts the read.
     pub fn is_due(&self) -> bool {
-        let reads = self.reads.load(Relaxed) + 1;
-        self.reads.store(if reads < LOOK_EVERY { reads } else { 0 }, Relaxed);
-        reads >= LOOK_EVERY
+        let until_look = self.until_look.load(Relaxed);
+        self.until_look.store(until_look.checked_sub(1).unwrap_or(LOOK_EVERY - 1), Relaxed);
+        until_look == 0
     }
 
     /// A look found what it looked for, or did not: then the map rests.
@@ -52,6 +52,7 @@ impl Residence {
             self.next_rest.store(next - next / 16, Relaxed);
         } else {
             self.rest.store(next, Relaxed);
+            self.until_look.store(0, Relaxed);
             self.next_rest.store((next * 2).min(MOST_REST), Relaxed);
         }
     }

@@ -348,7 +348,9 @@ impl Output {
         }
         let mut opened = Opened::default();
         for record in &self.records {
-            opened.tables.push(self.engine.open_table(record)?);
+            let table = self.engine.open_table(record)?;
+            table.note_all();
+            opened.tables.push(table);
         }
         for id in &self.segments {
             let uses = self.records.iter().flat_map(|record| &record.properties.segments);

@@ -5,7 +5,7 @@
 //! block touches, and nobody looks at what comes back. So a block is lent only where the page is surely,
 //! or at least very probably, there and sound:
 //! * **Noted** is a block that a read brought, so that its pages are in the page cache, and whose checksum
-//!   was right then. One bit each. Others are read.
+//!   was right then; and each of a table that was just written. One bit each. Others are read.
 //! * When it is time to look ([`Residence`]), a lent block is read again, from the page cache alone. If
 //!   it is not there, or damaged, all notes of the table are forgotten, and while its map rests
 //!   no new ones are taken: our cache serves.
@@ -90,20 +90,32 @@ impl Table {
 
     /// Notes a block that was just read by itself and found sound. False: it is to be kept elsewhere.
     pub(super) fn note(&self, ordinal: u64) -> bool {
-        if !self.context.maps || self.record.properties.blocks == 0 {
+        if !self.context.maps || self.mapped.residence.rests() {
             return false;
         }
-        if self.mapped.residence.rests() {
-            return false;
+        let Some((word, bit)) = self.map().and_then(|map| map.bit(ordinal)) else { return false };
+        word.fetch_or(bit, Relaxed);
+        true
+    }
+
+    /// Notes all blocks of a table that was just written: what was written is in the page cache, and its
+    /// checksums were made a moment ago. So what is swept or merged is not read anew by its readers.
+    pub fn note_all(&self) {
+        let properties = &self.record.properties;
+        if !self.context.maps || properties.data_bytes != properties.unpacked_bytes {
+            return;
         }
+        if let Some(map) = self.map() {
+            map.noted.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        }
+    }
+
+    fn map(&self) -> Option<&Map> {
         let make = || {
             let words = self.block_count().div_ceil(64) as usize;
             let noted = (0..words).map(|_| AtomicU64::new(0)).collect();
             Some(Map { bytes: self.file.map()?, noted })
         };
-        let Some(map) = self.mapped.map.get_or_init(make) else { return false };
-        let Some((word, bit)) = map.bit(ordinal) else { return false };
-        word.fetch_or(bit, Relaxed);
-        true
+        self.mapped.map.get_or_init(make).as_ref()
     }
 }

@@ -63,6 +63,15 @@ fn compressed_blocks_and_those_of_reads_that_leave_no_trace_are_not_mapped() {
 }
 
 #[test]
+fn a_table_just_written_is_read_where_it_lies_from_the_first_read_on() {
+    for (compression, requests) in [(Compression::None, 0), (Compression::Lz4, 5)] {
+        let f = Fixture::new(compression);
+        f.table.note_all();
+        assert_eq!(f.cost(7, 5), (requests, 5 - requests), "{compression}");
+    }
+}
+
+#[test]
 fn a_block_that_is_gone_is_read_and_nothing_is_mapped_for_twice_as_long_each_time() {
     let f = Fixture::new(Compression::None);
     let mut rests = Vec::new();
