@@ -12,7 +12,8 @@ use crate::format::block::Block;
 /// A key or a value that the store handed out.
 ///
 /// It derefs to `[u8]`. It shares the block or the memtable entry it stands in, so that a clone
-/// copies nothing; holding it keeps those bytes in memory.
+/// copies nothing; holding it keeps those bytes in memory, or, where they were read in a mapped file
+/// (`Builder::mapped_reads`), that file on the disk. What is to be kept for long is better copied.
 #[derive(Clone)]
 pub struct Slice {
     owner: Owner,
@@ -24,7 +25,12 @@ pub struct Slice {
 enum Owner {
     Block(Arc<Block>),
     Bytes(Bytes),
+    /// A copy of its own, short.
+    Short([u8; SHORT_BYTES]),
 }
+
+/// Copies of so many bytes at most stand in the slice itself.
+const SHORT_BYTES: usize = 32;
 
 impl Slice {
     pub(crate) fn of_block(block: Arc<Block>, range: std::ops::Range<usize>) -> Slice {
@@ -37,7 +43,15 @@ impl Slice {
 
     /// A slice with bytes of its own.
     pub fn copy_from(bytes: &[u8]) -> Slice {
-        Slice { owner: Owner::Bytes(Bytes::copy_from_slice(bytes)), start: 0, end: bytes.len() }
+        let mut short = [0; SHORT_BYTES];
+        let owner = match short.get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                Owner::Short(short)
+            }
+            None => Owner::Bytes(Bytes::copy_from_slice(bytes)),
+        };
+        Slice { owner, start: 0, end: bytes.len() }
     }
 }
 
@@ -48,6 +62,7 @@ impl Deref for Slice {
         let bytes = match &self.owner {
             Owner::Block(block) => block.bytes(),
             Owner::Bytes(bytes) => bytes,
+            Owner::Short(bytes) => bytes,
         };
         &bytes[self.start..self.end]
     }

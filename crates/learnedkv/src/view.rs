@@ -114,6 +114,10 @@ pub struct Tables {
     pub frozen: Option<Frozen>,
     /// The settled run.
     pub partitions: Vec<Partition>,
+    /// The numbers of the partitions that have a delta.
+    pub deltas: Vec<usize>,
+    /// Whether any of the tables says that ranges are gone.
+    pub has_ranges: bool,
     /// The value segments that any of the tables points into.
     pub segments: Segments,
 }
@@ -165,7 +169,9 @@ impl Tables {
             });
         }
         let level_count = state.levels.len();
-        Ok(Tables { runs, level_count, frozen, partitions, segments })
+        let deltas = (0..partitions.len()).filter(|at| partitions[*at].delta.is_some()).collect();
+        let has_ranges = state.tables().any(|record| record.properties.ranges > 0);
+        Ok(Tables { runs, level_count, frozen, partitions, deltas, has_ranges, segments })
     }
 
     /// The runs above the levels, newest first.

@@ -138,7 +138,13 @@ impl Ends {
     /// The other end stops before what is handed out here.
     fn hand_out(&mut self, front: bool, key: &[u8]) {
         let bound = if front { &mut self.lower } else { &mut self.upper };
-        *bound = Bound::Excluded(key.to_vec());
+        let mut memory = match std::mem::replace(bound, Bound::Unbounded) {
+            Bound::Included(memory) | Bound::Excluded(memory) => memory,
+            Bound::Unbounded => Vec::new(),
+        };
+        memory.clear();
+        memory.extend_from_slice(key);
+        *bound = Bound::Excluded(memory);
     }
 
     /// Goes on at one end, and hands out what `take` takes of the entry there, which is not its value.
@@ -164,7 +170,13 @@ impl Ends {
             return Some(Err(error.clone()));
         }
         if self.end(front).ahead.is_empty() && self.end(front).behind.is_none() {
-            self.read_ahead(front);
+            let first = self.step(front).and_then(|cursor| cursor.map(Found::of).transpose());
+            if let Ok(Some(Found { key, value: Some(value), .. })) = first {
+                self.end(front).together = 1;
+                self.hand_out(front, &key);
+                return Some(Ok((key, value)));
+            }
+            self.read_ahead(front, first);
         }
         let entry = match self.end(front).ahead.pop_front() {
             Some(entry) => entry,
@@ -184,14 +196,13 @@ impl Ends {
         Some(Ok(entry))
     }
 
-    /// Reads the next entry of one end; where its value is kept apart, also entries behind it, twice as
+    /// Behind the entry that comes `first` at one end, whose value is kept apart, reads others, twice as
     /// many as the last time, and their values together.
-    fn read_ahead(&mut self, front: bool) {
+    fn read_ahead(&mut self, front: bool, first: Result<Option<Found>>) {
         let most = (self.end(front).together * 2).clamp(1, AHEAD_ENTRIES);
         let mut found: Vec<Found> = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut next) = (0, first);
         let behind = loop {
-            let next = self.step(front).and_then(|cursor| cursor.map(Found::of).transpose());
             match next {
                 Ok(Some(next)) => {
                     bytes += next.apart.map_or(0, |pointer| pointer.length);
@@ -200,10 +211,10 @@ impl Ends {
                 Ok(None) => break Some(None),
                 Err(error) => break Some(Some(error)),
             }
-            let apart = found.first().is_some_and(|first| first.apart.is_some());
-            if !apart || found.len() >= most || bytes >= AHEAD_BYTES {
+            if found.len() >= most || bytes >= AHEAD_BYTES {
                 break None;
             }
+            next = self.step(front).and_then(|cursor| cursor.map(Found::of).transpose());
         };
         let Some(view) = self.view.clone() else { return };
         let end = self.end(front);

@@ -22,6 +22,7 @@ pub mod merge;
 pub mod output;
 mod pick;
 pub mod read;
+mod rows;
 pub mod shadow;
 mod tend;
 #[cfg(test)]

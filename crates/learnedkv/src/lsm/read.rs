@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::rows;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -213,20 +214,7 @@ pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, walk: Walk) -> Merge
 
 /// The tables of a keyspace, newest first.
 pub(super) fn table_sources(view: &KeyspaceView, walk: Walk) -> Vec<Source> {
-    let (mut sources, tables) = (Vec::new(), &view.tables);
-    let runs = tables.runs.iter().filter(|run| !run.is_empty());
-    sources.extend(runs.map(|run| run_source(run, &[], None, walk)));
-    if let Some(frozen) = &tables.frozen {
-        let runs = frozen.runs.iter();
-        sources.extend(runs.map(|run| run_source(run, &frozen.watermark, None, walk)));
-    }
-    for choose in [delta, base] {
-        let clipped = settled(tables, choose);
-        if !clipped.is_empty() {
-            sources.push(cursor::source(clipped, walk));
-        }
-    }
-    sources
+    rows::of(&view.tables).into_iter().map(|row| rows::source(&view.tables, row, walk)).collect()
 }
 
 /// The memtables of a keyspace, newest first.
@@ -247,11 +235,11 @@ pub fn clip(table: &std::sync::Arc<Table>, lower: &[u8], upper: Option<&[u8]>) -
     Clipped { table: table.clone(), lower: lower.to_vec(), upper: upper.map(<[u8]>::to_vec) }
 }
 
-fn delta(partition: &Partition) -> Option<&std::sync::Arc<Table>> {
+pub(super) fn delta(partition: &Partition) -> Option<&std::sync::Arc<Table>> {
     partition.delta.as_ref()
 }
 
-fn base(partition: &Partition) -> Option<&std::sync::Arc<Table>> {
+pub(super) fn base(partition: &Partition) -> Option<&std::sync::Arc<Table>> {
     partition.base.as_ref()
 }
 
@@ -311,10 +299,12 @@ pub fn has_entries(
 /// Whether a keyspace holds any removed range in `first..=last`.
 fn has_ranges(view: &KeyspaceView, visible: SequenceNumber, first: &[u8], last: &[u8]) -> bool {
     let inside = |range: &KeyRange| range.start.as_slice() <= last;
-    let in_tables = tables(view).any(|clipped| {
-        let ranges = clipped.table.ranges();
-        !ranges.is_empty() && clipped.ranges().any(|range| inside(&range) && !range.ends_by(first))
-    });
+    let in_tables = view.tables.has_ranges
+        && tables(view).any(|clipped| {
+            let ranges = clipped.table.ranges();
+            !ranges.is_empty()
+                && clipped.ranges().any(|range| inside(&range) && !range.ends_by(first))
+        });
     in_tables
         || view.memtables().filter(|memtable| memtable.has_ranges()).any(|memtable| {
             memtable.ranges(visible).overlapping(first, None).first().is_some_and(inside)

@@ -6,12 +6,13 @@
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::reader::{Caching, Table};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
-use crate::format::block::{Block, Entry};
+use crate::format::block::Block;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::{KeyRange, Ranges, Stretch, is_before, least_end};
 use crate::slice::Slice;
@@ -144,45 +145,110 @@ impl Walk {
     }
 }
 
-/// Walks a run of clipped tables.
+/// Places side by side in key order, of tables that do not overlap once clipped. There may be very many:
+/// a walk asks only for those it comes to.
+pub trait Row: Send {
+    /// How many places there are.
+    fn count(&self) -> usize;
+
+    /// The table at a place, with the keys of it that count; `None` if there is no table.
+    fn clipped(&self, at: usize) -> Option<Clipped>;
+
+    /// The first place where `key` or a later one may be.
+    fn at_or_after(&self, key: &[u8]) -> usize;
+
+    /// The place behind the last where a key before `key` may be.
+    fn before(&self, key: &[u8]) -> usize;
+}
+
+/// All of them inhabited.
+impl Row for Vec<Clipped> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn clipped(&self, at: usize) -> Option<Clipped> {
+        self.get(at).cloned()
+    }
+
+    fn at_or_after(&self, key: &[u8]) -> usize {
+        self.partition_point(|t| {
+            t.upper.as_ref().is_some_and(|upper| upper.as_slice() <= key)
+                || t.table.properties().largest.as_slice() < key
+        })
+    }
+
+    fn before(&self, key: &[u8]) -> usize {
+        self.partition_point(|t| {
+            t.lower.as_slice() < key && t.table.properties().smallest.as_slice() < key
+        })
+    }
+}
+
+/// A table that is walked.
+struct Here {
+    clip: Clipped,
+    /// Whether all of its keys count.
+    whole: bool,
+}
+
+impl Here {
+    fn of(clip: Clipped) -> Arc<Here> {
+        let properties = clip.table.properties();
+        let whole = clip.holds(&properties.smallest) && clip.holds(&properties.largest);
+        Arc::new(Here { clip, whole })
+    }
+}
+
+/// Walks a row of tables.
 pub struct RunCursor {
-    tables: Vec<Clipped>,
+    row: Box<dyn Row>,
     walk: Walk,
     forward: bool,
-    /// The table walked, an index into `tables`.
+    /// The place walked.
     at: usize,
+    /// The table there.
+    here: Option<Arc<Here>>,
     block: Option<(u64, Arc<Block>)>,
     /// Blocks read ahead, in the order of the walk.
     ahead: VecDeque<(u64, Arc<Block>)>,
     readahead_bytes: u64,
     index: usize,
     key: Vec<u8>,
+    /// What the entry is, and where in its block its value stands.
+    kind: (Kind, SequenceNumber),
+    value: std::ops::Range<usize>,
 }
 
 impl RunCursor {
     /// Walks `tables`, which are in key order and do not overlap once clipped.
     pub fn new(mut tables: Vec<Clipped>, walk: Walk) -> RunCursor {
         tables.retain(Clipped::is_inhabited);
+        RunCursor::along(Box::new(tables), walk)
+    }
+
+    /// Walks the tables of `row`.
+    pub fn along(row: Box<dyn Row>, walk: Walk) -> RunCursor {
         RunCursor {
-            tables,
+            row,
             walk,
             forward: true,
             at: 0,
+            here: None,
             block: None,
             ahead: VecDeque::new(),
             readahead_bytes: 0,
             index: 0,
             key: Vec::new(),
+            kind: (Kind::Tombstone, 0),
+            value: 0..0,
         }
     }
 
-    fn entry(&self) -> Result<Entry<'_>> {
+    /// The block of the entry that the cursor stands on.
+    fn block(&self) -> &Arc<Block> {
         let (_, block) = self.block.as_ref().expect("a cursor past its end has no entry");
-        block.entry(self.index)
-    }
-
-    fn current(&self) -> Entry<'_> {
-        self.entry().expect("the entry was decoded when the cursor came to it")
+        block
     }
 
     fn clear(&mut self) {
@@ -198,15 +264,10 @@ impl RunCursor {
         self.clear();
         self.forward = to.is_forward();
         self.at = match to {
-            Seek::First => 0,
-            Seek::AtOrAfter(key) => self.tables.partition_point(|t| {
-                t.upper.as_ref().is_some_and(|upper| upper.as_slice() <= key)
-                    || t.table.properties().largest.as_slice() < key
-            }),
-            Seek::Last => self.tables.len(),
-            Seek::Before(key) => self.tables.partition_point(|t| {
-                t.lower.as_slice() < key && t.table.properties().smallest.as_slice() < key
-            }),
+            Seek::First => self.row.at_or_after(&[]),
+            Seek::AtOrAfter(key) => self.row.at_or_after(key),
+            Seek::Last => self.row.count(),
+            Seek::Before(key) => self.row.before(key),
         };
         if !self.forward {
             // One past the table wanted; the wrapped index is past all of them.
@@ -218,25 +279,32 @@ impl RunCursor {
     /// Enters the table `at` (and those after it while there is nothing) where `to` leads.
     fn enter(&mut self, to: Seek<'_>) -> Result<()> {
         let mut to = to;
-        while let Some(clipped) = self.tables.get(self.at) {
-            let clip = clipped.clone();
-            let found = match to {
-                Seek::First => self.seek_up(&clip, &clip.lower)?,
-                Seek::AtOrAfter(key) => self.seek_up(&clip, key.max(clip.lower.as_slice()))?,
-                Seek::Last => self.seek_down(&clip, clip.upper.as_deref())?,
-                Seek::Before(key) => {
-                    let upper = clip.upper.as_deref().map_or(key, |upper| upper.min(key));
-                    self.seek_down(&clip, Some(upper))?
+        while self.at < self.row.count() {
+            if let Some(clip) = self.row.clipped(self.at).filter(Clipped::is_inhabited) {
+                let here = Here::of(clip);
+                self.here = Some(here.clone());
+                if self.search(&here.clip, to)? {
+                    return Ok(());
                 }
-            };
-            if found {
-                return Ok(());
             }
             self.next_table();
             to = if self.forward { Seek::First } else { Seek::Last };
         }
         self.clear();
         Ok(())
+    }
+
+    /// Looks for where `to` leads in a table.
+    fn search(&mut self, clip: &Clipped, to: Seek<'_>) -> Result<bool> {
+        match to {
+            Seek::First => self.seek_up(clip, &clip.lower),
+            Seek::AtOrAfter(key) => self.seek_up(clip, key.max(clip.lower.as_slice())),
+            Seek::Last => self.seek_down(clip, clip.upper.as_deref()),
+            Seek::Before(key) => {
+                let upper = clip.upper.as_deref().map_or(key, |upper| upper.min(key));
+                self.seek_down(clip, Some(upper))
+            }
+        }
     }
 
     fn next_table(&mut self) {
@@ -277,14 +345,18 @@ impl RunCursor {
     /// reads its key. False: the table has no more entries that count.
     fn settle(&mut self) -> Result<bool> {
         loop {
-            let Some((ordinal, block)) = &self.block else { return Ok(false) };
+            let (Some((ordinal, block)), Some(here)) = (&self.block, &self.here) else {
+                return Ok(false);
+            };
             if self.index < block.count() {
-                let entry = block.entry(self.index).map_err(|e| e.at_path(self.path()))?;
-                let clip = &self.tables[self.at];
+                let table = &here.clip.table;
+                let entry = block.entry(self.index).map_err(|e| e.at_path(table.path()))?;
                 self.key.clear();
                 self.key.extend_from_slice(block.prefix());
                 self.key.extend_from_slice(entry.key_suffix);
-                if clip.holds(&self.key) {
+                self.kind = (entry.kind, entry.sequence);
+                self.value = block.value_range(&entry);
+                if here.whole || here.clip.holds(&self.key) {
                     return Ok(true);
                 }
                 self.block = None;
@@ -298,16 +370,13 @@ impl RunCursor {
         }
     }
 
-    fn path(&self) -> &std::path::Path {
-        self.tables[self.at].table.path()
-    }
-
     /// The block after `ordinal` in the direction of the walk.
     fn next_block(&mut self, ordinal: u64) -> Result<Option<(u64, Arc<Block>)>> {
         if let Some(block) = self.ahead.pop_front() {
             return Ok(Some(block));
         }
-        let table = &self.tables[self.at].table;
+        let Some(here) = self.here.clone() else { return Ok(None) };
+        let table = &here.clip.table;
         let next = if self.forward { ordinal + 1 } else { ordinal.wrapping_sub(1) };
         if next >= table.block_count() {
             return Ok(None);
@@ -349,9 +418,12 @@ impl RunCursor {
             match block.place(key) {
                 Ordering::Greater => self.block = self.ahead.pop_front(),
                 Ordering::Equal => {
-                    let found = block.lower_bound(key).map_err(|e| e.at_path(self.path()))?.0;
+                    let found = block.lower_bound(key);
+                    let path = self.here.as_ref().map(|here| here.clip.table.path());
+                    let found =
+                        found.map_err(|e| e.at_path(path.unwrap_or(Path::new("")))).map(|f| f.0);
                     // Never back.
-                    self.index = found.max(self.index);
+                    self.index = found?.max(self.index);
                     return self.settle();
                 }
                 Ordering::Less => break,
@@ -392,16 +464,14 @@ impl Cursor for RunCursor {
     }
 
     fn kind(&self) -> (Kind, SequenceNumber) {
-        let entry = self.current();
-        (entry.kind, entry.sequence)
+        self.kind
     }
 
     fn value(&self) -> &[u8] {
-        self.current().value
+        &self.block().bytes()[self.value.clone()]
     }
 
     fn value_slice(&self) -> Slice {
-        let (_, block) = self.block.as_ref().expect("a cursor past its end has no entry");
-        Slice::of_block(block.clone(), block.value_range(&self.current()))
+        Slice::of_block(self.block().clone(), self.value.clone())
     }
 }

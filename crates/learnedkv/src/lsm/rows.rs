@@ -1,0 +1,137 @@
+//! The tables of a View as rows that a walk goes along. A keyspace may have thousands of them, and a short
+//! walk meets one or two: nothing here looks at the others.
+
+use std::sync::Arc;
+
+use super::read::{base, clip, delta};
+use crate::cursor::Source;
+use crate::sstable::cursor::{self, Clipped, Row, RunCursor, Walk};
+use crate::sstable::reader::Table;
+use crate::view::{Partition, Tables};
+
+/// Which tables of a keyspace a row is of.
+#[derive(Debug, Clone, Copy)]
+pub enum Place {
+    /// One of the runs, by its number.
+    Run(usize),
+    /// One of the frozen runs, from the watermark on.
+    Frozen(usize),
+    /// The partitions' deltas.
+    Deltas,
+    /// The partitions' bases.
+    Bases,
+}
+
+/// The rows of a keyspace that have tables, newest first.
+pub fn of(tables: &Tables) -> Vec<Place> {
+    let runs = (0..tables.runs.len()).filter(|at| !tables.runs[*at].is_empty()).map(Place::Run);
+    let frozen = tables.frozen.iter().flat_map(|f| (0..f.runs.len()).map(Place::Frozen));
+    let deltas = (!tables.deltas.is_empty()).then_some(Place::Deltas);
+    runs.chain(frozen).chain(deltas).chain([Place::Bases]).collect()
+}
+
+/// A row of `tables`, to be walked and merged.
+pub fn source(tables: &Arc<Tables>, place: Place, walk: Walk) -> Source {
+    let shared = tables.clone();
+    let row: Box<dyn Row> = match place {
+        Place::Run(_) | Place::Frozen(_) => Box::new(RunRow { tables: shared, place }),
+        Place::Deltas => Box::new(DeltaRow(shared)),
+        Place::Bases => Box::new(BaseRow(shared)),
+    };
+    if !tables.has_ranges {
+        return Source::new(Box::new(RunCursor::along(row, walk)), None);
+    }
+    // Seldom, and for a while: the ranges are listed, and tables without entries left out.
+    cursor::source((0..row.count()).filter_map(|at| row.clipped(at)).collect(), walk)
+}
+
+/// A run; each of its tables has entries.
+struct RunRow {
+    tables: Arc<Tables>,
+    place: Place,
+}
+
+impl RunRow {
+    /// Its tables, and the first key that counts.
+    fn run(&self) -> (&[Arc<Table>], &[u8]) {
+        match (self.place, &self.tables.frozen) {
+            (Place::Run(at), _) => (&self.tables.runs[at], &[]),
+            (Place::Frozen(at), Some(frozen)) => (&frozen.runs[at], &frozen.watermark),
+            _ => (&[], &[]),
+        }
+    }
+}
+
+impl Row for RunRow {
+    fn count(&self) -> usize {
+        self.run().0.len()
+    }
+
+    fn clipped(&self, at: usize) -> Option<Clipped> {
+        let (run, lower) = self.run();
+        Some(clip(run.get(at)?, lower, None))
+    }
+
+    fn at_or_after(&self, key: &[u8]) -> usize {
+        let (run, lower) = self.run();
+        let key = key.max(lower);
+        run.partition_point(|table| table.properties().largest.as_slice() < key)
+    }
+
+    fn before(&self, key: &[u8]) -> usize {
+        let (run, _) = self.run();
+        run.partition_point(|table| table.properties().smallest.as_slice() < key)
+    }
+}
+
+fn of_partition(
+    tables: &Tables,
+    at: usize,
+    choose: fn(&Partition) -> Option<&Arc<Table>>,
+) -> Option<Clipped> {
+    let partition = tables.partitions.get(at)?;
+    Some(clip(choose(partition)?, &partition.lower, tables.upper(at)))
+}
+
+/// The bases: a place for each partition.
+struct BaseRow(Arc<Tables>);
+
+impl Row for BaseRow {
+    fn count(&self) -> usize {
+        self.0.partitions.len()
+    }
+
+    fn clipped(&self, at: usize) -> Option<Clipped> {
+        of_partition(&self.0, at, base)
+    }
+
+    fn at_or_after(&self, key: &[u8]) -> usize {
+        self.0.partition(key)
+    }
+
+    fn before(&self, key: &[u8]) -> usize {
+        self.0.partitions.partition_point(|p| p.lower.as_slice() < key)
+    }
+}
+
+/// The deltas: a place for each partition that has one.
+struct DeltaRow(Arc<Tables>);
+
+impl Row for DeltaRow {
+    fn count(&self) -> usize {
+        self.0.deltas.len()
+    }
+
+    fn clipped(&self, at: usize) -> Option<Clipped> {
+        of_partition(&self.0, *self.0.deltas.get(at)?, delta)
+    }
+
+    fn at_or_after(&self, key: &[u8]) -> usize {
+        let first = self.0.partition(key);
+        self.0.deltas.partition_point(|at| *at < first)
+    }
+
+    fn before(&self, key: &[u8]) -> usize {
+        self.0.deltas.partition_point(|at| self.0.partitions[*at].lower.as_slice() < key)
+    }
+}
