@@ -229,7 +229,7 @@ impl Engine {
             let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
             let (_, memtable) = memtable.expect("the commit names its keyspaces");
             if op.kind == Kind::Pointer {
-                streams::hold_segment(memtable, &op, commit.streamed)?;
+                streams::hold_segment(self, memtable, &op, commit.streamed)?;
             }
             if memtables.len() == 1 {
                 memtable.insert(commit.payload, &op, sequence);
@@ -446,9 +446,6 @@ impl Engine {
         let mut segments = Segments::default();
         opened.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         for keyspace in touched.iter().filter_map(|id| before.keyspaces.get(id)) {
-            if !state.keyspaces.contains_key(&keyspace.id) {
-                streams::add_streamed(keyspace, &mut segments);
-            }
             known.extend(keyspace.tables.all().map(|t| (t.id(), t.clone())));
             keyspace.tables.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         }
@@ -471,10 +468,10 @@ impl Engine {
             kept.extend(tables.all().map(|t| t.id()));
             kept.extend(tables.segments.iter().map(|s| s.id()));
         }
+        let mut dropped = Vec::new();
         self.change_view(|view| {
-            for id in touched.iter().filter(|id| !state.keyspaces.contains_key(id)) {
-                view.keyspaces.remove(id);
-            }
+            let gone = touched.iter().filter(|id| !state.keyspaces.contains_key(id));
+            dropped.extend(gone.filter_map(|id| view.keyspaces.remove(id)));
             for (id, keyspace, tables) in shown {
                 match view.keyspaces.get_mut(&id) {
                     Some(shown) => Arc::make_mut(shown).tables = tables,
@@ -488,6 +485,7 @@ impl Engine {
             }
             memtables(view);
         });
+        dropped.iter().for_each(|keyspace| streams::retire_streamed(keyspace));
         known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire());
         segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire());
         self.fit_cache();

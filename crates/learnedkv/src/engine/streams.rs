@@ -9,6 +9,9 @@
 //!    table, is removed.
 //! 3. The flush hands those that its table still points at to the tables, and retires the others:
 //!    values overwritten before they were flushed. Their files go with the last View that shows the memtable.
+//! 4. A keyspace that is dropped retires what its memtables hold, after the View does without it; a commit
+//!    that was under way and finds the keyspace gone from the View, after its memtable holds the segment,
+//!    retires it itself. Whichever comes second sees the other.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -20,7 +23,7 @@ use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
 use crate::memtable::Memtable;
 use crate::value_log::writer::SegmentWriter;
-use crate::value_log::{Segment, Segments, segment_path};
+use crate::value_log::{Segment, segment_path};
 use crate::view::KeyspaceView;
 
 /// A value in a segment of its own, durable, that a commit is about to name.
@@ -123,17 +126,27 @@ impl Engine {
 }
 
 /// Has a memtable hold the segment that a pointer about to be put into it leads into.
-pub(super) fn hold_segment(memtable: &Memtable, op: &Op<'_>, streamed: &[Streamed]) -> Result<()> {
+pub(super) fn hold_segment(
+    engine: &Engine,
+    memtable: &Memtable,
+    op: &Op<'_>,
+    streamed: &[Streamed],
+) -> Result<()> {
     let logged = op.key_and_value.get(op.key_length..).unwrap_or_default();
     let (pointer, _) = ValuePointer::decode_logged(logged)?;
     let segment = streamed.iter().map(Streamed::segment).find(|s| s.id() == pointer.segment);
-    memtable.streamed.hold(segment.expect("the commit holds what it points at").clone());
+    let segment = segment.expect("the commit holds what it points at");
+    memtable.streamed.hold(segment.clone());
+    if !engine.view().keyspaces.contains_key(&op.keyspace) {
+        // Dropped since the commit asked for the memtable, which nobody flushes any more.
+        segment.retire();
+    }
     Ok(())
 }
 
-/// The segments that a keyspace's memtables hold.
-pub(super) fn add_streamed(keyspace: &KeyspaceView, segments: &mut Segments) {
-    for memtable in keyspace.memtables() {
-        memtable.streamed.all().iter().for_each(|segment| segments.insert(segment.clone()));
+/// Retires the segments that the memtables of a dropped keyspace hold; the View does without it.
+pub(super) fn retire_streamed(dropped: &KeyspaceView) {
+    for memtable in dropped.memtables() {
+        memtable.streamed.all().iter().for_each(|segment| segment.retire());
     }
 }

@@ -7,11 +7,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::*;
-use crate::disk::OperationKind;
 use crate::disk::sim::{SimDisk, Stage};
+use crate::disk::{Access, OperationKind};
 use crate::executor::{SeededExecutor, ThreadExecutor};
 use crate::format::batch::put_op;
 use crate::format::entry::Kind;
+use crate::value_log::segment_path;
 
 fn engine(disk: &SimDisk, executor: Arc<dyn Executor>) -> Arc<Engine> {
     let options = DatabaseOptions::default();
@@ -56,6 +57,36 @@ fn a_memtable_expects_numbers_before_they_are_given_out() {
     engine.commit(commit, Durability::Buffered).unwrap();
     disk.stop_observing();
     assert_eq!(reserved.load(Ordering::Relaxed), 1, "no place was given out");
+}
+
+/// A keyspace was dropped between a commit's look at its memtable and its pointer: the value's segment was in
+/// nobody's keeping, and stayed until the next open.
+#[test]
+fn a_streamed_value_goes_with_a_keyspace_dropped_amid_its_commit() {
+    let disk = SimDisk::new(1);
+    let engine = engine(&disk, Arc::new(SeededExecutor::new(1)));
+    let (name, options) = ("k".to_owned(), KeyspaceOptions::default().encode());
+    let create = |_: &State| Some(vec![Change::CreateKeyspace { keyspace: 1, name, options }]);
+    assert!(engine.edit(0, &Opened::default(), create, |_| {}).unwrap());
+    let mut streamed = [engine.stream(b"key", &mut &[7; 5000][..], 1 << 20).unwrap()];
+    let path = segment_path(engine.dir(), streamed[0].segment().id());
+    let logged = streamed[0].logged();
+    let payload = engine.payloads.encode(64, |out| put_op(out, 1, Kind::Pointer, b"key", &logged));
+    let watched = engine.clone();
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::Reserve && operation.stage == Stage::Before {
+            let change = |_: &State| Some(vec![Change::DropKeyspace { keyspace: 1 }]);
+            assert!(watched.edit(0, &Opened::default(), change, |_| {}).unwrap());
+        }
+    });
+    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &streamed };
+    let committed = engine.commit(commit, Durability::Buffered);
+    disk.stop_observing();
+    engine.settle_streams(&mut streamed, &committed.map(|()| true));
+    drop(streamed);
+    assert!(disk.open(&path, Access::Random).is_ok());
+    engine.bury();
+    assert!(disk.open(&path, Access::Random).is_err(), "the value is still there");
 }
 
 /// Whoever waited for a flush or a sweep slept for ever when another thread's sync failed.
