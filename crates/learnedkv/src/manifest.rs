@@ -31,6 +31,8 @@ const CURRENT_NEW: &str = "CURRENT.new";
 
 /// Space is reserved in steps of this, so that a full disk does not stop an edit that frees space.
 pub const PREALLOCATE_BYTES: u64 = 1 << 20;
+/// The same where the disk has no room for that.
+const LEAST_RESERVE_BYTES: u64 = 64 << 10;
 /// A manifest longer than this, and mostly past edits, is begun anew.
 const ROLL_OVER_BYTES: u64 = 16 << 20;
 
@@ -50,6 +52,9 @@ pub struct Manifest {
     allocated_bytes: u64,
     ordinal: u32,
     first_edit_bytes: u64,
+    /// What the whole state took as an edit when that was measured last, and where the manifest ended then.
+    state_bytes: u64,
+    measured_at: u64,
     in_doubt: bool,
     /// The number of the manifest that it rolls over to.
     next_number: u64,
@@ -103,10 +108,10 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
     })?;
     // Space is reserved before anything is written to it, and survives with what is. Where the disk
     // was full, a file system may have reserved a part of it: nothing stands there.
-    let whole = bytes.len() - bytes.len() % PREALLOCATE_BYTES as usize;
+    let whole = bytes.len() - bytes.len() % LEAST_RESERVE_BYTES as usize;
     if bytes.iter().skip(whole).any(|byte| *byte != 0) {
         let message = format!(
-            "expected a multiple of {PREALLOCATE_BYTES} bytes, found {}: it was cut; restore it from a copy",
+            "expected a multiple of {LEAST_RESERVE_BYTES} bytes, found {}: it was cut; restore it from a copy",
             bytes.len()
         );
         return Err(Error::corruption(message).at_path(&path).at_offset(bytes.len() as u64));
@@ -195,6 +200,8 @@ impl Manifest {
             allocated_bytes: 0,
             ordinal: 0,
             first_edit_bytes: 0,
+            state_bytes: 0,
+            measured_at: 0,
             in_doubt: false,
             next_number: number + 1,
             state,
@@ -212,6 +219,7 @@ impl Manifest {
         let edit = self.state.to_edit();
         self.append(&edit)?;
         self.first_edit_bytes = self.offset_bytes;
+        (self.state_bytes, self.measured_at) = (self.offset_bytes, self.offset_bytes);
         self.disk.sync_dir(&self.dir)?;
         self.write_current()
     }
@@ -239,9 +247,21 @@ impl Manifest {
         &self.state
     }
 
-    /// What its first edit, the whole state, took when it was begun.
+    /// What a manifest that begins with the state of now takes, at most.
     pub fn state_bytes(&self) -> u64 {
-        self.first_edit_bytes
+        // An edit adds no more to the state than it takes itself.
+        self.state_bytes + (self.offset_bytes - self.measured_at)
+    }
+
+    /// Measures the state, once edits since the last time took a quarter of it.
+    fn measure(&mut self) {
+        let since = self.offset_bytes - self.measured_at;
+        if since > (self.state_bytes / 4).max(LEAST_RESERVE_BYTES) {
+            let edit = self.state.to_edit();
+            let bytes = encode_edit(&edit, self.database, self.number, 0, 0).len();
+            self.state_bytes = (MANIFEST_HEADER_BYTES + bytes) as u64;
+            self.measured_at = self.offset_bytes;
+        }
     }
 
     /// The file's number.
@@ -274,6 +294,7 @@ impl Manifest {
         }
         // The edit is durable. A seal that cannot be written is one that would not be found.
         let _ = self.seal(edit);
+        self.measure();
         Ok(())
     }
 
@@ -328,12 +349,24 @@ impl Manifest {
 
     /// Reserves space for what ends at `end_bytes`.
     fn reserve(&mut self, end_bytes: u64) -> Result<()> {
-        if end_bytes > self.allocated_bytes {
-            let allocated_bytes = end_bytes.next_multiple_of(PREALLOCATE_BYTES);
-            self.file.preallocate(allocated_bytes)?;
-            self.allocated_bytes = allocated_bytes;
+        if end_bytes <= self.allocated_bytes {
+            return Ok(());
         }
-        Ok(())
+        self.reserve_step(end_bytes, PREALLOCATE_BYTES).or_else(|e| match e.kind() {
+            ErrorKind::DiskFull => self.reserve_step(end_bytes, LEAST_RESERVE_BYTES),
+            _ => Err(e),
+        })
+    }
+
+    fn reserve_step(&mut self, end_bytes: u64, step_bytes: u64) -> Result<()> {
+        let bytes = end_bytes.next_multiple_of(step_bytes);
+        let reserved = self.file.preallocate(bytes);
+        match reserved {
+            Ok(()) => self.allocated_bytes = bytes,
+            // What was reserved of it is room that others want.
+            Err(_) => drop(self.file.truncate(self.allocated_bytes)),
+        }
+        reserved
     }
 }
 

@@ -230,11 +230,15 @@ impl Ballast {
     /// Reserves more, where the database has grown.
     fn grow(&self, kept: u64, wanted: u64) {
         let mut held = lock(&self.held);
-        if held.file.is_some() && !self.is_given_up() && kept + wanted > held.wanted {
-            // Where there is no room for more, it stays as it is.
-            if held.reserve(kept + wanted).is_ok() {
-                (held.kept, held.wanted) = (kept, kept + wanted);
-            }
+        let kept = kept.max(held.kept);
+        let total = kept + wanted.max(held.given_bytes());
+        // Where there is no room for more, it stays as it is.
+        if held.file.is_some()
+            && !self.is_given_up()
+            && total > held.wanted
+            && held.reserve(total).is_ok()
+        {
+            (held.kept, held.wanted) = (kept, total);
         }
     }
 }
@@ -434,7 +438,7 @@ impl Engine {
 
     /// Has the ballast grow with the database.
     fn fit_ballast(&self) {
-        if self.options.ballast_bytes.is_none() {
+        if self.options.ballast_bytes != Some(0) {
             let guard = lock(&self.manifest);
             let Some(manifest) = &*guard else { return };
             let kept = kept_bytes(manifest, &self.options);

@@ -151,6 +151,27 @@ fn a_full_disk_refuses_puts_and_takes_removals_and_conversions() {
     }
 }
 
+/// What was held for the next open was as much as the state took when this one began.
+#[test]
+fn what_is_held_for_an_open_grows_with_the_state() {
+    let disk = SimDisk::new(1);
+    let (db, _) = open(&disk, 1);
+    let keyspace = db.keyspace("k", options().partition_bytes(64 << 10)).unwrap();
+    let name = |number: usize| format!("{number:06}{}", "k".repeat(2000));
+    (0..12_000).for_each(|number| keyspace.insert(name(number), "v").unwrap());
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    assert!(keyspace.stats().unwrap().partitions > 300);
+    // Not a byte is free, but what is held.
+    disk.set_space_limit_bytes(Some(disk.used_bytes()));
+    let refused = (12_000..20_000).find_map(|number| keyspace.insert(name(number), "v").err());
+    assert_eq!(refused.unwrap().kind(), ErrorKind::DiskFull);
+    disk.set_space_limit_bytes(Some(disk.used_bytes()));
+    drop((db, keyspace));
+    let (db, _) = open(&disk, 2);
+    assert!(db.find("k").unwrap().iter().count() >= 12_000);
+}
+
 /// Nobody tells the database that others made room: it looks.
 #[test]
 fn room_that_others_make_is_found_without_a_put() {
