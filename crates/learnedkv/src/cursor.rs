@@ -255,6 +255,11 @@ impl MergeCursor {
         Ok(())
     }
 
+    /// Whether the entry here is of the oldest source.
+    pub fn shows_oldest(&self) -> bool {
+        self.current.is_some_and(|current| current + 1 == self.sources.len())
+    }
+
     fn source(&self) -> &dyn Cursor {
         &*self.sources[self.current.expect("a cursor past its end has no entry")]
     }

@@ -46,6 +46,8 @@ pub struct Claims {
     unreadable: BTreeMap<TableId, Unread>,
     /// Keyspaces where something failed, and when; see `Health::asked`.
     failed: BTreeMap<KeyspaceId, u64>,
+    /// Tables that hold nothing any more that tables up to some number hide.
+    thinned: BTreeMap<TableId, TableId>,
 }
 
 /// What is known of a file that could not be read.
@@ -105,6 +107,21 @@ impl Claims {
     /// Whether a keyspace is left alone.
     pub fn has_failed(&self, keyspace: KeyspaceId, health: &Health) -> bool {
         self.failed.get(&keyspace) == Some(&health.asked())
+    }
+
+    /// Says that of a table all is gone that tables up to number `by` hide.
+    pub fn thin(&mut self, table: TableId, by: TableId) {
+        self.thinned.insert(table, by);
+    }
+
+    /// By tables up to which number nothing is hidden of a table; `None`: by any.
+    pub fn thinned(&self, table: TableId) -> Option<TableId> {
+        self.thinned.get(&table).copied()
+    }
+
+    /// Forgets what was thinned: there is room for more than that.
+    pub fn forget_thinned(&mut self) {
+        self.thinned.clear();
     }
 
     /// Something went well at a keyspace: it may be tried whenever there is work.

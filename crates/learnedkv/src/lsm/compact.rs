@@ -9,19 +9,53 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::levels::run_bytes;
 use super::output::{Output, Written};
 use super::pick::{MOST_BELOW, Pick};
 use super::read::run_source;
+use super::thin::{self, Oldest};
 use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::claims::Claimed;
-use crate::engine::{Engine, Opened};
+use crate::engine::{Engine, Opened, lock};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, LEVELS, TableRecord};
+use crate::format::range::{KeyRange, Ranges};
 use crate::sstable::cursor::Walk;
+use crate::sstable::reader::Table;
 use crate::sstable::table_path;
 use crate::value_log::segment_path;
 use crate::view::{Extent, KeyspaceView, Run};
+
+/// What is left of the tables that a compaction takes.
+fn entries(pick: &Pick) -> Box<dyn Cursor> {
+    let taken = pick.runs.iter().map(|run| run_source(run, &[], None, Walk::Bulk));
+    if pick.above.is_empty() {
+        return Box::new(MergeCursor::new(taken.collect()));
+    }
+    let Extent { start, end } = &pick.claim.extent;
+    let above = pick.above.iter().map(|run| run_source(run, start, end.as_deref(), Walk::Bulk));
+    // The last of them is empty: nothing is below a table that stays where it is.
+    Box::new(Oldest(MergeCursor::new(above.chain(taken.take(1)).collect())))
+}
+
+/// Of which keys tables of the last level have filters that misses bought, so that what takes their place
+/// gets them too. Each of its tables stands for the keys up to its end. (Not for more: a filter
+/// would spread to all tables in the end. Nor is one that a table brought down from above bought.)
+fn bought(view: &KeyspaceView, pick: &Pick) -> Ranges {
+    let last = view.tables.levels().get(LEVELS - 1).into_iter().flatten();
+    let taken = |table: &&Arc<Table>| pick.runs.iter().flatten().any(|t| t.id() == table.id());
+    let (mut start, mut ranges) = (Vec::new(), Vec::new());
+    let mut taken = last.filter(taken).peekable();
+    while let Some(table) = taken.next() {
+        let end = taken.peek().and_then(|_| Extent::of(table).end);
+        if table.bought_filter() {
+            ranges.push(KeyRange { start: start.clone(), end: end.clone() });
+        }
+        start = end.unwrap_or_default();
+    }
+    Ranges::union(ranges)
+}
 
 /// A compaction under way.
 pub struct Compaction {
@@ -29,7 +63,7 @@ pub struct Compaction {
     keyspace: KeyspaceId,
     pick: Pick,
     /// If tables are written.
-    work: Option<(MergeCursor, Output)>,
+    work: Option<(Box<dyn Cursor>, Output)>,
     /// The cursor was sought.
     begun: bool,
     table_bytes: u64,
@@ -49,18 +83,18 @@ impl Compaction {
         claimed: Claimed,
     ) -> Compaction {
         let options = &view.options;
-        let bytes: u64 = pick.runs.iter().map(super::levels::run_bytes).sum();
+        let bytes: u64 = pick.runs.iter().map(run_bytes).sum();
         // Equal parts, with room for what is not known to shrink: no small rest at the end.
         let parts = bytes.div_ceil(options.partition()).max(1);
         let table_bytes = bytes / parts + bytes / parts / 8 + options.block();
         let work = (!pick.moves).then(|| {
             let table =
                 if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
-            let sources = pick.runs.iter().map(|run| run_source(run, &[], None, Walk::Bulk));
-            let cursor = MergeCursor::new(sources.collect());
             let (separate_at, segments) = (options.separate_fresh_at(), &view.tables.segments);
             let output = Output::new(engine, table, separate_at, segments);
-            (cursor, output.with_victims(pick.victims.clone()))
+            let bought = if pick.to == LEVELS { bought(view, &pick) } else { Ranges::default() };
+            let output = output.with_bought(bought, options.attached_filter());
+            (entries(&pick), output.with_victims(pick.victims.clone()))
         });
         let (engine, keyspace) = (engine.clone(), view.id);
         let deeper = view.tables.levels().get(pick.to).cloned().unwrap_or_default();
@@ -104,7 +138,8 @@ impl Compaction {
             cursor.seek(Seek::First)?;
             return Ok(None);
         }
-        let ended = output.copy(cursor, self.pick.keep_tombstones, Some(self.table_bytes))?;
+        let ended =
+            output.copy(&mut **cursor, self.pick.keep_tombstones, Some(self.table_bytes))?;
         if let Some(key) = cursor.key() {
             // A table over too much of the level below would be a compaction of that size. Looked at after
             // each step.
@@ -119,8 +154,16 @@ impl Compaction {
         }
         output.end_table()?;
         let Written { tables, opened, bytes } = output.finish()?;
+        let ids: Vec<_> = tables.iter().map(|table| table.id).collect();
+        let by = (!self.pick.above.is_empty()).then(|| thin::newest(&self.pick.above));
+        if by.is_some() && bytes > self.pick.runs.iter().map(run_bytes).sum::<u64>() / 16 * 15 {
+            // Not worth an edit.
+            self.note_thinned(by, self.pick.runs.iter().flatten().map(|table| table.id()));
+            return Ok(Some(true));
+        }
         let committed = self.commit(tables, &opened)?;
         if committed {
+            self.note_thinned(by, ids.into_iter());
             if let Some((_, output)) = &mut self.work {
                 output.keep();
             }
@@ -128,6 +171,13 @@ impl Compaction {
             self.engine.metrics.compacted_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         Ok(Some(committed))
+    }
+
+    fn note_thinned(&self, by: Option<TableId>, tables: impl Iterator<Item = TableId>) {
+        if let Some(by) = by {
+            let mut claims = lock(&self.engine.claims);
+            tables.for_each(|table| claims.thin(table, by));
+        }
     }
 
     /// Commits `tables` in the place of what was taken. False: it does not fit any more.
@@ -160,7 +210,7 @@ impl Compaction {
     /// The table or value segment among those taken that `error` is about.
     pub fn unread(&self, error: &Error) -> Option<TableId> {
         let dir = self.engine.dir();
-        let taken = || self.pick.runs.iter().flatten();
+        let taken = || self.pick.above.iter().chain(&self.pick.runs).flatten();
         let used = taken().flat_map(|table| &table.properties().segments);
         let segments = used.map(|used| (segment_path(dir, used.segment), used.segment));
         let tables = taken().map(|table| (table_path(dir, table.id()), table.id()));

@@ -7,8 +7,8 @@
 //! all that a View shows: runs, levels, a frozen part, partitions.
 //!
 //! In a keyspace of [`crate::options::Store::Lsm`] runs sink into levels: [`levels`] says how large each
-//! should be, [`pick`] what is compacted next, [`compact`] does it, several at once, and [`tend`] answers
-//! requests and says how hard pressed a keyspace is. This room knows the engine and its parts; it
+//! should be, [`pick`] what is compacted next, [`compact`] does it, several at once, [`thin`] says what a
+//! full disk gets back table by table, and [`tend`] answers requests and says how hard pressed a keyspace is. This room knows the engine and its parts; it
 //! never knows when data is settled.
 
 mod compact;
@@ -27,5 +27,6 @@ pub mod shadow;
 mod tend;
 #[cfg(test)]
 mod tests;
+mod thin;
 
 pub use tend::{is_busy, spawn_if_wanted};

@@ -14,6 +14,7 @@ use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
+use crate::sstable::filter::FilterKind;
 use crate::sstable::filter::file::filter_path;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
@@ -48,6 +49,8 @@ pub struct Output {
     moves_values: bool,
     /// Removed ranges for the table being written and those after it.
     ranges: Ranges,
+    /// See [`Output::with_bought`].
+    bought: Option<(Ranges, FilterKind)>,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -126,7 +129,15 @@ impl Output {
             shadow: None,
             moves_values: true,
             ranges: Ranges::default(),
+            bought: None,
         }
+    }
+
+    /// Has tables that begin in `ranges` get a filter though others do not: misses there bought one.
+    pub fn with_bought(mut self, ranges: Ranges, kind: Option<FilterKind>) -> Output {
+        let wanted = !ranges.is_empty() && self.options.filter.is_none();
+        self.bought = kind.filter(|_| wanted).map(|kind| (ranges, kind));
+        self
     }
 
     /// Has each table say what it overwrites.
@@ -176,7 +187,7 @@ impl Output {
             }
             _ => None,
         };
-        self.begin_table()?;
+        self.begin_table(key)?;
         if let Some(shadow) = &mut self.shadow {
             shadow.add(key);
         }
@@ -187,12 +198,19 @@ impl Output {
         }
     }
 
-    /// Has a table be written.
-    fn begin_table(&mut self) -> Result<()> {
-        if self.writer.is_none() {
-            let id = self.engine.next_file();
-            let (disk, dir) = (self.engine.disk(), self.engine.dir());
-            self.writer = Some(TableWriter::create(disk, dir, id, self.options)?);
+    /// Has a table be written that begins at `key`.
+    fn begin_table(&mut self, key: &[u8]) -> Result<()> {
+        if self.writer.is_some() {
+            return Ok(());
+        }
+        let id = self.engine.next_file();
+        let (disk, dir) = (self.engine.disk(), self.engine.dir());
+        let bought = self.bought.as_ref().filter(|(ranges, _)| ranges.covers(key));
+        let filter = self.options.filter.or(bought.map(|(_, kind)| *kind));
+        let options = TableOptions { filter, ..self.options };
+        let writer = self.writer.insert(TableWriter::create(disk, dir, id, options)?);
+        if bought.is_some() {
+            writer.number_filter(self.engine.next_file());
         }
         Ok(())
     }
@@ -244,7 +262,7 @@ impl Output {
     /// Finishes the table being written, which takes all ranges but the `rest`.
     fn end_table_with(&mut self, rest: Ranges) -> Result<()> {
         if let Some(mut writer) = self.writer.take() {
-            let id = writer.id();
+            let (id, filter) = (writer.id(), writer.filter_id());
             let ranges = std::mem::replace(&mut self.ranges, rest);
             if let Some(shadow) = &mut self.shadow {
                 writer.set_shadowed_bytes(shadow.take());
@@ -254,7 +272,7 @@ impl Output {
             match writer.finish() {
                 Ok(record) => self.records.push(record),
                 Err(e) => {
-                    self.remove_table(id);
+                    self.remove_table(id, filter);
                     return Err(e);
                 }
             }
@@ -340,7 +358,7 @@ impl Output {
     pub fn finish(&mut self) -> Result<Written> {
         self.end_values()?;
         if !self.ranges.is_empty() {
-            self.begin_table()?;
+            self.begin_table(&[])?;
         }
         self.end_table_with(Ranges::default())?;
         if !self.records.is_empty() {
@@ -377,12 +395,12 @@ impl Output {
         self.segments.clear();
     }
 
-    fn remove_table(&self, id: u64) {
+    fn remove_table(&self, id: u64, filter: Option<u64>) {
         // What cannot be removed is an orphan that the next open removes.
         let (disk, dir) = (self.engine.disk(), self.engine.dir());
         let _ = disk.remove(&table_path(dir, id));
-        if self.options.filter.is_some() {
-            let _ = disk.remove(&filter_path(dir, id));
+        if let Some(filter) = filter {
+            let _ = disk.remove(&filter_path(dir, filter));
         }
     }
 }
@@ -394,10 +412,10 @@ impl Drop for Output {
             return;
         }
         if let Some(writer) = self.writer.take() {
-            self.remove_table(writer.id());
+            self.remove_table(writer.id(), writer.filter_id());
         }
         for record in std::mem::take(&mut self.records) {
-            self.remove_table(record.id);
+            self.remove_table(record.id, record.filter.map(|filter| filter.id));
         }
         for id in std::mem::take(&mut self.segments) {
             let _ = self.engine.disk().remove(&segment_path(self.engine.dir(), id));

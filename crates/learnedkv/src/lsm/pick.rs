@@ -18,25 +18,38 @@
 //! be merged with it. Runs must go on: where they lie over such a table of the base, the level above it,
 //! which is empty, becomes the base. Only over one of level 1, or among the runs, they wait.
 //!
+//! **On a full disk** one compaction is done at a time. There, and elsewhere, one begins only if what it
+//! writes, at the most, finds room. Else a table is thinned ([`super::thin`]), the one of which most is
+//! hidden: it gives its place back at once. Where that would not help either it is said that there is no
+//! room, and tried again when somebody asks. Values are moved in place only, out of so few segments at a time
+//! that they find room.
+//!
 //! **What somebody waits for** is a [`Goal`]: of a level the tables there were then. They go first, so that
 //! it is reached whatever others write meanwhile.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::garbage;
 use super::levels::{DUE, Shape, run_bytes};
+use super::{garbage, thin};
 use crate::engine::Health;
 use crate::engine::claims::{Claim, Claims};
 use crate::error::Error;
 use crate::format::entry::TableId;
 use crate::format::manifest::LEVELS;
 use crate::sstable::reader::Table;
+use crate::sstable::scale;
 use crate::view::{Extent, KeyspaceView, Run, Tables};
 
 /// A run goes alone to a level only if its tables are at least one in so many of a table's size: small
 /// ones are merged on the way.
 const LEAST_MOVED: u64 = 8;
+
+/// A table is thinned where so much of it is hidden, in parts of [`thin::WHOLE`]: where there is no room for
+/// what is due; and where tombstones hide it, on any full disk.
+const LEAST_HIDDEN: u64 = 60;
+const MUCH_HIDDEN: u64 = 250;
 
 /// A table is not to lie over more than so many times as much of the level below.
 pub const MOST_BELOW: u64 = 10;
@@ -59,6 +72,8 @@ pub struct Pick {
     pub keep_tombstones: bool,
     /// Values in these segments are written anew.
     pub victims: Arc<BTreeSet<u64>>,
+    /// What is newer than a table that is thinned, newest first; else nothing.
+    pub above: Vec<Run>,
 }
 
 /// What somebody waits for: that the old tables of a level go as far down as they must. Of level 0 all, of
@@ -72,30 +87,59 @@ pub struct Goal {
     pub before: TableId,
 }
 
+/// What a look goes by besides the tables and the claims.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outlook<'a> {
+    /// What could not be read is left alone; `None`: as if all could be.
+    pub health: Option<&'a Health>,
+    /// What somebody waits for.
+    pub goal: Option<Goal>,
+    /// `None`: as if there were no end of it.
+    pub room: Option<Space>,
+}
+
+/// How much room there is on the disk.
+#[derive(Debug, Clone, Copy)]
+pub struct Space {
+    /// For what is written, bytes, besides what flushes need.
+    pub free_bytes: u64,
+    /// Whether puts are refused.
+    pub is_full: bool,
+}
+
+/// What a look came to.
+pub enum Found {
+    /// There is nothing to do, or others do it.
+    Nothing,
+    /// This is to be done.
+    Work(Box<Pick>),
+    /// There is something to do, and no room for it.
+    NoRoom,
+}
+
 /// A look at a keyspace.
 pub struct Picker<'a> {
     view: &'a KeyspaceView,
     claims: &'a Claims,
-    /// `None`: as if all could be read.
-    health: Option<&'a Health>,
-    goal: Option<Goal>,
+    outlook: Outlook<'a>,
     shape: Shape,
     victims: Arc<BTreeSet<u64>>,
+    /// There was no room for something that is due.
+    lacks_room: Cell<bool>,
 }
 
 impl<'a> Picker<'a> {
-    /// Looks at `view`, of which `claims` are held. What could not be read is left alone, but for who does not
-    /// say how the engine's `health` is.
-    pub fn new(
-        view: &'a KeyspaceView,
-        claims: &'a Claims,
-        health: Option<&'a Health>,
-        goal: Option<Goal>,
-    ) -> Picker<'a> {
+    /// Looks at `view`, of which `claims` are held.
+    pub fn new(view: &'a KeyspaceView, claims: &'a Claims, outlook: Outlook<'a>) -> Picker<'a> {
         let shape = Shape::of(&view.tables, &view.options);
-        let mut victims = victims(view, goal.is_some());
+        let mut victims = match outlook.room {
+            Some(Space { is_full: true, free_bytes }) => few_victims(view, free_bytes / 2),
+            _ => victims(view, outlook.goal.is_some()),
+        };
+        let health = outlook.health;
         victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
-        Picker { view, claims, health, goal, shape, victims: Arc::new(victims) }
+        let (victims, lacks_room) = (Arc::new(victims), Cell::new(false));
+        Picker { view, claims, outlook, shape, victims, lacks_room }
     }
 
     /// Whether the goal is reached.
@@ -104,7 +148,9 @@ impl<'a> Picker<'a> {
         match goal.level {
             0 => !self.tables().fresh().iter().flatten().any(|table| is_old(&table)),
             LEVELS => {
-                let mut old = self.tables().levels().iter().flatten().filter(is_old);
+                // On a full disk nobody writes, and segments are emptied a few at a time.
+                let counts = |table: &&Arc<Table>| self.is_full() || is_old(table);
+                let mut old = self.tables().levels().iter().flatten().filter(counts);
                 !old.any(|table| self.points_at_victim(table))
             }
             level => {
@@ -116,13 +162,17 @@ impl<'a> Picker<'a> {
 
     /// Why a file of the keyspace is left alone, if one is.
     pub fn unread(&self) -> Option<Error> {
-        let (tables, health) = (self.tables(), self.health?);
+        let (tables, health) = (self.tables(), self.outlook.health?);
         let tables = tables.all().map(|t| t.id()).chain(tables.segments.iter().map(|s| s.id()));
         tables.into_iter().find_map(|file| self.claims.avoids(file, health)).cloned()
     }
 
+    fn is_full(&self) -> bool {
+        self.outlook.room.is_some_and(|room| room.is_full)
+    }
+
     fn is_readable(&self, table: &Table) -> bool {
-        self.health.is_none_or(|health| self.claims.avoids(table.id(), health).is_none())
+        self.outlook.health.is_none_or(|health| self.claims.avoids(table.id(), health).is_none())
     }
 
     fn tables(&self) -> &'a Tables {
@@ -134,13 +184,29 @@ impl<'a> Picker<'a> {
     }
 
     /// What is to be done first, of what no other job works at.
-    pub fn pick(&self) -> Option<Pick> {
+    pub fn pick(&self) -> Found {
+        let is_full = self.is_full();
+        if is_full && !self.claims.is_empty() {
+            return Found::Nothing;
+        }
+        let pick = self.due();
+        let lacks_room = self.lacks_room.get();
+        let thins = pick.is_none() && (is_full || lacks_room);
+        match pick.or_else(|| if thins { self.thin(lacks_room) } else { None }) {
+            Some(pick) => Found::Work(Box::new(pick)),
+            // Others may make room.
+            None if lacks_room && self.claims.is_empty() => Found::NoRoom,
+            None => Found::Nothing,
+        }
+    }
+
+    fn due(&self) -> Option<Pick> {
         let mut due: Vec<(u64, usize)> = (0..LEVELS)
             .map(|level| (self.score(level), level))
             .filter(|(score, _)| *score >= DUE)
             .collect();
         due.sort_unstable_by_key(|(score, level)| (std::cmp::Reverse(*score), *level));
-        if let Some(goal) = self.goal.filter(|goal| goal.level == LEVELS)
+        if let Some(goal) = self.outlook.goal.filter(|goal| goal.level == LEVELS)
             && let Some(pick) = self.in_place(goal.before)
         {
             return Some(pick);
@@ -163,7 +229,8 @@ impl<'a> Picker<'a> {
         let score = self.shape.score(level, claimed);
         let waits = |table: &Arc<Table>| self.points_at_victim(table);
         let fresh = self.tables().fresh();
-        let wanted = || self.goal.is_some_and(|goal| goal.level == 0 && !self.is_reached(goal));
+        let wanted =
+            || self.outlook.goal.is_some_and(|goal| goal.level == 0 && !self.is_reached(goal));
         let drains = level == 0 && (wanted() || fresh.iter().flatten().any(waits));
         if drains { score.max(DUE) } else { score }
     }
@@ -219,7 +286,7 @@ impl<'a> Picker<'a> {
             let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
             u128::from(bytes) * 1000 / u128::from(table.file_bytes().max(1))
         };
-        let goal = self.goal.filter(|goal| goal.level == level);
+        let goal = self.outlook.goal.filter(|goal| goal.level == level);
         let waits = |table: &Arc<Table>| goal.is_some_and(|goal| table.id() < goal.before);
         let tables = self.level(level).iter();
         let mut tables: Vec<_> = tables.map(|t| ((!waits(t), price(t)), t)).collect();
@@ -269,10 +336,82 @@ impl<'a> Picker<'a> {
         if !self.claims.is_free(&claim) || !runs.iter().flatten().all(readable) {
             return None;
         }
-        let empties = from == to || to == LEVELS;
+        let empties = from == to || to == LEVELS && !self.is_full();
         let victims = if empties { self.victims.clone() } else { Arc::default() };
-        Some(Pick { score, from, to, runs, claim, moves, keep_tombstones, victims })
+        if !moves && from != to && !self.has_room(&runs) {
+            self.lacks_room.set(true);
+            return None;
+        }
+        let above = Vec::new();
+        Some(Pick { score, from, to, runs, claim, moves, keep_tombstones, victims, above })
     }
+
+    /// Whether there is room for what is left of `runs` when they are one. Only tombstones are known to
+    /// take anything away.
+    fn has_room(&self, runs: &[Run]) -> bool {
+        let Some(room) = self.outlook.room else { return true };
+        let Some((below, newer)) = runs.split_last() else { return true };
+        let left = |table: &Arc<Table>| {
+            let hidden = match self.claims.thinned(table.id()) {
+                Some(_) => 0,
+                None => thin::hidden(table, newer, |newer| newer.properties().tombstones),
+            };
+            scale(table.file_bytes(), thin::WHOLE - hidden, thin::WHOLE)
+        };
+        let bytes: u64 = newer.iter().map(run_bytes).sum();
+        bytes + below.iter().map(left).sum::<u64>() <= room.free_bytes
+    }
+
+    /// The table of which most is hidden, to be written anew without that. `at_all`: whatever is newer may
+    /// hide something; else only much that tombstones hide counts.
+    fn thin(&self, at_all: bool) -> Option<Pick> {
+        let levels = (1..=LEVELS).flat_map(|at| self.level(at).iter().map(move |t| (at, t)));
+        let weigh = |(level, table): (usize, &Arc<Table>)| {
+            let above = thin::above(self.tables(), level, table);
+            let is_new = self.claims.thinned(table.id()).is_none_or(|to| thin::newest(&above) > to);
+            let readable = above.iter().flatten().all(|newer| self.is_readable(newer));
+            let least = if at_all { LEAST_HIDDEN } else { MUCH_HIDDEN };
+            let hidden = thin::hidden(table, &above, |newer| match at_all {
+                true => newer.properties().entries,
+                false => newer.properties().tombstones,
+            });
+            let bytes = scale(table.file_bytes(), hidden, thin::WHOLE);
+            (is_new && readable && hidden >= least).then(|| (bytes, level, table.clone(), above))
+        };
+        let mut found: Vec<_> = levels.filter_map(weigh).collect();
+        found.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
+        found.into_iter().find_map(|(_, level, table, above)| {
+            let pick = self.finish(DUE, level, level, vec![vec![table]])?;
+            Some(Pick { above, ..pick })
+        })
+    }
+}
+
+/// Those of the mostly dead segments that are emptied first on a full disk: the deadest, as long as what
+/// lives in them, and the tables that point there, take no more than `room_bytes`.
+fn few_victims(view: &KeyspaceView, room_bytes: u64) -> BTreeSet<u64> {
+    let (tables, mut few) = (&view.tables, BTreeSet::new());
+    let mostly_dead = garbage::mostly_dead(tables, view.options.over_provision());
+    let dead = garbage::dead(tables);
+    let live = tables.segments.iter().filter(|s| mostly_dead.contains(&s.id())).map(|segment| {
+        let dead = dead.get(&segment.id()).copied().unwrap_or(0);
+        (segment.value_bytes().saturating_sub(dead), segment.id())
+    });
+    let mut live: Vec<_> = live.collect();
+    live.sort_unstable();
+    let (mut bytes, mut rewritten) = (0, BTreeSet::new());
+    for (live, segment) in live {
+        let points = |table: &&Arc<Table>| {
+            table.properties().segments.iter().any(|used| used.segment == segment)
+        };
+        let new = tables.all().filter(points).filter(|table| rewritten.insert(table.id()));
+        bytes += live + new.map(|table| table.file_bytes()).sum::<u64>();
+        if bytes > room_bytes {
+            break;
+        }
+        few.insert(segment);
+    }
+    few
 }
 
 /// The segments to be emptied: those that are mostly dead, if there are more dead bytes than the

@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 
 use super::compact::Compaction;
 use super::levels::Shape;
-use super::pick::{Goal, Pick, Picker};
+use super::pick::{Found, Goal, Outlook, Pick, Picker, Space};
 use crate::engine::claims::Claims;
-use crate::engine::{Engine, Work, lock};
+use crate::engine::{Engine, RoomSeen, Work, lock};
 use crate::error::{Error, ErrorKind};
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
@@ -42,22 +42,49 @@ pub fn spawn_if_wanted(engine: &Arc<Engine>) {
     let goals = Goals::default();
     for _ in 0..COMPACTIONS {
         let (engine, goals) = (engine.clone(), goals.clone());
-        let job = CompactJob { engine: engine.clone(), goals, work: None };
+        let job =
+            CompactJob { engine: engine.clone(), goals, work: None, room_seen: engine.room_seen() };
         engine.executor.spawn(Box::new(job));
     }
     let job = TendJob { engine: engine.clone(), goals, under_way: BTreeMap::new() };
     engine.executor.spawn(Box::new(job));
 }
 
-/// Whether a compaction is under way or due, also one of what could not be read.
+/// Whether a compaction is under way or due, also one of what could not be read, or for which there is
+/// no room.
 pub fn is_busy(engine: &Engine, view: &View) -> bool {
     let claims = lock(&engine.claims);
-    !claims.is_empty()
-        || of_levels(view).any(|k| Picker::new(k, &claims, None, None).pick().is_some())
+    // A full disk is due other things, whatever room there is.
+    let room = Some(Space { free_bytes: 0, is_full: engine.ballast.is_given_up() });
+    let look = |k| Picker::new(k, &claims, Outlook { room, ..Outlook::default() }).pick();
+    !claims.is_empty() || of_levels(view).any(|k| !matches!(look(k), Found::Nothing))
 }
 
 fn of_levels(view: &View) -> impl Iterator<Item = &Arc<KeyspaceView>> {
     view.keyspaces.values().filter(|k| k.options.chosen_store() == Store::Lsm)
+}
+
+/// How much room there is for compactions: two memtables may be flushed meanwhile.
+fn space(engine: &Engine) -> Option<Space> {
+    let is_full = engine.ballast.is_given_up();
+    if is_full {
+        // What went is room.
+        engine.bury();
+    }
+    let free = engine.disk().room(engine.dir()).map(|room| room.free_bytes);
+    let flushes = 2 * engine.options.memtable_bytes as u64;
+    let known = free.map(|free| Space { free_bytes: free.saturating_sub(flushes), is_full });
+    known.or(is_full.then_some(Space { free_bytes: u64::MAX, is_full }))
+}
+
+fn no_room(engine: &Engine, keyspace: &KeyspaceView) -> Error {
+    let free = engine.disk().room(engine.dir()).map_or(0, |room| room.free_bytes);
+    let message = format!(
+        "keyspace {:?} cannot be compacted: {free} bytes are free here, its next compaction may need \
+         more; remove other files, or remove entries and convert",
+        keyspace.name
+    );
+    Error::new(ErrorKind::DiskFull, message).at_path(engine.dir())
 }
 
 /// Compacts whatever is due most.
@@ -65,28 +92,52 @@ struct CompactJob {
     engine: Arc<Engine>,
     goals: Goals,
     work: Option<Box<Compaction>>,
+    /// What was seen of the room there is when its work began.
+    room_seen: RoomSeen,
 }
 
 impl CompactJob {
     /// Begins the compaction that is due most of those that no other job does.
-    fn find(&self) -> Option<Box<Compaction>> {
+    fn begin(&mut self, asked: u64) -> Step {
         let (engine, health) = (&self.engine, &self.engine.health);
-        let (keyspace, pick, claimed) = {
-            let mut claims = lock(&engine.claims);
-            // Looked at under the claims: of what is free no edit is still to come.
-            let view = engine.view();
-            let goals = lock(&self.goals);
-            let picks = of_levels(&view).filter(|k| !claims.has_failed(k.id, health));
-            let picks = picks.filter_map(|keyspace| {
-                let goal = goals.get(&keyspace.id).copied();
-                let pick = Picker::new(keyspace, &claims, Some(health), goal).pick()?;
-                Some((keyspace, pick))
-            });
-            let (keyspace, pick) = picks.max_by_key(|(_, pick): &(_, Pick)| pick.score)?;
+        self.room_seen = engine.room_seen();
+        let mut claims = lock(&engine.claims);
+        // Looked at under the claims: of what is free no edit is still to come.
+        let view = engine.view();
+        let room = space(engine);
+        let mut found: Option<(&Arc<KeyspaceView>, Box<Pick>)> = None;
+        let mut lacking = Vec::new();
+        for keyspace in of_levels(&view).filter(|k| !claims.has_failed(k.id, health)) {
+            let goal = lock(&self.goals).get(&keyspace.id).copied();
+            let outlook = Outlook { health: Some(health), goal, room };
+            match Picker::new(keyspace, &claims, outlook).pick() {
+                Found::Work(pick) if found.as_ref().is_none_or(|(_, f)| f.score < pick.score) => {
+                    found = Some((keyspace, pick));
+                }
+                Found::NoRoom => lacking.push((keyspace.clone(), goal.is_some())),
+                _ => {}
+            }
+        }
+        if let Some((keyspace, pick)) = found {
+            if pick.above.is_empty() && room.is_none_or(|room| !room.is_full) {
+                claims.forget_thinned();
+            }
             let claimed = claims.hold(engine, pick.claim.clone());
-            (keyspace.clone(), pick, claimed)
-        };
-        Some(Box::new(Compaction::begin(engine, &keyspace, pick, claimed)))
+            drop(claims);
+            self.work = Some(Box::new(Compaction::begin(engine, keyspace, *pick, claimed)));
+            return Step::Again;
+        }
+        drop(claims);
+        let waits = lacking.iter().any(|(_, waits)| *waits);
+        if lacking.is_empty() || waits && engine.give_up_ballast(self.room_seen) {
+            return if waits { Step::Again } else { Step::Wait };
+        }
+        for (keyspace, _) in lacking {
+            lock(&engine.claims).fail(keyspace.id, asked);
+            health.note_background(Work::Settle(keyspace.id), &Err(no_room(engine, &keyspace)));
+        }
+        engine.executor.notify();
+        Step::Again
     }
 
     fn succeeded(&self, keyspace: KeyspaceId) {
@@ -95,7 +146,8 @@ impl CompactJob {
         claims.succeeded(keyspace);
         let health = &self.engine.health;
         // Not by what else went well: a file that cannot be read is still there.
-        if Picker::new(&view, &claims, Some(health), None).unread().is_none() {
+        let outlook = Outlook { health: Some(health), ..Outlook::default() };
+        if Picker::new(&view, &claims, outlook).unread().is_none() {
             health.note_background(Work::Settle(keyspace), &Ok(()));
         }
     }
@@ -124,11 +176,15 @@ impl Job for CompactJob {
             return Step::Wait;
         }
         let asked = self.engine.health.asked();
-        let Some(mut work) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
+        let Some(mut work) = self.work.take() else { return self.begin(asked) };
         match work.step() {
             Ok(None) => self.work = Some(work),
             Ok(Some(true)) => self.succeeded(work.keyspace()),
             Ok(Some(false)) => {}
+            // Begun again, with more room.
+            Err(e)
+                if e.kind() == ErrorKind::DiskFull
+                    && self.engine.give_up_ballast(self.room_seen) => {}
             Err(e) => self.failed(&work, e, asked),
         }
         // Its claim, if it is over, is let go here: what came of it is known.
@@ -196,7 +252,8 @@ impl TendJob {
         }
         let before = lock(&self.goals).get(&keyspace.id).copied();
         let mut goal = before.unwrap_or_else(|| Goal { level: 0, before: engine.next_file() });
-        while Picker::new(&keyspace, &claims, None, Some(goal)).is_reached(goal) {
+        let outlook = |goal| Outlook { goal: Some(goal), room: space(engine), health: None };
+        while Picker::new(&keyspace, &claims, outlook(goal)).is_reached(goal) {
             if goal.level == LEVELS {
                 lock(&self.goals).remove(&keyspace.id);
                 lock(&engine.conversions).finish(keyspace.id, converting.covers);
@@ -228,8 +285,9 @@ fn why_stuck(
     claims: &Claims,
     goal: Goal,
 ) -> Option<Error> {
-    let picker = Picker::new(keyspace, claims, Some(&engine.health), Some(goal));
-    if claims.any_of(keyspace.id) || picker.pick().is_some() {
+    let outlook = Outlook { health: Some(&engine.health), goal: Some(goal), room: None };
+    let picker = Picker::new(keyspace, claims, outlook);
+    if claims.any_of(keyspace.id) || matches!(picker.pick(), Found::Work(_)) {
         return None;
     }
     picker.unread()

@@ -249,6 +249,12 @@ impl Table {
         self.filter.get().map(|f| f.size_bytes)
     }
 
+    /// Whether misses bought its filter, or that of a table it came from: such a filter has a number of
+    /// its own, one that every table of its place gets has the table's.
+    pub fn bought_filter(&self) -> bool {
+        self.filter.get().is_some_and(|filter| filter.record.id != self.record.id)
+    }
+
     /// What it says of itself.
     pub fn properties(&self) -> &Properties {
         &self.record.properties

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use learnedkv::disk::Disk;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::{Database, ErrorKind, FilterKind, Keyspace, KeyspaceOptions, Stats};
+use learnedkv::{Database, ErrorKind, FilterKind, Keyspace, KeyspaceOptions, Stats, Store};
 
 use crate::workload::Setup;
 
@@ -210,6 +210,39 @@ fn a_settled_table_gets_a_filter_when_misses_have_paid_for_it() {
     assert_eq!(stats.keyspaces[0].filters, stats.keyspaces[0].partitions);
     let (requests, _, wrong) = cost(&db, || read_all(&keyspace, 1));
     assert!(requests == wrong && wrong < keys / 100, "{requests}, {wrong}");
+}
+
+/// In levels too: what misses bought is made again with its table, and spreads to no other.
+#[test]
+fn a_bought_filter_of_the_last_level_outlives_compactions() {
+    let levels = KeyspaceOptions::default().store(Store::Lsm).level_base_bytes(1 << 20);
+    let setup = setup(levels.partition_bytes(16 << 10).lsm_filter(None));
+    let db = setup.open(&SimDisk::new(1), 1).unwrap();
+    let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+    keyspace.ingest((0..KEYS).map(|n| (key(n * 2), [7; 20]))).unwrap();
+    let (half, filters) = (KEYS / 2, || keyspace.stats().unwrap().filters);
+    let tables = || keyspace.stats().unwrap().levels.iter().map(|l| l.tables).sum::<u64>();
+    for _ in 0..4 {
+        (0..half).for_each(|n| assert!(keyspace.get(key(2 * n + 1)).unwrap().is_none()));
+    }
+    db.wait_idle().unwrap();
+    let bought = filters();
+    assert!(bought > 1 && bought < tables() * 3 / 4, "{bought} of {}", tables());
+    for round in 0..4 {
+        (0..KEYS).step_by(3).for_each(|n| keyspace.insert(key(n * 2), [round; 20]).unwrap());
+        keyspace.convert().unwrap();
+        let kept = filters();
+        assert!(kept.abs_diff(bought) <= 1, "round {round}: {kept} of {}, {bought}", tables());
+    }
+    let half_reads = |from: u32| {
+        let (requests, ..) = cost(&db, || {
+            (from..from + half)
+                .for_each(|n| assert!(keyspace.get(key(2 * n + 1)).unwrap().is_none()))
+        });
+        requests
+    };
+    let (with, without) = (half_reads(0), half_reads(half));
+    assert!(with * 4 < without, "{with} reads where filters were bought, {without} elsewhere");
 }
 
 #[test]

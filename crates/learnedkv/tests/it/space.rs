@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{
-    Builder, Database, DatabaseHealth, Durability, ErrorKind, Keyspace, KeyspaceOptions,
+    Builder, Database, DatabaseHealth, Durability, ErrorKind, Keyspace, KeyspaceOptions, Store,
 };
 
 use crate::workload::{Content, Random, Setup, content, guarded, key};
@@ -25,6 +25,10 @@ fn builder(path: &Path) -> Builder {
 
 fn options() -> KeyspaceOptions {
     KeyspaceOptions::default().partition_bytes(256 << 10).min_conversion_bytes(1 << 20)
+}
+
+fn options_of(store: Store) -> KeyspaceOptions {
+    options().store(store).level_base_bytes(512 << 10).level_multiplier(4)
 }
 
 fn open(disk: &SimDisk, seed: u64) -> (Database, Arc<SeededExecutor>) {
@@ -108,12 +112,21 @@ fn go_round(
 
 #[test]
 fn a_full_disk_refuses_puts_and_takes_removals_and_conversions() {
+    fill_and_empty(Store::Tiered);
+}
+
+#[test]
+fn a_full_disk_of_levels_refuses_puts_and_takes_removals_and_conversions() {
+    fill_and_empty(Store::Lsm);
+}
+
+fn fill_and_empty(store: Store) {
     for seed in 0..10 {
         let mib = 6 + seed % 7;
         let disk = SimDisk::new(seed);
         disk.set_space_limit_bytes(Some(mib * MIB));
         let (db, executor) = open(&disk, seed);
-        let keyspace = db.keyspace("k", options()).unwrap();
+        let keyspace = db.keyspace("k", options_of(store)).unwrap();
         let left = go_round(&db, &keyspace, 4, Duration::ZERO);
         fill(&keyspace, left.end);
         // At full: what it says, and that it comes to rest.
@@ -170,6 +183,49 @@ fn what_is_held_for_an_open_grows_with_the_state() {
     drop((db, keyspace));
     let (db, _) = open(&disk, 2);
     assert!(db.find("k").unwrap().iter().count() >= 12_000);
+}
+
+/// Runs over all the keys, so that a compaction of them takes all there is: more than a full disk has room
+/// for, whatever was removed.
+#[test]
+fn a_full_disk_of_levels_that_overlap_gives_back_what_was_removed() {
+    for seed in 0..6 {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(6 * MIB));
+        let (db, _) = open(&disk, seed);
+        // Values in segments, and in the tables.
+        let separate_at = if seed % 2 == 0 { 512 } else { 4096 };
+        let options = options_of(Store::Lsm).separate_at(separate_at);
+        let keyspace = db.keyspace("k", options).unwrap();
+        let (mut random, mut content) = (Random::new(seed), Content::new());
+        for round in 0..4u64 {
+            let mut taken = 0;
+            let error = loop {
+                let key = name(random.below(20_000) as usize).into_bytes();
+                let value = vec![random.next() as u8; 900];
+                match keyspace.insert(&key, &value) {
+                    Ok(()) => _ = content.insert(key, value),
+                    Err(e) => break e,
+                }
+                taken += 1;
+            };
+            assert_eq!(error.kind(), ErrorKind::DiskFull, "seed {seed}, round {round}: {error}");
+            assert!(
+                taken > 300,
+                "seed {seed}, round {round}: {taken} were taken; {error}\n{}\n{}",
+                db.stats(),
+                keyspace.stats().unwrap()
+            );
+            let gone: Vec<_> = content.keys().filter(|_| random.below(5) < 3).cloned().collect();
+            for key in gone {
+                keyspace.remove(&key).unwrap();
+                content.remove(&key);
+            }
+            keyspace.convert().unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}"));
+            db.wait_idle().unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}"));
+            assert!(crate::workload::content(&keyspace).unwrap() == content, "seed {seed}");
+        }
+    }
 }
 
 /// Nobody tells the database that others made room: it looks.
@@ -315,8 +371,8 @@ fn reopen(setup: &Setup, crash: &Crash, states: &[Content], seed: u64) -> Result
 
 /// Runs a workload on a disk that it fills, crashed anywhere. Returns how many puts were refused, and how
 /// many crashed disks were opened.
-fn crash_at_full(seed: u64) -> (usize, usize) {
-    let setup = Setup::default();
+fn crash_at_full(store: Store, seed: u64) -> (usize, usize) {
+    let setup = if store == Store::Lsm { Setup::levels() } else { Setup::default() };
     let disk = SimDisk::new(seed);
     let db = setup.open(&disk, seed).unwrap();
     let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
@@ -367,7 +423,10 @@ fn crash_at_full(seed: u64) -> (usize, usize) {
             opened += 1;
             let reopened = guarded(|| reopen(&setup, &crash, &states, opened as u64));
             reopened.unwrap_or_else(|e| {
-                panic!("seed {seed}, operation {number} {op:?} ({done:?}), {}: {e}", crash.at)
+                panic!(
+                    "{store:?}, seed {seed}, operation {number} {op:?} ({done:?}), {}: {e}",
+                    crash.at
+                )
             });
         }
     }
@@ -377,8 +436,9 @@ fn crash_at_full(seed: u64) -> (usize, usize) {
 #[test]
 fn a_crash_anywhere_on_a_full_disk_leaves_a_database_that_opens() {
     let (mut refused, mut opened) = (0, 0);
-    for seed in 0..4 {
-        let (puts, disks) = crash_at_full(seed);
+    let levels = (4..6).map(|seed| (Store::Lsm, seed));
+    for (store, seed) in (0..4).map(|seed| (Store::Tiered, seed)).chain(levels) {
+        let (puts, disks) = crash_at_full(store, seed);
         refused += puts;
         opened += disks;
     }
@@ -418,14 +478,16 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_small_real_disk_is_filled_emptied_and_filled_again() {
-    let Some(small) = SmallDisk::new(16) else { return };
-    let path = small.dir.join("db");
-    let db = builder(&path).open().unwrap();
-    let keyspace = db.keyspace("k", options()).unwrap();
-    let left = go_round(&db, &keyspace, 4, PATIENCE);
-    drop((db, keyspace));
-    let db = builder(&path).open().unwrap();
-    check(&db.find("k").unwrap(), left);
+    for &store in Store::ALL {
+        let Some(small) = SmallDisk::new(16) else { return };
+        let path = small.dir.join("db");
+        let db = builder(&path).open().unwrap();
+        let keyspace = db.keyspace("k", options_of(store)).unwrap();
+        let left = go_round(&db, &keyspace, 4, PATIENCE);
+        drop((db, keyspace));
+        let db = builder(&path).open().unwrap();
+        check(&db.find("k").unwrap(), left);
+    }
 }
 
 const FILLED: &str = "LEARNEDKV_TEST_FILL_AND_DIE";
