@@ -175,6 +175,11 @@ impl DatabaseOptions {
         one.max(self.memory_budget_bytes / 4)
     }
 
+    /// How much memory memtables may take that only snapshots keep: an eighth of the budget.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.memory_budget_bytes / 8
+    }
+
     /// How large the log may get before a keyspace is flushed for its sake.
     pub fn max_log_bytes(&self) -> u64 {
         let memtables = (MAX_SEALED as u64 + 1) * self.memtable_bytes as u64;

@@ -1,7 +1,6 @@
 //! Reading a keyspace, now ([`Keyspace`]) or as it was ([`Snapshot`]): the same methods on both.
 
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
 use super::iter::{self, Bounds};
 use super::{Iter, Keys, Keyspace, Snapshot};
@@ -253,7 +252,7 @@ fn size_within(view: &KeyspaceView, visible: SequenceNumber, bounds: Bounds) -> 
 
 impl Snapshot {
     fn walk(&self, keyspace: &Keyspace, bounds: Bounds, options: ReadOptions) -> Iter {
-        let view = self.keyspace(keyspace).map(Arc::clone);
+        let view = self.keyspace(keyspace);
         Iter::new(self.handle().clone(), view, self.visible(), bounds, options)
     }
 
@@ -276,7 +275,7 @@ impl Snapshot {
         options: &ReadOptions,
     ) -> Result<Option<Slice>> {
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        read::get(engine, view, key.as_ref(), self.visible(), options.caching())
+        read::get(engine, &view, key.as_ref(), self.visible(), options.caching())
     }
 
     /// The values that many keys had, in their order; see [`Keyspace::multi_get`].
@@ -303,7 +302,7 @@ impl Snapshot {
     ) -> Result<Vec<Option<Slice>>> {
         let keys: Vec<K> = keys.into_iter().collect();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        many::get(engine, view, &keys, self.visible(), options.caching())
+        many::get(engine, &view, &keys, self.visible(), options.caching())
     }
 
     /// Whether a key was there. Its value is not read, wherever it is kept.
@@ -313,7 +312,7 @@ impl Snapshot {
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let caching = ReadOptions::default().caching();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        read::contains(engine, view, key.as_ref(), self.visible(), caching)
+        read::contains(engine, &view, key.as_ref(), self.visible(), caching)
     }
 
     /// How long the value of a key was, bytes. The value is not read, wherever it is kept.
@@ -323,7 +322,7 @@ impl Snapshot {
     pub fn size_of(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
         let caching = ReadOptions::default().caching();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        read::size_of(engine, view, key.as_ref(), self.visible(), caching)
+        read::size_of(engine, &view, key.as_ref(), self.visible(), caching)
     }
 
     /// The entries in `range` as they were; see [`Keyspace::range`].

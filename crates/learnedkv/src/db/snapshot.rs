@@ -4,26 +4,27 @@ use std::sync::Arc;
 
 use super::Keyspace;
 use super::database::Handle;
+use crate::engine::Pinned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::SequenceNumber;
-use crate::view::{KeyspaceView, View};
+use crate::view::KeyspaceView;
 
 /// The database as it was when the snapshot was taken, in all keyspaces at once. It keeps the
-/// memtables and files it needs until it is dropped.
+/// memtables and files it needs until it is dropped; where memtables that only snapshots keep take more
+/// than an eighth of the memory budget, they are written to files of the snapshot's own.
 ///
 /// Of a keyspace that was made later every read says `NotFound`; one that was dropped since is
 /// still there.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     handle: Arc<Handle>,
-    view: Arc<View>,
-    visible: SequenceNumber,
+    pinned: Arc<Pinned>,
 }
 
 impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Snapshot {
-        let (view, visible) = handle.engine.snapshot();
-        Snapshot { handle, view, visible }
+        let pinned = handle.engine.pin();
+        Snapshot { handle, pinned }
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {
@@ -31,17 +32,18 @@ impl Snapshot {
     }
 
     pub(crate) fn visible(&self) -> SequenceNumber {
-        self.visible
+        self.pinned.visible
     }
 
-    pub(crate) fn keyspace(&self, keyspace: &Keyspace) -> Result<&Arc<KeyspaceView>> {
+    pub(crate) fn keyspace(&self, keyspace: &Keyspace) -> Result<Arc<KeyspaceView>> {
         if !keyspace.is_of(&self.handle) {
             return Err(Error::invalid(format!(
                 "keyspace {:?} belongs to another database than the snapshot",
                 keyspace.name()
             )));
         }
-        self.view.keyspaces.get(&keyspace.id()).ok_or_else(|| {
+        let view = self.pinned.view.load();
+        view.keyspaces.get(&keyspace.id()).cloned().ok_or_else(|| {
             let message = format!("keyspace {:?} is not in the snapshot", keyspace.name());
             Error::new(ErrorKind::NotFound, message)
         })

@@ -181,6 +181,12 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// All memory the database may use.
     pub memory_budget_bytes: u64,
+    /// Bytes of memtables that only snapshots keep. More than an eighth of the budget is written to files.
+    pub pinned_memory_bytes: u64,
+    /// Bytes of files that only snapshots and reads under way keep.
+    pub pinned_disk_bytes: u64,
+    /// Times that a snapshot's memtables were written to a file.
+    pub spills: u64,
     /// Bytes of cached blocks.
     pub cache_bytes: u64,
     /// The most the cache may hold now.
@@ -258,6 +264,9 @@ impl Stats {
             memory_budget_bytes: engine.options.memory_budget_bytes,
             cache_bytes: cache.used_bytes(),
             cache_capacity_bytes: cache.capacity_bytes(),
+            pinned_memory_bytes: engine.pinned_memory_bytes(),
+            pinned_disk_bytes: reads.retired_bytes.load(Relaxed),
+            spills: engine.metrics.spills.load(Relaxed),
             cache_hits: reads.cache_hits.load(Relaxed),
             mapped_reads: reads.mapped_reads.load(Relaxed),
             lost_mappings: reads.lost_mappings.load(Relaxed),
@@ -377,6 +386,13 @@ impl fmt::Display for Stats {
         for keyspace in &self.keyspaces {
             write!(f, "{keyspace}")?;
         }
+        writeln!(
+            f,
+            "snapshots        {:>12.1} MiB  of memtables, {:.1} MiB of files kept for them alone; {} spills",
+            self.pinned_memory_bytes as f64 / MIB,
+            self.pinned_disk_bytes as f64 / MIB,
+            self.spills
+        )?;
         writeln!(
             f,
             "cache            {:>12.1} MiB  of {:.1}; {} hits, {} mapped reads, {} misses",

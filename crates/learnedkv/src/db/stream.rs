@@ -94,7 +94,7 @@ impl Snapshot {
     ) -> Result<Option<ValueReader>> {
         let (key, caching) = (key.as_ref(), ReadOptions::default().caching());
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        let place = read::place(engine, view, key, self.visible(), caching)?;
+        let place = read::place(engine, &view, key, self.visible(), caching)?;
         Ok(place.map(|place| ValueReader::new(self.handle().clone(), key, place)))
     }
 }

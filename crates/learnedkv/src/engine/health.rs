@@ -15,6 +15,8 @@ pub enum Work {
     Flush(KeyspaceId),
     /// A keyspace's runs are merged and settled.
     Settle(KeyspaceId),
+    /// Snapshots' memtables are written to tables of their own.
+    Spill,
 }
 
 /// How a database is; see [`crate::Database::health`].

@@ -6,6 +6,9 @@
 //! flushes already; a quarter above it writers wait for flushes. Memtables whose flush failed are waited
 //! for by nobody but their own writers, until all together take twice the bound: then all are refused.
 //!
+//! **Memtables that only snapshots keep** are bounded by [`lsm::spill`](crate::lsm::spill). **The block cache** has
+//! what all memtables and the metadata leave.
+//!
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 
 use std::sync::atomic::Ordering;
@@ -103,7 +106,7 @@ impl Engine {
         let largest = keyspaces.clone().map(|k| k.active.size_bytes()).max().unwrap_or(0);
         let active = keyspaces.clone().map(|k| k.active.size_bytes()).sum::<usize>() - largest;
         let sealed = keyspaces.flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
-        let sealed = (sealed.sum::<usize>() + active) as u64;
+        let sealed = (sealed.sum::<usize>() + active) as u64 + self.pinned_memory_bytes();
         self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
     }
 

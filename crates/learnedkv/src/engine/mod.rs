@@ -20,10 +20,12 @@ mod conversions;
 mod health;
 mod holds;
 mod memory;
+mod metrics;
 mod open;
 pub mod pace;
 mod payloads;
 mod periodic;
+mod pins;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +40,9 @@ use bytes::Bytes;
 pub use self::ballast::{Ballast, BallastJob, RoomSeen};
 pub use self::conditional::{Seen, Watched};
 pub use self::conversions::Conversions;
+pub use self::metrics::EngineMetrics;
 pub use self::open::{OpenReport, open};
+pub use self::pins::{Pinned, still_shown};
 use crate::disk::{Disk, Lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
@@ -58,33 +62,6 @@ use payloads::Payloads;
 use periodic::Periodic;
 pub use periodic::SyncJob;
 pub use streams::Streamed;
-
-/// What the engine did since it was opened, counted as it happens.
-#[derive(Debug, Default)]
-pub struct EngineMetrics {
-    /// Memtables flushed.
-    pub flushes: AtomicU64,
-    /// Flushes that were committed before the log was synced so far: it holds nothing else.
-    pub unlogged_flushes: AtomicU64,
-    /// Bytes of tables written by flushes.
-    pub flushed_bytes: AtomicU64,
-    /// Steps of sweeps committed.
-    pub sweep_steps: AtomicU64,
-    /// Sweeps that reached the end.
-    pub sweeps: AtomicU64,
-    /// Bytes of tables written by sweeps.
-    pub swept_bytes: AtomicU64,
-    /// Bytes of tables written by merges of runs.
-    pub merged_bytes: AtomicU64,
-    /// Compactions of levels committed that wrote tables.
-    pub compactions: AtomicU64,
-    /// Bytes of the tables and values they wrote.
-    pub compacted_bytes: AtomicU64,
-    /// Tables that went down a level without being written.
-    pub moved_tables: AtomicU64,
-    /// Bytes of keys and values that users put.
-    pub put_bytes: AtomicU64,
-}
 
 /// The shared part of a database. See the module page.
 #[derive(Debug)]
@@ -114,6 +91,8 @@ pub struct Engine {
     /// Room held back on the disk.
     pub ballast: Ballast,
     periodic: Periodic,
+    /// The snapshots that are open.
+    pins: pins::Pins,
     /// Whether writers wait because all memtables together take too much.
     memtables_over: AtomicBool,
     /// `None` where the database was opened for reading only.

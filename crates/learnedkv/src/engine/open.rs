@@ -23,6 +23,7 @@ use super::health::Health;
 use super::pace::Pace;
 use super::payloads::Payloads;
 use super::periodic::Periodic;
+use super::pins::Pins;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, Lock, OpenFiles};
@@ -84,13 +85,7 @@ pub fn open(
 ) -> Result<(Arc<Engine>, OpenReport)> {
     options.check()?;
     let (guard, is_database) = enter(&*disk, dir, &options)?;
-    let loaded = match manifest::load(&*disk, dir)? {
-        Some(loaded) => loaded,
-        None => {
-            let state = State { next_file: 1, next_keyspace: 1, ..State::default() };
-            Loaded { database: disk.random_u64(), state }
-        }
-    };
+    let loaded = manifest::load(&*disk, dir)?.unwrap_or_else(|| nothing_yet(&*disk));
     let context = context(&disk, &executor, dir, &options);
     let mut view = view_of(&context, &loaded.state)?;
     let (recovered, memtables) = recover(&context, &loaded, &options)?;
@@ -131,6 +126,7 @@ pub fn open(
         health,
         ballast,
         periodic: Periodic::default(),
+        pins: Pins::default(),
         memtables_over: AtomicBool::new(false),
         manifest: Mutex::new(manifest),
         view: ArcSwap::from_pointee(view),
@@ -145,6 +141,12 @@ pub fn open(
     });
     engine.fit_cache();
     Ok((engine, report))
+}
+
+/// A new database.
+fn nothing_yet(disk: &dyn Disk) -> Loaded {
+    let state = State { next_file: 1, next_keyspace: 1, ..State::default() };
+    Loaded { database: disk.random_u64(), state }
 }
 
 /// Locks the directory, made if need be. Returns whether there is a database in it.

@@ -24,6 +24,7 @@ mod pick;
 pub mod read;
 mod rows;
 pub mod shadow;
+pub mod spill;
 mod tend;
 #[cfg(test)]
 mod tests;

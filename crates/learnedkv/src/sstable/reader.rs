@@ -128,6 +128,7 @@ impl std::fmt::Debug for Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
+            self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Relaxed);
             let filter = self.filter.get().map(|f| filter_path(&self.context.dir, f.record.id));
             self.context.graveyard.add(std::mem::take(&mut self.path));
             filter.into_iter().for_each(|path| self.context.graveyard.add(path));
@@ -333,7 +334,9 @@ impl Table {
 
     /// Has the file removed once nobody uses the table.
     pub fn retire(&self) {
-        self.obsolete.store(true, Relaxed);
+        if !self.obsolete.swap(true, Relaxed) {
+            self.context.metrics.retired_bytes.fetch_add(self.record.file_bytes, Relaxed);
+        }
     }
 
     /// Looks a key up.

@@ -8,6 +8,7 @@ use super::settle;
 use crate::engine::{BallastJob, Engine, SyncJob};
 use crate::executor::{Job, Step};
 use crate::lsm::flush::FlushJob;
+use crate::lsm::spill::SpillJob;
 
 /// Starts the jobs of `engine`.
 pub fn spawn(engine: &Arc<Engine>) {
@@ -18,6 +19,7 @@ pub fn spawn(engine: &Arc<Engine>) {
     executor.spawn(Box::new(BallastJob::new(engine)));
     executor.spawn(Box::new(SyncJob::new(engine)));
     executor.spawn(Box::new(PressJob::new(engine)));
+    executor.spawn(Box::new(SpillJob::new(engine)));
     settle::spawn(engine);
 }
 

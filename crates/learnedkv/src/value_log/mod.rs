@@ -56,6 +56,7 @@ pub struct Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
+            self.context.metrics.retired_bytes.fetch_sub(self.file_bytes, Relaxed);
             self.context.graveyard.add(self.path().to_owned());
         }
     }
@@ -127,7 +128,9 @@ impl Segment {
 
     /// Has the file removed once nobody uses the segment.
     pub fn retire(&self) {
-        self.obsolete.store(true, Relaxed);
+        if !self.obsolete.swap(true, Relaxed) {
+            self.context.metrics.retired_bytes.fetch_add(self.file_bytes, Relaxed);
+        }
     }
 
     /// A read from `offset` to `end`, both from a pointer.

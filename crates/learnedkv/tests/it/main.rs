@@ -17,6 +17,7 @@ mod reads;
 mod regressions;
 mod removals;
 mod settling;
+mod snapshots;
 mod space;
 mod streams;
 mod tidy;

@@ -1,0 +1,32 @@
+//! What is counted.
+
+use std::sync::atomic::AtomicU64;
+
+/// What the engine did since it was opened, counted as it happens.
+#[derive(Debug, Default)]
+pub struct EngineMetrics {
+    /// Memtables flushed.
+    pub flushes: AtomicU64,
+    /// Flushes that were committed before the log was synced so far: it holds nothing else.
+    pub unlogged_flushes: AtomicU64,
+    /// Bytes of tables written by flushes.
+    pub flushed_bytes: AtomicU64,
+    /// Steps of sweeps committed.
+    pub sweep_steps: AtomicU64,
+    /// Sweeps that reached the end.
+    pub sweeps: AtomicU64,
+    /// Bytes of tables written by sweeps.
+    pub swept_bytes: AtomicU64,
+    /// Bytes of tables written by merges of runs.
+    pub merged_bytes: AtomicU64,
+    /// Compactions of levels committed that wrote tables.
+    pub compactions: AtomicU64,
+    /// Bytes of the tables and values they wrote.
+    pub compacted_bytes: AtomicU64,
+    /// Tables that went down a level without being written.
+    pub moved_tables: AtomicU64,
+    /// Times that a snapshot's memtables were written to a table of its own.
+    pub spills: AtomicU64,
+    /// Bytes of keys and values that users put.
+    pub put_bytes: AtomicU64,
+}
