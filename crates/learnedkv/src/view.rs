@@ -3,8 +3,12 @@
 //! Every read uses one View. A change makes a new one; files and memtables live for as long as a
 //! View that lists them. A View never reads or writes anything.
 
+mod keyspaces;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub use self::keyspaces::Keyspaces;
 
 use crate::error;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
@@ -253,5 +257,5 @@ impl KeyspaceView {
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// Its keyspaces.
-    pub keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceView>>,
+    pub keyspaces: Keyspaces,
 }

@@ -257,7 +257,7 @@ impl Database {
         engine.check_room()?;
         let plan = |state: &crate::manifest::State| {
             // Somebody else may have made it meanwhile.
-            let there = state.keyspaces.values().any(|k| k.name == name);
+            let there = engine.view().keyspaces.find(name).is_some();
             let keyspace = state.next_keyspace;
             let (name, options) = (name.to_owned(), options.encode());
             (!there).then(|| vec![Change::CreateKeyspace { keyspace, name, options }])
@@ -276,7 +276,7 @@ impl Database {
     /// The keyspace of that name, if there is one.
     pub fn find(&self, name: &str) -> Option<Keyspace> {
         let view = self.engine().view();
-        let found = view.keyspaces.values().find(|k| *k.name == *name)?;
+        let found = view.keyspaces.find(name)?;
         Some(Keyspace::new(self.handle.clone(), found))
     }
 
@@ -332,12 +332,11 @@ impl Database {
         let engine = self.engine();
         let busy = || {
             let view = engine.view();
-            let unsettled = view.keyspaces.values().any(|k| {
-                !k.sealed.is_empty()
-                    || k.tables.frozen.is_some()
-                    || k.options.chosen_store() == Store::Tiered
-                        && k.tables.runs.len() > lsm::merge::MAX_RUNS
-            });
+            let mut tiered = view.keyspaces.unsettled_of(Store::Tiered);
+            let unsettled = view.keyspaces.with_sealed().next().is_some()
+                || tiered.any(|k| {
+                    k.tables.frozen.is_some() || k.tables.runs.len() > lsm::merge::MAX_RUNS
+                });
             unsettled || lsm::is_busy(engine, &view) || tiered::filter_is_due(engine, &view)
         };
         if engine.health.is_read_only() {

@@ -80,9 +80,7 @@ fn wanted_bytes(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions, view: &V
     if let Some(bytes) = options.ballast_bytes {
         return bytes;
     }
-    let partition = view.keyspaces.values().map(|k| k.options.partition()).max().unwrap_or(0);
-    let tables = view.keyspaces.values().flat_map(|k| k.tables.all());
-    let tables = tables.map(|table| table.file_bytes()).sum::<u64>();
+    let (partition, tables) = (view.keyspaces.partition_bytes(), view.keyspaces.table_bytes());
     let wanted = (2 * partition).min(tables + options.memtable_bytes as u64).max(LEAST_BYTES);
     match disk.room(dir) {
         Some(room) => wanted.min(room.total_bytes / 8),

@@ -40,6 +40,11 @@ impl Conversions {
         self.keyspaces.get(&keyspace).is_some_and(|r| r.done < r.asked)
     }
 
+    /// The keyspaces that have such requests.
+    pub fn wanted(&self) -> impl Iterator<Item = KeyspaceId> {
+        self.keyspaces.iter().filter(|(_, r)| r.done < r.asked).map(|(id, _)| *id)
+    }
+
     /// Once a finished sweep covers request `number`: how it went.
     pub fn outcome(&self, keyspace: KeyspaceId, number: u64) -> Option<Result<()>> {
         let requests = self.keyspaces.get(&keyspace).filter(|r| r.done >= number)?;

@@ -43,7 +43,7 @@ impl Engine {
             return None;
         }
         let view = self.view();
-        let sealed = view.keyspaces.values().filter(|k| !k.sealed.is_empty());
+        let sealed = view.keyspaces.with_sealed();
         let errors = sealed.map(|k| self.health.work_error(Work::Flush(k.id)));
         errors.reduce(Option::and).flatten()
     }
@@ -51,11 +51,10 @@ impl Engine {
     /// Seals the largest memtables while all together take too much.
     fn bound_memtables(&self) {
         let bound = self.options.all_memtables_bytes();
-        let view = self.view();
         let mut active: Vec<(u64, KeyspaceId)> = Vec::new();
         // Sealed ones: those whose flush failed, and others.
         let (mut active_bytes, mut stuck_bytes, mut sealed_bytes) = (0, 0, 0);
-        for keyspace in view.keyspaces.values() {
+        for keyspace in self.unflushed() {
             let bytes = keyspace.active.size_bytes() as u64;
             if bytes > 0 {
                 active.push((bytes, keyspace.id));
@@ -88,8 +87,8 @@ impl Engine {
     /// must not pin it.
     pub fn bound_log(&self) {
         let Some(up_to) = self.log.excess(self.options.max_log_bytes()) else { return };
-        let view = self.view();
-        let idle = view.keyspaces.values().filter(|k| k.sealed.is_empty());
+        let unflushed = self.unflushed();
+        let idle = unflushed.iter().filter(|k| k.sealed.is_empty());
         let oldest = |first| first <= up_to;
         let pinning = idle.filter(|k| k.oldest_unflushed().is_some_and(oldest));
         let pinning: Vec<_> = pinning.map(|k| k.id).collect();
@@ -99,26 +98,20 @@ impl Engine {
     /// Gives the cache what memtables and metadata leave of the budget. Called whenever a memtable is
     /// sealed or tables change.
     pub fn fit_cache(&self) {
-        let view = self.view();
-        let keyspaces = view.keyspaces.values();
-        let metadata = self.metadata_bytes();
+        let keyspaces = self.unflushed();
+        let metadata = self.context.metrics.metadata_bytes.load(Ordering::Relaxed);
         // Active memtables of more than one keyspace are counted as they are.
-        let largest = keyspaces.clone().map(|k| k.active.size_bytes()).max().unwrap_or(0);
-        let active = keyspaces.clone().map(|k| k.active.size_bytes()).sum::<usize>() - largest;
-        let sealed = keyspaces.flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
+        let active = || keyspaces.iter().map(|k| k.active.size_bytes());
+        let largest = active().max().unwrap_or(0);
+        let active = active().sum::<usize>() - largest;
+        let sealed = keyspaces.iter().flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
         let sealed = (sealed.sum::<usize>() + active) as u64 + self.pinned_memory_bytes();
         self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
     }
 
-    /// What the tables keep in memory to find keys.
-    fn metadata_bytes(&self) -> u64 {
-        let view = self.view();
-        let tables = view.keyspaces.values().flat_map(|k| k.tables.all());
-        tables.map(|t| t.metadata_bytes() as u64).sum()
-    }
-
     /// Whether metadata may grow by `bytes` and still take half the budget at most.
     pub fn has_room_for_metadata(&self, bytes: u64) -> bool {
-        self.metadata_bytes() + bytes <= self.options.memory_budget_bytes / 2
+        self.context.metrics.metadata_bytes.load(Ordering::Relaxed) + bytes
+            <= self.options.memory_budget_bytes / 2
     }
 }

@@ -27,6 +27,7 @@ mod payloads;
 mod periodic;
 mod pins;
 mod streams;
+mod unflushed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -80,6 +81,7 @@ pub struct Engine {
     pub conversions: Mutex<Conversions>,
     /// What jobs work at.
     pub claims: Mutex<claims::Claims>,
+    touched: unflushed::Touched,
     /// Commits up to here are in memtables that are sealed.
     sealed_up_to: AtomicU64,
     /// How fast writers may go.
@@ -276,6 +278,7 @@ impl Engine {
             if active.is_full(self.options.memtable_bytes) {
                 active = self.rotate_locked(id)?;
             }
+            self.touched.touch(id, &active);
             memtables.push((id, active));
         }
         Ok(memtables)
@@ -327,14 +330,15 @@ impl Engine {
         }
         let up_to = self.log.reserved();
         self.change_view(|view| {
-            for id in ids {
-                if let Some(keyspace) = view.keyspaces.get_mut(&id) {
+            for id in &ids {
+                if let Some(keyspace) = view.keyspaces.get_mut(id) {
                     let keyspace = Arc::make_mut(keyspace);
                     let memtable = std::mem::take(&mut keyspace.active);
                     keyspace.sealed.insert(0, Sealed { memtable, up_to });
                 }
             }
         });
+        self.touched.forget(ids.into_iter());
         self.health.ask_again();
         self.log.end_segment();
         // Before the flush looks: it sees that all is visible, or the last commit sees this.
@@ -464,38 +468,12 @@ impl Engine {
             }
             memtables(view);
         });
+        self.touched.forget(dropped.iter().map(|keyspace| keyspace.id));
         dropped.iter().for_each(|keyspace| streams::retire_streamed(keyspace));
         known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire());
         segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire());
         self.fit_cache();
         Ok(())
-    }
-
-    /// Whether an edit that flushes a keyspace up to `up_to`, all of which is visible, may become durable
-    /// before the log is. It may if the log then needs no record up to there: every other keyspace has
-    /// flushed its own, so no batch can tear, and no segment that stays has one, so recovery begins
-    /// behind it. Once true it stays so: only later records are still to come.
-    pub fn needs_no_log(&self, keyspace: KeyspaceId, up_to: SequenceNumber) -> bool {
-        let view = self.view();
-        let others = view.keyspaces.values().filter(|k| k.id != keyspace);
-        let mut oldest = others.filter_map(|k| k.oldest_unflushed());
-        oldest.all(|first| first > up_to) && self.log.ends_at(up_to)
-    }
-
-    /// What the log may forget once the View shows `view`, given that edits are held.
-    pub fn oldest_needed(&self, without: Option<&Arc<Memtable>>) -> SequenceNumber {
-        // Whatever is reserved later is above `reserved`, read before the View.
-        let next = self.log.reserved() + 1;
-        let view = self.view();
-        let memtables = view
-            .keyspaces
-            .values()
-            .flat_map(|k| k.sealed.iter().map(|s| &s.memtable).chain(std::iter::once(&k.active)));
-        memtables
-            .filter(|m| without.is_none_or(|gone| !Arc::ptr_eq(gone, m)))
-            .map(|m| m.first_sequence())
-            .filter(|first| *first > 0)
-            .fold(next, SequenceNumber::min)
     }
 
     /// Stops background work and makes all that was written durable.

@@ -24,6 +24,7 @@ use super::pace::Pace;
 use super::payloads::Payloads;
 use super::periodic::Periodic;
 use super::pins::Pins;
+use super::unflushed::Touched;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, Lock, OpenFiles};
@@ -120,6 +121,7 @@ pub fn open(
         metrics: EngineMetrics::default(),
         conversions: Mutex::default(),
         claims: Mutex::default(),
+        touched: Touched::of(&view),
         sealed_up_to: AtomicU64::new(0),
         pace: Pace::default(),
         compacts: AtomicBool::new(false),

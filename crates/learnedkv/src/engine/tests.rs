@@ -47,7 +47,7 @@ fn a_memtable_expects_numbers_before_they_are_given_out() {
     let (seen, watched) = (reserved.clone(), engine.clone());
     disk.observe(move |operation, _| {
         if operation.kind == OperationKind::Reserve && operation.stage == Stage::Before {
-            let first = watched.view().keyspaces[&1].active.first_sequence();
+            let first = watched.view().keyspaces.get(&1).unwrap().active.first_sequence();
             assert_eq!(first, 1, "a place in the log is given out that nobody keeps");
             seen.fetch_add(1, Ordering::Relaxed);
         }

@@ -69,7 +69,7 @@ impl FlushJob {
             stands
         });
         // Of all keyspaces, the memtable with the oldest records: the log waits for it.
-        let oldest = view.keyspaces.values().filter_map(|k| Some((k, k.sealed.last()?)));
+        let oldest = view.keyspaces.with_sealed().filter_map(|k| Some((k, k.sealed.last()?)));
         let (keyspace, sealed) = oldest
             .filter(|(_, sealed)| sealed.up_to <= visible)
             .filter(|(keyspace, _)| self.failed.get(&keyspace.id) != Some(&asked))

@@ -68,6 +68,8 @@ pub struct ReadMetrics {
     pub filter_false_positives: AtomicU64,
     /// Filters made for tables that had none, because misses paid for them.
     pub attached_filters: AtomicU64,
+    /// What open tables keep in memory to find blocks, bytes.
+    pub metadata_bytes: AtomicU64,
     /// Bytes of tables and value segments that no View of now shows: snapshots and reads under way keep them.
     pub retired_bytes: AtomicU64,
     /// Filters that could not be read, or not made when they paid, and are done without.

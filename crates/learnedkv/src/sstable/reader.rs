@@ -110,6 +110,8 @@ pub struct Table {
     misses: AtomicU64,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
+    /// What of its metadata is counted in the metrics.
+    counted_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -127,6 +129,8 @@ impl std::fmt::Debug for Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        let counted_bytes = *self.counted_bytes.get_mut();
+        self.context.metrics.metadata_bytes.fetch_sub(counted_bytes, Relaxed);
         if *self.obsolete.get_mut() {
             self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Relaxed);
             let filter = self.filter.get().map(|f| filter_path(&self.context.dir, f.record.id));
@@ -196,7 +200,7 @@ impl Table {
         if let Some(found) = read_filter(context, &record) {
             let _ = filter.set(found);
         }
-        Ok(Table {
+        let table = Table {
             record,
             path,
             file,
@@ -210,7 +214,18 @@ impl Table {
             mapped: Mapped::default(),
             context: context.clone(),
             obsolete: AtomicBool::new(false),
-        })
+            counted_bytes: AtomicU64::new(0),
+        };
+        table.count_metadata();
+        Ok(table)
+    }
+
+    /// Has the metrics know what it takes by now.
+    fn count_metadata(&self) {
+        let now = self.metadata_bytes() as u64;
+        let before = self.counted_bytes.swap(now, Relaxed);
+        // The sum of all such differences is right, whatever order they come in.
+        self.context.metrics.metadata_bytes.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 
     /// The same table with another index: one that lies, say.
@@ -295,6 +310,7 @@ impl Table {
     pub fn attach(&self, record: FilterRecord, filter: Box<dyn Filter>) {
         let size_bytes = filter.size_bytes();
         let _ = self.filter.set(TableFilter { record, filter, size_bytes });
+        self.count_metadata();
     }
 
     /// Whether a filter, had it been there, would have saved as much as making it now costs. Whoever
@@ -505,11 +521,14 @@ impl Table {
     }
 
     fn walked(&self) -> std::result::Result<&Fence, &Error> {
-        let walked = self.walked.get_or_init(|| {
-            self.context.metrics.rebuilt_indexes.fetch_add(1, Relaxed);
-            walk(&*self.file, &self.record).map_err(|e| e.at_path(&self.path))
-        });
-        walked.as_ref()
+        if self.walked.get().is_none() {
+            self.walked.get_or_init(|| {
+                self.context.metrics.rebuilt_indexes.fetch_add(1, Relaxed);
+                walk(&*self.file, &self.record).map_err(|e| e.at_path(&self.path))
+            });
+            self.count_metadata();
+        }
+        self.walked.get_or_init(|| unreachable!("it was set above")).as_ref()
     }
 }
 

@@ -43,7 +43,8 @@ impl Job for LogJob {
         engine.fit_cache();
         let visible = engine.log.visible();
         let view = engine.view();
-        let sealed = view.keyspaces.values().flat_map(|k| k.sealed.iter().map(|s| (k.id, s.up_to)));
+        let sealed = view.keyspaces.with_sealed();
+        let sealed = sealed.flat_map(|k| k.sealed.iter().map(|s| (k.id, s.up_to)));
         let sealed = sealed.filter(|(_, up_to)| *up_to <= visible);
         let needed = sealed.filter(|(keyspace, up_to)| !engine.needs_no_log(*keyspace, *up_to));
         if let Some(up_to) = needed.map(|(_, up_to)| up_to).max()

@@ -11,7 +11,7 @@
 //!
 //! Nobody is slowed by garbage that no sweep will remove, where sweeps are not to begin by themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use super::debt::{Debt, Space};
@@ -50,13 +50,18 @@ impl Job for PressJob {
 
     fn step(&mut self) -> Step {
         let view = self.engine.view();
-        self.seen.retain(|id, _| view.keyspaces.contains_key(id));
         self.engine.pace.forget_unless(|id| view.keyspaces.contains_key(&id));
         let automatic = self.engine.options.automatic_conversion;
-        for keyspace in view.keyspaces.values() {
-            if keyspace.options.chosen_store() != Store::Tiered {
+        // Those that have come to rest are looked at until they press no more.
+        let mut ids: BTreeSet<_> =
+            view.keyspaces.unsettled_of(Store::Tiered).map(|k| k.id).collect();
+        self.seen.retain(|id, (_, pressure)| ids.contains(id) || *pressure > 0);
+        ids.extend(self.seen.keys());
+        for id in ids {
+            let Some(keyspace) = view.keyspaces.get(&id) else {
+                self.seen.remove(&id);
                 continue;
-            }
+            };
             let tables = &keyspace.tables;
             let seen = self.seen.get(&keyspace.id);
             if seen.is_some_and(|(seen, _)| std::ptr::eq(seen.as_ptr(), &**tables)) {

@@ -214,7 +214,7 @@ impl SettleJob {
     }
 
     fn find_merges(&mut self, keyspaces: &[Arc<KeyspaceView>], view: &View) -> Result<bool> {
-        let flushing = view.keyspaces.values().any(|k| !k.sealed.is_empty());
+        let flushing = view.keyspaces.with_sealed().next().is_some();
         // Writers wait for flushes, nobody for merges, unless there are very many runs.
         let least = if flushing { merge::MAX_RUNS_WHILE_FLUSHING } else { 0 };
         let due = keyspaces.iter().filter(|k| k.tables.runs.len() >= least).cloned();
@@ -236,12 +236,12 @@ impl SettleJob {
         let asked = self.engine.health.asked();
         let conversions = lock(&self.engine.conversions);
         let shared = lock(&self.shared);
-        let ours = view.keyspaces.values().filter(|k| k.options.chosen_store() == Store::Tiered);
         // Of idle keyspaces there may be very many.
-        let is_idle = |k: &KeyspaceView| {
-            k.tables.runs.is_empty() && k.tables.frozen.is_none() && !conversions.is_wanted(k.id)
-        };
-        let free = ours.filter(|k| !is_idle(k) && !shared.held.contains(&k.id));
+        let unsettled = view.keyspaces.unsettled().map(|k| k.id);
+        let ids: BTreeSet<_> = unsettled.chain(conversions.wanted()).collect();
+        let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
+        let ours = ours.filter(|k| k.options.chosen_store() == Store::Tiered);
+        let free = ours.filter(|k| !shared.held.contains(&k.id));
         let again = free.filter(|k| shared.failed.get(&k.id) != Some(&asked));
         let mut keyspaces: Vec<_> = again.cloned().collect();
         keyspaces.sort_by_key(|k| (shared.failed.contains_key(&k.id), k.id <= shared.last, k.id));

@@ -116,6 +116,10 @@ impl Table {
             let noted = (0..words).map(|_| AtomicU64::new(0)).collect();
             Some(Map { bytes: self.file.map()?, noted })
         };
-        self.mapped.map.get_or_init(make).as_ref()
+        if self.mapped.map.get().is_none() {
+            self.mapped.map.get_or_init(make);
+            self.count_metadata();
+        }
+        self.mapped.map.get()?.as_ref()
     }
 }

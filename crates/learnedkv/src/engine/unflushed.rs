@@ -1,0 +1,78 @@
+//! Which keyspaces hold operations that no table has: of many most are idle, and nobody looks at those.
+//!
+//! Those with sealed memtables the View knows. Those whose active memtable holds something are
+//! [`Touched`]: a keyspace is added before its memtable gets its first operation, and taken out after the
+//! View shows that memtable sealed, both under `commit`. So who reads what is touched first, and takes the View
+//! then, misses none that held something when he began.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use super::{Engine, lock};
+use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::memtable::Memtable;
+use crate::view::{KeyspaceView, View};
+
+/// The keyspaces whose active memtables hold something, or will in a moment.
+#[derive(Debug, Default)]
+pub struct Touched(Mutex<BTreeSet<KeyspaceId>>);
+
+impl Touched {
+    /// Those of a View that was just recovered.
+    pub fn of(view: &View) -> Touched {
+        let touched = view.keyspaces.values().filter(|k| !k.active.is_empty());
+        Touched(Mutex::new(touched.map(|k| k.id).collect()))
+    }
+
+    /// `active` takes an operation next. Under `commit`.
+    pub(super) fn touch(&self, id: KeyspaceId, active: &Memtable) {
+        if active.is_empty() {
+            lock(&self.0).insert(id);
+        }
+    }
+
+    /// The View shows their memtables sealed, or them no more. Under `commit`, or once they were dropped.
+    pub(super) fn forget(&self, ids: impl Iterator<Item = KeyspaceId>) {
+        let mut touched = lock(&self.0);
+        ids.for_each(|id| _ = touched.remove(&id));
+    }
+
+    fn all(&self) -> BTreeSet<KeyspaceId> {
+        lock(&self.0).clone()
+    }
+}
+
+impl Engine {
+    /// The keyspaces that hold operations which no table has.
+    pub(super) fn unflushed(&self) -> Vec<Arc<KeyspaceView>> {
+        // In this order: see the module page.
+        let mut ids = self.touched.all();
+        let view = self.view();
+        ids.extend(view.keyspaces.with_sealed().map(|k| k.id));
+        ids.iter().filter_map(|id| view.keyspaces.get(id).cloned()).collect()
+    }
+
+    /// Whether an edit that flushes a keyspace up to `up_to`, all of which is visible, may become durable
+    /// before the log is. It may if the log then needs no record up to there: every other keyspace has
+    /// flushed its own, so no batch can tear, and no segment that stays has one, so recovery begins
+    /// behind it. Once true it stays so: only later records are still to come.
+    pub fn needs_no_log(&self, keyspace: KeyspaceId, up_to: SequenceNumber) -> bool {
+        let unflushed = self.unflushed();
+        let others = unflushed.iter().filter(|k| k.id != keyspace);
+        let mut oldest = others.filter_map(|k| k.oldest_unflushed());
+        oldest.all(|first| first > up_to) && self.log.ends_at(up_to)
+    }
+
+    /// What the log may forget once the View shows `view`, given that edits are held.
+    pub fn oldest_needed(&self, without: Option<&Arc<Memtable>>) -> SequenceNumber {
+        // Whatever is reserved later is above `reserved`, read before the View.
+        let next = self.log.reserved() + 1;
+        let unflushed = self.unflushed();
+        let memtables = unflushed.iter().flat_map(|keyspace| keyspace.memtables());
+        memtables
+            .filter(|m| without.is_none_or(|gone| !Arc::ptr_eq(gone, m)))
+            .map(|m| m.first_sequence())
+            .filter(|first| *first > 0)
+            .fold(next, SequenceNumber::min)
+    }
+}
