@@ -65,15 +65,17 @@ impl Engine {
     /// How many bytes memtables take that only snapshots keep.
     pub fn pinned_memory_bytes(&self) -> u64 {
         let (now, mut pinned) = (self.view(), BTreeMap::new());
+        let mut last: Option<Arc<View>> = None;
         for pin in self.pinned() {
-            let view = pin.view.load();
-            if Arc::ptr_eq(&view, &now) {
+            let view = pin.view.load_full();
+            if Arc::ptr_eq(&view, &now) || last.as_ref().is_some_and(|l| Arc::ptr_eq(l, &view)) {
                 continue;
             }
-            for keyspace in view.keyspaces.values() {
+            for keyspace in view.keyspaces.unlike(&now.keyspaces) {
                 let gone = keyspace.memtables().skip(still_shown(&now, keyspace));
                 pinned.extend(gone.map(|m| (Arc::as_ptr(m) as usize, m.size_bytes() as u64)));
             }
+            last = Some(view);
         }
         pinned.values().sum()
     }

@@ -342,7 +342,8 @@ impl Block {
             let mut reader = Reader::at(&self.bytes, places + 2 * at);
             (usize::from(reader.u16()?), usize::from(reader.u16()?))
         };
-        let found = self.bytes.get(BLOCK_HEADER_BYTES + from..BLOCK_HEADER_BYTES + to);
+        let [start, end] = [from, to].map(|place| place.saturating_add(BLOCK_HEADER_BYTES));
+        let found = self.bytes.get(start..end);
         found.ok_or_else(|| {
             Error::corruption(format!("data block: expected a place within it, found {from}..{to}"))
         })

@@ -140,6 +140,12 @@ impl Output {
         self
     }
 
+    /// Keeps every value beside its key, however long: no segment is written.
+    pub fn separating_nothing(mut self) -> Output {
+        self.separate_at = u64::MAX;
+        self
+    }
+
     /// Has each table say what it overwrites.
     pub fn with_shadow(mut self, shadow: Shadow) -> Output {
         self.shadow = Some(shadow);

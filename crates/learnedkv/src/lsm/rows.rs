@@ -79,7 +79,10 @@ impl Row for RunRow {
     }
 
     fn before(&self, key: &[u8]) -> usize {
-        let (run, _) = self.run();
+        let (run, lower) = self.run();
+        if key <= lower {
+            return 0;
+        }
         run.partition_point(|table| table.properties().smallest.as_slice() < key)
     }
 }

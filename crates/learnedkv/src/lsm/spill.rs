@@ -3,15 +3,20 @@
 //! As a flush, but for one number: of each key the newest version that the snapshot sees. So the table
 //! has one entry per key, as all tables, and the snapshot's View shows it as the newest run of the
 //! keyspace, below the memtables that the database still has. The oldest snapshot goes first: it is the
-//! likeliest to keep memtables that no other does. Snapshots of the same moment share the table.
+//! likeliest to keep memtables that no other does. Snapshots that see the same of these memtables share the
+//! table: those of one moment, and all that see the whole of them.
+//!
+//! A memtable is given back when the last snapshot that sees it was spilled, and snapshots that see different
+//! parts of it write a table each. Where that is more than [`MOST_WRITTEN`] times what is given back, the
+//! memtables stay: the bound on memory is not worth any amount of disk. `stats()` says what is pinned.
 //!
 //! The table is retired at once: it goes with the last View that shows it, or at the next open. Reads
 //! and iterators under way keep the old View, and what it holds, to their end.
 //!
-//! A spill that fails loses nothing but memory. It is tried again after the next flush.
+//! A spill that fails loses nothing but memory. It is tried again once the View has changed, or somebody asks.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use super::output::{Output, Written};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
@@ -21,13 +26,18 @@ use crate::executor::{Job, Step};
 use crate::format::entry::KeyspaceId;
 use crate::format::range::Ranges;
 use crate::memtable::Memtable;
+use crate::sstable::writer::TableOptions;
 use crate::view::{KeyspaceView, Tables, View};
+
+/// So many bytes are written at most for each byte of memory that comes free.
+const MOST_WRITTEN: u64 = 4;
 
 /// Writes snapshots' memtables to tables where they take too much memory.
 pub struct SpillJob {
     engine: Arc<Engine>,
-    /// How many flushes there had been when it last found nothing to do, or failed.
-    flushes_seen: Option<u64>,
+    /// The View, and how often somebody had asked for failed work to be tried again, when it last found
+    /// nothing to do, or failed.
+    seen: Option<(Weak<View>, u64)>,
     work: Option<Spill>,
 }
 
@@ -45,7 +55,7 @@ struct Spill {
 impl SpillJob {
     /// A job that spills for the snapshots of `engine`.
     pub fn new(engine: &Arc<Engine>) -> SpillJob {
-        SpillJob { engine: engine.clone(), flushes_seen: None, work: None }
+        SpillJob { engine: engine.clone(), seen: None, work: None }
     }
 
     /// The oldest snapshot's memtables that only snapshots keep, if these take too much.
@@ -54,21 +64,27 @@ impl SpillJob {
         if engine.pinned_memory_bytes() <= engine.options.pinned_bytes() {
             return None;
         }
-        let now = engine.view();
-        engine.pinned().into_iter().find_map(|pinned| {
+        let (now, all) = (engine.view(), engine.pinned());
+        all.iter().find_map(|pinned| {
             let view = pinned.view.load_full();
-            let gone = |keyspace: &&Arc<KeyspaceView>| {
+            if Arc::ptr_eq(&view, &now) {
+                return None;
+            }
+            let mut keyspaces = view.keyspaces.unlike(&now.keyspaces);
+            keyspaces.find_map(|keyspace| {
                 let keep = still_shown(&now, keyspace);
-                keyspace.memtables().skip(keep).any(|memtable| !memtable.is_empty())
-            };
-            let keyspace = view.keyspaces.values().find(gone)?.clone();
-            let keep = still_shown(&now, &keyspace);
-            Some(Spill::begin(engine, pinned, keyspace, keep))
+                let gone = keyspace.memtables().skip(keep);
+                let oldest = gone.filter(|memtable| !memtable.is_empty()).last()?;
+                is_worth_it(&all, keyspace.id, oldest)
+                    .then(|| Spill::begin(engine, pinned.clone(), keyspace.clone(), keep))
+            })
         })
     }
 
     fn advance(&mut self) -> Result<bool> {
-        let Some(mut spill) = self.work.take().or_else(|| self.find()) else { return Ok(false) };
+        // Of a snapshot that was dropped meanwhile nothing is written.
+        let work = self.work.take().filter(|spill| Arc::strong_count(&spill.pinned) > 1);
+        let Some(mut spill) = work.or_else(|| self.find()) else { return Ok(false) };
         if !std::mem::replace(&mut spill.begun, true) {
             spill.cursor.seek(Seek::First)?;
         }
@@ -101,8 +117,9 @@ impl Spill {
             .iter()
             .flat_map(|memtable| memtable.ranges(visible).iter().cloned().collect::<Vec<_>>());
         let ranges = Ranges::union(ranges.collect());
-        let options = keyspace.options.lsm_table();
-        let output = Output::new(engine, options, u64::MAX, &segments);
+        // One snapshot reads it: a filter would take more memory than it saves.
+        let options = TableOptions { filter: None, ..keyspace.options.lsm_table() };
+        let output = Output::new(engine, options, u64::MAX, &segments).separating_nothing();
         Spill {
             output: output.with_ranges(ranges).moving_values(false),
             cursor: MergeCursor::new(sources),
@@ -140,7 +157,7 @@ impl Spill {
         shown.tables = Arc::new(tables);
         let shown = Arc::new(shown);
         for pinned in engine.pinned() {
-            put(&pinned, &self.pinned, &self.keyspace, &shown);
+            self.put(&pinned, &shown);
         }
         // From now on the snapshots alone keep them.
         opened.tables.iter().for_each(|table| table.retire());
@@ -150,15 +167,38 @@ impl Spill {
     }
 }
 
-/// Has a snapshot show `shown` where it shows `old`, if it is of the same moment as `like`.
-fn put(pinned: &Pinned, like: &Pinned, old: &Arc<KeyspaceView>, shown: &Arc<KeyspaceView>) {
-    let id: KeyspaceId = old.id;
-    let view = pinned.view.load_full();
-    let shows = view.keyspaces.get(&id).is_some_and(|found| Arc::ptr_eq(found, old));
-    if shows && pinned.visible == like.visible {
-        let mut view = View::clone(&view);
-        view.keyspaces.insert(id, shown.clone());
-        pinned.view.store(Arc::new(view));
+/// Whether two snapshots see the same of memtables that both keep.
+fn see_alike(gone: &[&Arc<Memtable>], one: &Pinned, other: &Pinned) -> bool {
+    let less = one.visible.min(other.visible);
+    one.visible == other.visible || gone.iter().all(|memtable| memtable.latest_commit() <= less)
+}
+
+/// Whether spilling all snapshots that keep `memtable` writes little enough for the memory it gives back.
+fn is_worth_it(all: &[Arc<Pinned>], id: KeyspaceId, memtable: &Arc<Memtable>) -> bool {
+    let mut seen: Vec<&Arc<Pinned>> = Vec::new();
+    for pinned in all {
+        let view = pinned.view.load();
+        let keyspace = view.keyspaces.get(&id);
+        let keeps = keyspace.is_some_and(|k| k.memtables().any(|kept| Arc::ptr_eq(kept, memtable)));
+        if keeps && !seen.iter().any(|other| see_alike(&[memtable], pinned, other)) {
+            seen.push(pinned);
+        }
+    }
+    seen.len() as u64 <= MOST_WRITTEN
+}
+
+impl Spill {
+    /// Has a snapshot show the run, if it sees the same as the one it was written for.
+    fn put(&self, pinned: &Pinned, shown: &Arc<KeyspaceView>) {
+        let (id, old) = (self.keyspace.id, &self.keyspace);
+        let view = pinned.view.load_full();
+        let gone: Vec<&Arc<Memtable>> = old.memtables().skip(self.keep).collect();
+        let shows = view.keyspaces.get(&id).is_some_and(|found| Arc::ptr_eq(found, old));
+        if shows && see_alike(&gone, pinned, &self.pinned) {
+            let mut view = View::clone(&view);
+            view.keyspaces.insert(id, shown.clone());
+            pinned.view.store(Arc::new(view));
+        }
     }
 }
 
@@ -168,8 +208,11 @@ impl Job for SpillJob {
     }
 
     fn step(&mut self) -> Step {
-        let flushes = self.engine.metrics.flushes.load(Ordering::Relaxed);
-        let seen = self.flushes_seen == Some(flushes) && self.work.is_none();
+        let view = arc_swap::Guard::into_inner(self.engine.view());
+        let asked = self.engine.health.asked();
+        let is_seen =
+            |(seen, at): &(Weak<View>, u64)| std::ptr::eq(seen.as_ptr(), &*view) && *at == asked;
+        let seen = self.work.is_none() && self.seen.as_ref().is_some_and(is_seen);
         if seen || self.engine.health.check_writable().is_err() || self.engine.ballast.is_given_up()
         {
             self.work = None;
@@ -180,16 +223,16 @@ impl Job for SpillJob {
         match done {
             Ok(true) if self.work.is_some() => return Step::Again,
             Ok(true) => {}
-            Ok(false) => self.flushes_seen = Some(flushes),
+            Ok(false) => self.seen = Some((Arc::downgrade(&view), asked)),
             Err(_) => {
                 self.work = None;
-                self.flushes_seen = Some(flushes);
+                self.seen = Some((Arc::downgrade(&view), asked));
             }
         }
         if result.is_err() || self.engine.health.work_error(Work::Spill).is_some() {
             self.engine.health.note_background(Work::Spill, &result);
             self.engine.executor.notify();
         }
-        if self.flushes_seen == Some(flushes) { Step::Wait } else { Step::Again }
+        if self.seen.as_ref().is_some_and(is_seen) { Step::Wait } else { Step::Again }
     }
 }

@@ -140,8 +140,12 @@ pub enum Walk {
 impl Walk {
     /// What its searches do with blocks they had to fetch.
     fn caching(self) -> Caching {
-        // A merge enters each table by one search: its block is worth keeping.
-        if self == Walk::Uncached { Caching::Leave } else { Caching::Fill }
+        match self {
+            Walk::Cached => Caching::Fill,
+            Walk::Uncached => Caching::Leave,
+            // A merge enters each table by one search: its block is worth keeping.
+            Walk::Bulk => Caching::Checked,
+        }
     }
 }
 
@@ -382,7 +386,7 @@ impl RunCursor {
             return Ok(None);
         }
         if self.walk != Walk::Bulk
-            && let Some(block) = table.at_hand(next)
+            && let Some(block) = table.at_hand(next, self.walk.caching())
         {
             return Ok(Some((next, block)));
         }

@@ -85,6 +85,9 @@ pub enum Caching {
     Fill,
     /// They do not: a read that touches much once must not push out what others need.
     Leave,
+    /// As [`Caching::Fill`]; and none is taken from where the system holds it, whose checksum was computed
+    /// some time ago: what is copied into another table gets a new checksum.
+    Checked,
 }
 
 /// An open table.
@@ -196,15 +199,12 @@ impl Table {
                 Box::new(walk(&*file, &record).map_err(|e| e.at_path(&path))?)
             }
         };
-        let filter = OnceLock::new();
-        if let Some(found) = read_filter(context, &record) {
-            let _ = filter.set(found);
-        }
+        let filter = read_filter(context, &record).map(OnceLock::from);
         let table = Table {
             record,
             path,
             file,
-            filter,
+            filter: filter.unwrap_or_default(),
             misses: AtomicU64::new(0),
             index_memory_bytes: index.size_bytes(),
             index,
@@ -466,7 +466,7 @@ impl Table {
             let at_hand = fetched.iter().find(|(ordinal, _)| *ordinal == middle);
             let block = match at_hand {
                 Some((_, block)) => block.clone(),
-                None => match self.at_hand(middle) {
+                None => match self.at_hand(middle, caching) {
                     Some(block) => {
                         // A filter would have saved that, too.
                         read.set(read.get() || block.is_lent());

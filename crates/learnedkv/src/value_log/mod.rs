@@ -29,6 +29,9 @@ use crate::format::value::{
 use crate::slice::Slice;
 use crate::sstable::reader::TableContext;
 
+/// Longer values are not read through a map: where it is not in memory each page is a wait of its own.
+const LENT_BYTES: u64 = 16 << 10;
+
 /// The file of a value segment.
 pub fn segment_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(file_name("values", id))
@@ -172,10 +175,10 @@ impl Segment {
         Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
     }
 
-    /// The bytes of a value of one chunk, if they are in the page cache for all we know.
+    /// The bytes of a value, if they are in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
         let place = (pointer.offset, pointer.end());
-        if !self.context.maps || pointer.chunks() > 1 || self.residence.rests() {
+        if !self.context.maps || pointer.length > LENT_BYTES || self.residence.rests() {
             return None;
         }
         if self.residence.is_due() {

@@ -118,6 +118,20 @@ impl Keyspaces {
         self.groups.values().flat_map(|group| group.all.values())
     }
 
+    /// Those that are not the same in `other`; groups that both share are passed over.
+    pub fn unlike<'a>(
+        &'a self,
+        other: &'a Keyspaces,
+    ) -> impl Iterator<Item = &'a Arc<KeyspaceView>> {
+        let groups = self.groups.iter().filter(|(number, group)| {
+            other.groups.get(number).is_none_or(|there| !Arc::ptr_eq(there, group))
+        });
+        let is_other = |keyspace: &&Arc<KeyspaceView>| {
+            other.get(&keyspace.id).is_none_or(|there| !Arc::ptr_eq(there, keyspace))
+        };
+        groups.flat_map(|(_, group)| group.all.values()).filter(is_other)
+    }
+
     fn named(
         &self,
         of: fn(&Known) -> &Vec<KeyspaceId>,

@@ -63,6 +63,13 @@ pub(super) fn map(file: &File) -> Option<bytes::Bytes> {
     if !mapping_keeps_promises(file) || file.metadata().ok()?.len() == 0 {
         return None;
     }
+    // tmpfs says no to the question what is cached.
+    let flags = rustix::io::ReadWriteFlags::NOWAIT;
+    let mut byte = [0];
+    let asked = rustix::io::preadv2(file, &mut [std::io::IoSliceMut::new(&mut byte)], 0, flags);
+    if asked == Err(rustix::io::Errno::OPNOTSUPP) {
+        return None;
+    }
     // SAFETY: the map is for reading. The files that are mapped are finished: this process writes to
     // them no more nor cuts them (`Disk::map` asks for that), and the database's lock keeps other
     // databases out. Whoever changes them all the same changes bytes that are decoded as untrusted.

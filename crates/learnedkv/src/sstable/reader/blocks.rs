@@ -14,7 +14,7 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn block(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
-        match self.at_hand(ordinal) {
+        match self.at_hand(ordinal, caching) {
             Some(block) => Ok(block),
             None => self.uncached(ordinal, caching),
         }
@@ -26,8 +26,10 @@ impl Table {
     }
 
     /// The block of that number, if it is in the page cache and mapped, or in our cache.
-    pub fn at_hand(&self, ordinal: u64) -> Option<Arc<Block>> {
-        if let Some(block) = self.lent(ordinal) {
+    pub fn at_hand(&self, ordinal: u64, caching: Caching) -> Option<Arc<Block>> {
+        if caching != Caching::Checked
+            && let Some(block) = self.lent(ordinal)
+        {
             self.context.metrics.mapped_reads.fetch_add(1, Relaxed);
             return Some(Arc::new(block));
         }
@@ -57,7 +59,7 @@ impl Table {
         self.context.metrics.request(bytes.len());
         self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
         let block = Arc::new(self.decode(bytes, ordinal, start)?);
-        if caching == Caching::Fill {
+        if caching != Caching::Leave {
             self.keep(ordinal, &block);
         }
         Ok(block)
@@ -108,14 +110,14 @@ impl Table {
         read: &Cell<bool>,
     ) -> Result<Blocks> {
         let at_hand = (first..=last.min(self.block_count()))
-            .map(|ordinal| Some((ordinal, self.at_hand(ordinal)?)));
+            .map(|ordinal| Some((ordinal, self.at_hand(ordinal, caching)?)));
         if let Some(blocks) = at_hand.collect::<Option<Vec<_>>>() {
             return Ok(blocks);
         }
         self.context.metrics.cache_misses.fetch_add(1, Relaxed);
         read.set(true);
         let blocks = self.read_range(first, last)?;
-        if caching == Caching::Fill {
+        if caching != Caching::Leave {
             blocks.iter().for_each(|(ordinal, block)| self.keep(*ordinal, block));
         }
         Ok(blocks)

@@ -112,7 +112,7 @@ impl<'a> Round<'a> {
             if self.at_hand.contains_key(&name) || self.missing.contains_key(&name) {
                 continue;
             }
-            if let Some(block) = table.at_hand(ordinal) {
+            if let Some(block) = table.at_hand(ordinal, Caching::Fill) {
                 sought.read.set(sought.read.get() || block.is_lent());
                 self.at_hand.insert(name, block);
             } else if let Ok((start, end)) = table.extent(ordinal) {
@@ -173,7 +173,7 @@ impl<'a> Round<'a> {
         let table = piece.table;
         let mut keep = |ordinal, block| {
             let block = Arc::new(block);
-            if caching == Caching::Fill {
+            if caching != Caching::Leave {
                 table.keep(ordinal, &block);
             }
             self.at_hand.insert((table.record.id, ordinal), block);

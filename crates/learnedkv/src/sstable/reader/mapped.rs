@@ -4,8 +4,11 @@
 //! system has dropped costs a page fault: up to one request to the device for each page that the
 //! block touches, and nobody looks at what comes back. So a block is lent only where the page is surely,
 //! or at least very probably, there and sound:
-//! * **Noted** is a block that a read brought, so that its pages are in the page cache, and whose checksum
-//!   was right then; and each of a table that was just written. One bit each. Others are read.
+//! * **Noted** is a block whose pages are in the page cache: one that a read brought, and each of a table that
+//!   was just written. Others are read.
+//! * **Checked** is a block whose checksum was right since it was noted: when it was read, or else when it is
+//!   lent first. So no block is believed that was not computed once from what the device, or the page
+//!   cache that a write went to, gave. One bit each for both.
 //! * When it is time to look ([`Residence`]), a lent block is read again, from the page cache alone. If
 //!   it is not there, or damaged, all notes of the table are forgotten, and while its map rests
 //!   no new ones are taken: our cache serves.
@@ -32,24 +35,44 @@ pub struct Mapped {
 
 struct Map {
     bytes: Bytes,
-    /// A bit for each block.
-    noted: Box<[AtomicU64]>,
+    noted: Bits,
+    checked: Bits,
+}
+
+/// A bit for each block.
+struct Bits(Box<[AtomicU64]>);
+
+impl Bits {
+    fn none(count: u64) -> Bits {
+        Bits((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn has(&self, ordinal: u64) -> bool {
+        let word = self.0.get((ordinal / 64) as usize);
+        word.is_some_and(|word| word.load(Relaxed) & (1 << (ordinal % 64)) != 0)
+    }
+
+    fn add(&self, ordinal: u64) {
+        if let Some(word) = self.0.get((ordinal / 64) as usize) {
+            word.fetch_or(1 << (ordinal % 64), Relaxed);
+        }
+    }
+
+    fn set_all(&self, word: u64) {
+        self.0.iter().for_each(|words| words.store(word, Relaxed));
+    }
 }
 
 impl Map {
-    fn bit(&self, ordinal: u64) -> Option<(&AtomicU64, u64)> {
-        Some((self.noted.get((ordinal / 64) as usize)?, 1 << (ordinal % 64)))
-    }
-
-    fn is_noted(&self, ordinal: u64) -> bool {
-        self.bit(ordinal).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
+    fn size_bytes(&self) -> usize {
+        size_of_val(&*self.noted.0) + size_of_val(&*self.checked.0)
     }
 }
 
 impl Mapped {
     /// What the notes take, bytes.
     pub fn size_bytes(&self) -> usize {
-        self.map.get().and_then(Option::as_ref).map_or(0, |map| size_of_val(&*map.noted))
+        self.map.get().and_then(Option::as_ref).map_or(0, Map::size_bytes)
     }
 }
 
@@ -57,7 +80,7 @@ impl Table {
     /// The block of that number, if it is in the page cache for all we know.
     pub(super) fn lent(&self, ordinal: u64) -> Option<Block> {
         let map = self.mapped.map.get()?.as_ref()?;
-        if !map.is_noted(ordinal) {
+        if !map.noted.has(ordinal) {
             return None;
         }
         let (start, end) = self.extent(ordinal).ok()?;
@@ -68,6 +91,10 @@ impl Table {
             return None;
         }
         let bytes = map.bytes.slice(start as usize..end as usize);
+        if !map.checked.has(ordinal) {
+            self.check(&bytes, ordinal, start).ok()?;
+            map.checked.add(ordinal);
+        }
         // What is no block any more is read again, which says what is wrong.
         let block = Block::lend(bytes, start).ok()??;
         (u64::from(block.ordinal()) == ordinal).then_some(block)
@@ -83,7 +110,8 @@ impl Table {
         self.mapped.residence.saw(is_there);
         if !is_there {
             self.context.metrics.lost_mappings.fetch_add(1, Relaxed);
-            map.noted.iter().for_each(|word| word.store(0, Relaxed));
+            map.noted.set_all(0);
+            map.checked.set_all(0);
         }
         is_there
     }
@@ -93,28 +121,29 @@ impl Table {
         if !self.context.maps || self.mapped.residence.rests() {
             return false;
         }
-        let Some((word, bit)) = self.map().and_then(|map| map.bit(ordinal)) else { return false };
-        word.fetch_or(bit, Relaxed);
+        let Some(map) = self.map() else { return false };
+        map.checked.add(ordinal);
+        map.noted.add(ordinal);
         true
     }
 
-    /// Notes all blocks of a table that was just written: what was written is in the page cache, and its
-    /// checksums were made a moment ago. So what is swept or merged is not read anew by its readers.
+    /// Notes all blocks of a table that was just written: what was written is in the page cache. So what is
+    /// swept or merged is not read anew by its readers.
     pub fn note_all(&self) {
         let properties = &self.record.properties;
         if !self.context.maps || properties.data_bytes != properties.unpacked_bytes {
             return;
         }
         if let Some(map) = self.map() {
-            map.noted.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+            map.noted.set_all(u64::MAX);
         }
     }
 
     fn map(&self) -> Option<&Map> {
         let make = || {
-            let words = self.block_count().div_ceil(64) as usize;
-            let noted = (0..words).map(|_| AtomicU64::new(0)).collect();
-            Some(Map { bytes: self.file.map()?, noted })
+            let bits = || Bits::none(self.block_count());
+            let bytes = self.file.map()?;
+            Some(Map { bytes, noted: bits(), checked: bits() })
         };
         if self.mapped.map.get().is_none() {
             self.mapped.map.get_or_init(make);

@@ -62,6 +62,33 @@ fn compressed_blocks_and_those_of_reads_that_leave_no_trace_are_not_mapped() {
     assert_eq!(f.cost(7, 2), (1, 1));
 }
 
+/// Rot between the writing and the first read is seen by the first read, as if it had been read by a call.
+#[test]
+fn damage_before_the_first_read_of_a_table_just_written_is_found_by_it() {
+    let f = Fixture::new(Compression::None);
+    let file = f.context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
+    file.write_all_at(&[0xaa; 8], 100).unwrap();
+    f.table.note_all();
+    let errors = (0..ENTRIES).filter(|number| f.get(*number).is_err()).count();
+    assert!(errors > 0 && errors < 100, "{errors} of {ENTRIES}");
+}
+
+/// What is copied into other tables is not taken from where its checksum was computed some time ago.
+#[test]
+fn merges_copy_nothing_that_is_lent() {
+    let f = Fixture::new(Compression::None);
+    f.table.note_all();
+    let (table, metrics) = (Arc::new(f.table), &f.context.metrics);
+    let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
+    let mut cursor = RunCursor::new(vec![clipped], Walk::Bulk);
+    cursor.seek(Seek::AtOrAfter(&key(300))).unwrap();
+    while cursor.key().is_some() {
+        cursor.advance().unwrap();
+    }
+    assert_eq!(metrics.mapped_reads.load(Relaxed), 0);
+    assert!(metrics.requests.load(Relaxed) > 0);
+}
+
 #[test]
 fn a_table_just_written_is_read_where_it_lies_from_the_first_read_on() {
     for (compression, requests) in [(Compression::None, 0), (Compression::Lz4, 5)] {
