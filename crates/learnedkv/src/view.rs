@@ -34,10 +34,24 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// That of a table.
+    /// That of a table: its entries, and the ranges it says are gone.
     pub fn of(table: &Table) -> Extent {
         let properties = table.properties();
-        Extent::between(&properties.smallest, &properties.largest)
+        let entries = || Extent::between(&properties.smallest, &properties.largest);
+        let ranges = table.ranges();
+        match ranges.iter().next().zip(ranges.iter().last()) {
+            None => entries(),
+            Some((first, last)) => {
+                let ranges = Extent { start: first.start.clone(), end: last.end.clone() };
+                if properties.entries > 0 { entries().with(ranges) } else { ranges }
+            }
+        }
+    }
+
+    /// The least that holds both.
+    fn with(self, other: Extent) -> Extent {
+        let end = self.end.zip(other.end).map(|(a, b)| a.max(b));
+        Extent { start: self.start.min(other.start), end }
     }
 
     /// That of all keys from `smallest` to `largest`, both included.
@@ -47,10 +61,7 @@ impl Extent {
 
     /// The least that holds those of all `tables`; `None` if there are none.
     pub fn hull<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Option<Extent> {
-        tables.map(|table| Extent::of(table)).reduce(|a, b| Extent {
-            start: a.start.min(b.start),
-            end: a.end.zip(b.end).map(|(a, b)| a.max(b)),
-        })
+        tables.map(|table| Extent::of(table)).reduce(Extent::with)
     }
 
     /// Whether both have a key.

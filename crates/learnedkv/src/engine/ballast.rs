@@ -51,7 +51,7 @@ use crate::executor::{Job, Step};
 use crate::format::batch::{Op, Ops};
 use crate::format::entry::Kind;
 use crate::manifest::{Manifest, PREALLOCATE_BYTES};
-use crate::options::{DatabaseOptions, Store};
+use crate::options::DatabaseOptions;
 use crate::view::View;
 use crate::wal::small_segment_bytes;
 
@@ -279,18 +279,9 @@ impl Held {
     }
 }
 
-/// Whether the operations of a payload only remove, and their flush takes no more room than they do. A
-/// range removed from levels takes a tombstone for each key that it covers: it is a put in that.
-fn only_removes(view: &View, payload: &[u8]) -> bool {
-    let over_levels = |id| {
-        let keyspace = view.keyspaces.get(&id);
-        keyspace.is_some_and(|keyspace| keyspace.options.chosen_store() == Store::Lsm)
-    };
-    let removes = |op: Op<'_>| match op.kind {
-        Kind::Tombstone => true,
-        Kind::RangeTombstone => !over_levels(op.keyspace),
-        _ => false,
-    };
+/// Whether the operations of a payload only remove.
+fn only_removes(payload: &[u8]) -> bool {
+    let removes = |op: Op<'_>| matches!(op.kind, Kind::Tombstone | Kind::RangeTombstone);
     Ops::new(payload).all(|op| op.is_ok_and(removes))
 }
 
@@ -365,7 +356,7 @@ impl Engine {
 
     /// The same for a commit: those that only remove go on.
     pub(super) fn check_room_for(&self, payload: &[u8]) -> Result<()> {
-        if !self.ballast.is_given_up() || only_removes(&self.view(), payload) {
+        if !self.ballast.is_given_up() || only_removes(payload) {
             Ok(())
         } else {
             self.check_room()
@@ -374,7 +365,7 @@ impl Engine {
 
     /// The same where a put that was let in may have been overtaken. Under `commit`.
     pub(super) fn recheck_room_for(&self, payload: &[u8]) -> Result<()> {
-        let refused = self.ballast.is_given_up() && !only_removes(&self.view(), payload);
+        let refused = self.ballast.is_given_up() && !only_removes(payload);
         if refused { Err(self.full()) } else { Ok(()) }
     }
 
@@ -386,7 +377,7 @@ impl Engine {
     ) -> Result<T> {
         match work() {
             Err(e) if e.kind() == ErrorKind::DiskFull => {
-                if only_removes(&self.view(), payload) {
+                if only_removes(payload) {
                     self.with_ballast(work)
                 } else {
                     Err(self.full())

@@ -39,6 +39,13 @@ fn entries(pick: &Pick) -> Box<dyn Cursor> {
     Box::new(Oldest(MergeCursor::new(above.chain(taken.take(1)).collect())))
 }
 
+/// What of the ranges of the tables taken may hide something deeper. United: what is newer than one of them
+/// stands as an entry, or is gone.
+fn ranges(pick: &Pick) -> Ranges {
+    let taken = pick.runs.iter().flatten().filter(|_| pick.keep_tombstones);
+    Ranges::union(taken.flat_map(|table| table.ranges().iter().cloned()).collect())
+}
+
 /// Of which keys tables of the last level have filters that misses bought, so that what takes their place
 /// gets them too. Each of its tables stands for the keys up to its end. (Not for more: a filter
 /// would spread to all tables in the end. Nor is one that a table brought down from above bought.)
@@ -94,7 +101,8 @@ impl Compaction {
             let output = Output::new(engine, table, separate_at, segments);
             let bought = if pick.to == LEVELS { bought(view, &pick) } else { Ranges::default() };
             let output = output.with_bought(bought, options.attached_filter());
-            (entries(&pick), output.with_victims(pick.victims.clone()))
+            let output = output.with_victims(pick.victims.clone()).with_ranges(ranges(&pick));
+            (entries(&pick), output)
         });
         let (engine, keyspace) = (engine.clone(), view.id);
         let deeper = view.tables.levels().get(pick.to).cloned().unwrap_or_default();
@@ -152,7 +160,7 @@ impl Compaction {
             }
             return Ok(None);
         }
-        output.end_table()?;
+        // The last table takes all ranges that are left.
         let Written { tables, opened, bytes } = output.finish()?;
         let ids: Vec<_> = tables.iter().map(|table| table.id).collect();
         let by = (!self.pick.above.is_empty()).then(|| thin::newest(&self.pick.above));

@@ -11,9 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::covered::Covered;
 use super::output::{Output, Written};
-use super::read::table_sources;
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, RoomSeen, Work};
@@ -22,8 +20,6 @@ use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
 use crate::format::manifest::Change;
 use crate::format::range::Ranges;
-use crate::options::Store;
-use crate::sstable::cursor::Walk;
 use crate::view::{KeyspaceView, Sealed, View};
 
 /// Flushes whatever is sealed.
@@ -114,16 +110,11 @@ impl FlushJob {
 /// What a flush writes: entries, and the ranges that its tables are to carry.
 fn entries(keyspace: &KeyspaceView, sealed: &Sealed) -> (MergeCursor, Ranges) {
     let (memtable, up_to) = (&sealed.memtable, sealed.up_to);
-    let mut sources = vec![Source::new(Box::new(memtable.cursor(up_to)), None)];
+    let sources = vec![Source::new(Box::new(memtable.cursor(up_to)), None)];
     // Over nothing ranges remove nothing.
     let is_first = keyspace.tables.all().next().is_none();
     let ranges = if is_first { Ranges::default() } else { memtable.ranges(up_to) };
-    if ranges.is_empty() || keyspace.options.chosen_store() == Store::Tiered {
-        return (MergeCursor::new(sources), ranges);
-    }
-    let older = MergeCursor::new(table_sources(keyspace, Walk::Bulk));
-    sources.push(Source::new(Box::new(Covered::new(older, ranges, up_to)), None));
-    (MergeCursor::new(sources), Ranges::default())
+    (MergeCursor::new(sources), ranges)
 }
 
 fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {

@@ -12,7 +12,6 @@
 //! never knows when data is settled.
 
 mod compact;
-mod covered;
 pub mod estimate;
 pub mod flush;
 pub mod garbage;

@@ -9,6 +9,12 @@
 //! `over_provision` allows, the tables that point into such segments are written anew, and compactions to
 //! the last level move values likewise.
 //!
+//! **Removed ranges.** A table's place is that of its entries and its ranges ([`Extent::of`]): nothing it covers
+//! is passed, all it covers in the next level is taken with it, and what is covered whole goes unread. What
+//! is covered costs nothing to take, so such a table goes first; one that covers more than its entries take is due
+//! however small its level is, and so are the runs where theirs cover more than `over_provision` of all.
+//! Ranges are united as tables are, and end as tombstones do.
+//!
 //! **Tombstones** go where no deeper level has a table in the key range of the compaction. That range is
 //! connected (each table of the lower level overlaps what comes from above), so no table stands between
 //! its tables; and data gets deeper only through compactions, whose claims do not meet this one. An ingest
@@ -154,8 +160,9 @@ impl<'a> Picker<'a> {
                 !old.any(|table| self.points_at_victim(table))
             }
             level => {
-                let old = self.level(level).iter().filter(is_old);
-                self.shape.share(level, old.map(|table| table.file_bytes()).sum()) < DUE
+                let old = || self.level(level).iter().filter(is_old);
+                self.shape.share(level, old().map(|table| table.file_bytes()).sum()) < DUE
+                    && !old().any(|table| self.covers_much(level, table))
             }
         }
     }
@@ -227,12 +234,42 @@ impl<'a> Picker<'a> {
             }
         };
         let score = self.shape.score(level, claimed);
+        let frees = |table: &Arc<Table>| {
+            self.covers_much(level, table) && self.is_free(level, level, table)
+        };
+        let score = if (1..LEVELS).contains(&level) && self.level(level).iter().any(frees) {
+            score.max(DUE)
+        } else {
+            score
+        };
         let waits = |table: &Arc<Table>| self.points_at_victim(table);
         let fresh = self.tables().fresh();
         let wanted =
             || self.outlook.goal.is_some_and(|goal| goal.level == 0 && !self.is_reached(goal));
-        let drains = level == 0 && (wanted() || fresh.iter().flatten().any(waits));
+        let much = || {
+            let covered = fresh.iter().flatten().map(|table| self.covered(0, table)).sum::<u64>();
+            let held: u64 = self.tables().levels().iter().map(run_bytes).sum();
+            let allowed = u128::from(held) * u128::from(self.view.options.over_provision()) / 100;
+            covered > 0 && u128::from(covered) > allowed
+        };
+        let drains = level == 0 && (wanted() || fresh.iter().flatten().any(waits) || much());
         if drains { score.max(DUE) } else { score }
+    }
+
+    /// What the ranges of a table of a level cover below it, bytes of whole blocks.
+    fn covered(&self, level: usize, table: &Table) -> u64 {
+        let ranges = table.ranges();
+        if ranges.is_empty() {
+            return 0;
+        }
+        let extent = Extent::of(table);
+        let deeper = self.tables().levels().iter().skip(level);
+        let under = deeper.flat_map(|run| extent.of_run(run));
+        under.map(|under| under.covered_between(&[], None, ranges)).sum()
+    }
+
+    fn covers_much(&self, level: usize, table: &Table) -> bool {
+        self.covered(level, table) > table.properties().data_bytes
     }
 
     fn is_free(&self, from: usize, to: usize, table: &Table) -> bool {
@@ -283,13 +320,17 @@ impl<'a> Picker<'a> {
         let below = self.tables().levels().get(level);
         let price = |table: &Arc<Table>| {
             let below = below.map_or(&[][..], |below| Extent::of(table).of_run(below));
-            let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
+            let bytes: u64 = below.iter().map(|below| uncovered(below, table)).sum();
             u128::from(bytes) * 1000 / u128::from(table.file_bytes().max(1))
         };
         let goal = self.outlook.goal.filter(|goal| goal.level == level);
         let waits = |table: &Arc<Table>| goal.is_some_and(|goal| table.id() < goal.before);
-        let tables = self.level(level).iter();
-        let mut tables: Vec<_> = tables.map(|t| ((!waits(t), price(t)), t)).collect();
+        // Where the level is not beyond its size, only those that it is due for.
+        let is_beyond = self.shape.score(level, 0) >= DUE;
+        let tables = self.level(level).iter().map(|t| (self.covers_much(level, t), t));
+        let tables = tables.filter(|(covers, _)| is_beyond || *covers);
+        let mut tables: Vec<_> =
+            tables.map(|(covers, t)| ((!waits(t), !covers, price(t)), t)).collect();
         tables.sort_by_key(|(turn, _)| *turn);
         let pick = |(_, table): (_, &Arc<Table>)| {
             self.finish(score, level, level + 1, vec![vec![table.clone()]])
@@ -322,12 +363,15 @@ impl<'a> Picker<'a> {
         let extent = Extent::hull(runs.iter().flatten())?;
         let deeper = self.tables().levels().get(to..).unwrap_or_default();
         let keep_tombstones = deeper.iter().any(|run| !extent.of_run(run).is_empty());
-        let removes = |table: &Arc<Table>| table.properties().tombstones > 0;
+        let removes =
+            |table: &Arc<Table>| table.properties().tombstones > 0 || table.properties().ranges > 0;
         // What removes nothing any more is left out by writing anew.
         let as_it_is = keep_tombstones || !runs.iter().flatten().any(removes);
         let moved: u64 = runs.iter().flatten().map(|table| table.file_bytes()).sum();
         let over = deeper.first().map_or(&[][..], |below| extent.of_run(below));
-        let over: u64 = over.iter().map(|table| table.file_bytes()).sum();
+        let taken = || runs.iter().flatten();
+        let alive = |over: &Arc<Table>| taken().map(|t| uncovered(over, t)).min().unwrap_or(0);
+        let over: u64 = over.iter().map(alive).sum();
         // What lies over much of the level below is written anew, and cut.
         let narrow = over <= MOST_BELOW * moved.max(options.partition());
         let moves = from != to && alone && fits && as_it_is && narrow;
@@ -371,7 +415,7 @@ impl<'a> Picker<'a> {
             let is_new = self.claims.thinned(table.id()).is_none_or(|to| thin::newest(&above) > to);
             let readable = above.iter().flatten().all(|newer| self.is_readable(newer));
             let least = if at_all { LEAST_HIDDEN } else { MUCH_HIDDEN };
-            let hidden = thin::hidden(table, &above, |newer| match at_all {
+            let hidden = thin::hidden(table, &above, |newer: &Arc<Table>| match at_all {
                 true => newer.properties().entries,
                 false => newer.properties().tombstones,
             });
@@ -385,6 +429,11 @@ impl<'a> Picker<'a> {
             Some(Pick { above, ..pick })
         })
     }
+}
+
+/// The bytes of a table but for blocks that the ranges of a newer one cover.
+fn uncovered(table: &Table, newer: &Table) -> u64 {
+    table.file_bytes() - table.covered_between(&[], None, newer.ranges()).min(table.file_bytes())
 }
 
 /// Those of the mostly dead segments that are emptied first on a full disk: the deadest, as long as what

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::executor::{Executor, SeededExecutor};
 use crate::format::manifest::LEVELS;
 use crate::options::{KeyspaceOptions, Store};
+use crate::sstable::reader::Table;
 use crate::view::{Extent, KeyspaceView};
 use crate::{Database, ErrorKind, Keyspace};
 
@@ -96,8 +97,9 @@ fn check_levels(view: &KeyspaceView) {
     assert!(view.tables.all().all(|table| found.insert(table.id())), "{:?}", view.tables);
     for (level, run) in (1..).zip(view.tables.levels()) {
         assert!(level >= shape.base() || run.is_empty(), "{shape:?}");
-        let apart = |pair: &[Arc<crate::sstable::reader::Table>]| {
-            pair[0].properties().largest < pair[1].properties().smallest
+        let apart = |pair: &[Arc<Table>]| {
+            let (left, right) = (Extent::of(&pair[0]), Extent::of(&pair[1]));
+            left.end.is_some_and(|end| end <= right.start)
         };
         assert!(run.windows(2).all(apart), "level {level}: {run:?}");
     }
@@ -400,6 +402,85 @@ fn no_table_lies_over_too_much_of_the_level_below() {
     assert!((1..450 << 10).contains(&most), "{most} bytes below one table\n{}", bench.db.stats());
     let fills = bench.keyspace.iter().map(|entry| entry.unwrap().1[0]);
     assert!(fills.enumerate().all(|(n, fill)| fill == 1 + u8::from(n % 60 == 0)));
+}
+
+/// A flush reads nothing of what its ranges cover, and a compaction drops unread what is covered whole: here
+/// a table that nobody can read.
+#[test]
+fn removed_ranges_take_what_they_cover_unread() {
+    let bench = Bench::new(1, options());
+    bench.put(spread(0..3000), 100, 1);
+    bench.keyspace.convert().unwrap();
+    let range = key(10_000)..key(90_000);
+    let covers = |table: &&Arc<Table>| {
+        let Extent { start, end } = Extent::of(table);
+        start.as_slice() > range.start.as_bytes()
+            && end.is_some_and(|end| end.as_slice() < range.end.as_bytes())
+    };
+    let damaged = bench.view().tables.levels()[LEVELS - 1].iter().find(covers).cloned().unwrap();
+    damage(&bench, damaged.path());
+    let (held, before) = (bench.hold_all(), bench.db.stats());
+    bench.keyspace.remove_range(range.clone()).unwrap();
+    bench.keyspace.insert(key(50_000), "new").unwrap();
+    bench.keyspace.flush().unwrap();
+    let run = bench.view().tables.fresh()[0].clone();
+    assert_eq!((run[0].properties().entries, run[0].properties().ranges), (1, 1));
+    assert_eq!(Extent::of(&run[0]).end.as_deref(), Some(range.end.as_bytes()));
+    drop(held);
+    bench.keyspace.convert().unwrap();
+    bench.db.wait_idle().unwrap();
+    check_levels(&bench.view());
+    assert!(bench.view().tables.all().all(|table| table.id() != damaged.id()));
+    let stats = bench.db.stats();
+    let written = stats.compacted_bytes - before.compacted_bytes;
+    let held: u64 = bench.view().tables.all().map(|table| table.file_bytes()).sum();
+    assert!(held < 100_000 && written < 2 * held, "{written} written, {held} left: {stats}");
+    let left: Vec<_> = bench.keyspace.keys().map(|key| key.unwrap().to_vec()).collect();
+    let outside = |n: &u64| !(10_000..90_000).contains(n);
+    let numbers: BTreeSet<u64> = spread(0..3000).filter(outside).chain([50_000]).collect();
+    assert!(
+        left.iter().eq(numbers.iter().map(|n| key(*n).into_bytes()).collect::<Vec<_>>().iter())
+    );
+}
+
+/// Each of several ranges stands above, between and below entries of the same keys, at every step of what brings
+/// them down.
+#[test]
+fn removed_ranges_hide_what_is_older_and_nothing_else_at_every_step() {
+    for seed in 0..4 {
+        let bench = Bench::new(seed, options());
+        let mut model: BTreeMap<String, u8> = BTreeMap::new();
+        for round in 0..12u64 {
+            for number in spread(round * 150..round * 150 + 300) {
+                bench.put([number].into_iter(), 100, round as u8);
+                model.insert(key(number), round as u8);
+            }
+            let from = (round * 37_123 + seed * 1000) % 90_000;
+            let range = key(from)..key(from + [500, 8_000, 40_000][(round % 3) as usize]);
+            bench.keyspace.remove_range(range.clone()).unwrap();
+            model.retain(|key, _| !range.contains(key));
+            if round % 2 == 0 {
+                bench.keyspace.flush().unwrap();
+            }
+            let mut steps = 0;
+            while bench.executor.step_one() {
+                check_levels(&bench.view());
+                steps += 1;
+                if steps % 8 == 0 {
+                    let found = bench.keyspace.iter().map(Result::unwrap);
+                    let found = found.map(|(k, v)| (String::from_utf8(k.to_vec()).unwrap(), v[0]));
+                    assert!(found.eq(model.clone()), "seed {seed}, round {round}, step {steps}");
+                }
+            }
+        }
+        for number in spread(0..2000) {
+            let found = bench.keyspace.get(key(number)).unwrap().map(|value| value[0]);
+            assert_eq!(found, model.get(&key(number)).copied(), "seed {seed}: {number}");
+        }
+        bench.keyspace.clear().unwrap();
+        bench.keyspace.convert().unwrap();
+        assert_eq!(bench.view().tables.all().count(), 0, "seed {seed}: {:?}", bench.view().tables);
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub fn newest(runs: &[Run]) -> TableId {
 }
 
 /// How much of a table the data `above` hides, about, in parts of [`WHOLE`]: each entry there one here, or
-/// each that `counts` says, if that is less than all of them.
+/// each that `counts` says, if that is less than all of them; and what its ranges cover.
 pub fn hidden(table: &Table, above: &[Run], counts: impl Fn(&Arc<Table>) -> u64) -> u64 {
     let Extent { start, end } = Extent::of(table);
     let share = |newer: &Arc<Table>| {
@@ -83,5 +83,9 @@ pub fn hidden(table: &Table, above: &[Run], counts: impl Fn(&Arc<Table>) -> u64)
         scale(counts(newer), over, newer.properties().data_bytes.max(1))
     };
     let entries: u64 = above.iter().flatten().map(share).sum();
-    scale(entries, WHOLE, table.properties().entries.max(1)).min(WHOLE)
+    let entries = scale(entries, WHOLE, table.properties().entries.max(1));
+    let newer = above.iter().flatten();
+    let covered = newer.map(|newer| table.covered_between(&[], None, newer.ranges())).max();
+    let covered = scale(covered.unwrap_or(0), WHOLE, table.properties().data_bytes.max(1));
+    entries.saturating_add(covered).min(WHOLE)
 }

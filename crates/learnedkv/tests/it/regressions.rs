@@ -8,7 +8,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Durability, ErrorKind, KeyspaceOptions, Store};
+use learnedkv::{Database, Durability, ErrorKind, KeyspaceOptions};
 
 use crate::workload::Setup;
 
@@ -343,22 +343,18 @@ fn a_damaged_settled_table_fails_no_put_and_no_other_keyspace() {
 /// One keyspace whose flush failed stopped the flushes of all: soon nobody could put anything.
 #[test]
 fn a_flush_that_fails_stops_no_other_keyspaces_flushes() {
-    let mut setup = Setup { memtable_bytes: 16 << 10, ..Setup::default() };
-    setup.keyspace = setup.keyspace.store(Store::Lsm);
-    let disk = SimDisk::new(1);
+    let setup = Setup { memtable_bytes: 16 << 10, ..Setup::default() };
     let key = |n: u32| format!("{n:05}");
-    let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
     let db = setup.open(&faulty, 1).unwrap();
     let bad = db.keyspace("bad", setup.keyspace.clone()).unwrap();
     (0..300).for_each(|n| bad.insert(key(n), [7; 40]).unwrap());
     bad.flush().unwrap();
-    let tables: Vec<_> = disk.list(Path::new("/db")).unwrap();
-    let tables: Vec<_> = tables.into_iter().filter(|name| name.starts_with("table-")).collect();
     let others = ["a", "z"].map(|name| db.keyspace(name, KeyspaceOptions::default()).unwrap());
-    // Its flush is to write a tombstone for each key there, and cannot read them.
-    for table in &tables {
-        faulty.fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with(table).from_then_on());
-    }
+    // It alone keeps its values apart, and no file can be made for them.
+    let create = Fault::at(0).of(&[OperationKind::Create]).on_paths_with("values-");
+    faulty.fail(create.from_then_on());
+    bad.insert("new", [7; 40]).unwrap();
     bad.remove_range("00100".."00200").unwrap();
     assert_eq!(bad.flush().unwrap_err().kind(), ErrorKind::Io);
     for n in 0..4000 {

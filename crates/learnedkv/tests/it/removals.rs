@@ -450,7 +450,7 @@ fn merges_of_runs_unite_ranges_and_keep_them_over_older_data() {
     }
 }
 
-/// Levels carry no ranges: their flushes write what these come to.
+/// Ranges sink through levels, beside ingests and over several lives.
 #[test]
 fn ranges_over_levels_remove_the_same() {
     for seed in 0..3 {
