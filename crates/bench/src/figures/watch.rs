@@ -1,4 +1,4 @@
-//! What a store takes on the disk, watched while it works.
+//! What a store takes on the disk and in memory, watched while it works.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,14 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::run::resources::private_bytes;
+
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(20);
+/// So many looks at memory for one at the directory.
+const MEMORY_LOOKS: u32 = 10;
 
 #[derive(Debug, Default)]
 struct Seen {
     stop: AtomicBool,
     most_data_bytes: AtomicU64,
     most_log_bytes: AtomicU64,
+    most_memory_bytes: AtomicU64,
 }
 
 /// Looks at a directory until it is dropped.
@@ -35,7 +40,10 @@ impl Watch {
                 let (data, log) = occupied(&dir);
                 shared.most_data_bytes.fetch_max(data, Relaxed);
                 shared.most_log_bytes.fetch_max(log, Relaxed);
-                std::thread::sleep(EVERY);
+                for _ in 0..MEMORY_LOOKS {
+                    shared.most_memory_bytes.fetch_max(private_bytes(), Relaxed);
+                    std::thread::sleep(EVERY / MEMORY_LOOKS);
+                }
             }
         });
         Watch { seen, thread: Some(thread) }
@@ -44,6 +52,11 @@ impl Watch {
     /// The most that tables, filters and value segments took together, bytes.
     pub fn most_data_bytes(&self) -> u64 {
         self.seen.most_data_bytes.load(Relaxed)
+    }
+
+    /// The most memory that the process had to itself, bytes. What lasts less than 2 ms may be missed.
+    pub fn most_memory_bytes(&self) -> u64 {
+        self.seen.most_memory_bytes.load(Relaxed)
     }
 
     /// The most that the log took, bytes.

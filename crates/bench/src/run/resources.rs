@@ -59,6 +59,13 @@ pub fn resident_bytes() -> u64 {
     status_bytes("VmRSS:")
 }
 
+/// Resident memory that the process has to itself now, bytes: without the pages of mapped files, which are
+/// the page cache's.
+#[must_use]
+pub fn private_bytes() -> u64 {
+    status_bytes("RssAnon:")
+}
+
 fn status_bytes(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     field(&status, name).unwrap_or(0) * 1024

@@ -1,0 +1,152 @@
+//! Databases that earlier builds wrote: this one opens them, finds all of it, and goes on with them.
+//!
+//! `golden/<version>` holds one as its writer's death left it (never closed, the log not flushed), and
+//! `EXPECTED` what is in it. `LEARNEDKV_REWRITE=1` writes the newest anew: only while no release has
+//! that format. Until the first one there is one version, and a change of format rewrites it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use learnedkv::{Compression, Database, FilterKind, Keyspace, KeyspaceOptions, Store};
+
+/// The format that this build writes.
+const NEWEST: &str = "1";
+const EXPECTED: &str = "EXPECTED";
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden")
+}
+
+/// FNV-1a: short, and nobody's business but this file's.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Every entry of every keyspace, a line each.
+fn told(db: &Database) -> String {
+    let mut text = String::new();
+    for name in db.keyspace_names() {
+        let keyspace = db.find(&name).unwrap();
+        let mut last = None;
+        for entry in keyspace.iter() {
+            let (key, value) = entry.unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(keyspace.get(&key).unwrap().as_deref(), Some(&*value), "{name} {key:?}");
+            let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(text, "{name} {hex} {} {:016x}", value.len(), hash(&value)).unwrap();
+            last = Some(key);
+        }
+        assert_eq!(keyspace.last_key_value().unwrap().map(|(key, _)| key), last, "{name}");
+    }
+    text
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != EXPECTED {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+fn open(path: &Path) -> Database {
+    let builder = Database::builder(path).memtable_bytes(8 << 10).log_segment_bytes(4 << 10);
+    let builder = builder.memory_budget_bytes(1 << 20).ballast_bytes(0).stream_at(6000);
+    builder.open().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A value that compresses a little.
+fn value(number: u64, length: usize) -> Vec<u8> {
+    let words = (0..length as u64 / 16 + 1).map(|word| (number * 7919 + word, word % 3));
+    let bytes = words.flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()].concat());
+    bytes.take(length).collect()
+}
+
+fn put(keyspace: &Keyspace, numbers: std::ops::Range<u64>, salt: u64) {
+    for number in numbers {
+        let length = [0, 3, 30, 90, 200, 700, 1500][(number % 7) as usize];
+        keyspace.insert(format!("key/{number:04}"), value(number + salt, length)).unwrap();
+    }
+}
+
+/// Settled data with deltas, runs over it, removed keys and ranges in all of them, separated and streamed
+/// values, and a log that nobody flushed.
+fn fill(keyspace: &Keyspace) {
+    put(keyspace, 0..120, 0);
+    keyspace.remove_range("key/0030".."key/0040").unwrap();
+    keyspace.insert("streamed", value(1, 9000)).unwrap();
+    keyspace.convert().unwrap();
+    put(keyspace, 50..54, 1);
+    keyspace.remove("key/0003").unwrap();
+    keyspace.convert().unwrap();
+    put(keyspace, 100..150, 2);
+    keyspace.remove_prefix("key/011").unwrap();
+    keyspace.flush().unwrap();
+    put(keyspace, 10..20, 3);
+    keyspace.remove_range("key/0060".."key/0063").unwrap();
+    keyspace.insert("", "the empty key").unwrap();
+    keyspace.insert("streamed too", value(2, 7000)).unwrap();
+}
+
+fn write(to: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = open(&path);
+    let small = KeyspaceOptions::default().block_bytes(512).partition_bytes(8 << 10);
+    let small = small.separate_at(600).inline_limit(1000).level_base_bytes(4 << 10);
+    let packed = small.clone().lsm_compression(Compression::Lz4);
+    let packed = packed.settled_filter(Some(FilterKind::BinaryFuse8));
+    let levels = small.clone().store(Store::Lsm);
+    for (name, options) in [("levels", levels), ("packed", packed), ("plain", small)] {
+        fill(&db.keyspace(name, options).unwrap());
+    }
+    db.keyspace("empty", KeyspaceOptions::default()).unwrap();
+    // As the death of the process leaves it.
+    let _ = std::fs::remove_dir_all(to);
+    copy(&path, to);
+    // What is reserved and not written yet need not be kept in a repository.
+    for name in std::fs::read_dir(to).unwrap().map(|entry| entry.unwrap().path()) {
+        if name.file_name().is_some_and(|name| name.to_string_lossy().starts_with("manifest")) {
+            let bytes = std::fs::read(&name).unwrap();
+            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            // As it is reserved where room is short.
+            std::fs::write(&name, &bytes[..end.next_multiple_of(64 << 10)]).unwrap();
+        }
+    }
+    let text = told(&db);
+    assert!(text.lines().count() > 300, "{text}");
+    std::fs::write(to.join(EXPECTED), text).unwrap();
+}
+
+#[test]
+fn databases_of_every_format_are_opened_read_and_gone_on_with() {
+    if std::env::var_os("LEARNEDKV_REWRITE").is_some() {
+        write(&golden().join(NEWEST));
+    }
+    let mut versions = 0;
+    for version in std::fs::read_dir(golden()).unwrap() {
+        let version = version.unwrap().path();
+        let expected = std::fs::read_to_string(version.join(EXPECTED)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        copy(&version, &path);
+        let reader = Database::builder(&path).read_only(true).open().unwrap();
+        assert!(told(&reader) == expected, "{version:?}, read only");
+        drop(reader);
+        let db = open(&path);
+        assert!(told(&db) == expected, "{version:?}");
+        for name in db.keyspace_names() {
+            db.find(&name).unwrap().convert().unwrap();
+        }
+        db.wait_idle().unwrap();
+        assert!(told(&db) == expected, "{version:?}, all written anew");
+        db.close().unwrap();
+        assert!(told(&open(&path)) == expected, "{version:?}, opened again");
+        versions += 1;
+    }
+    assert!(versions > 0);
+    assert!(golden().join(NEWEST).join(EXPECTED).exists(), "nothing of the newest format");
+}
