@@ -60,6 +60,16 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     Ok(Box::new(LearnedKv { database, keyspace }))
 }
 
+/// Opens a database whose keyspace is of the `lsm` store.
+///
+/// # Errors
+/// Those of the database.
+pub fn open_lsm(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    let mut settings = settings.clone();
+    settings.options.insert(0, ("store".to_string(), "lsm".to_string()));
+    open(&settings)
+}
+
 /// The store's error as ours: what the caller can put right himself is a matter of usage.
 #[must_use]
 pub fn told(error: ::learnedkv::Error) -> Error {

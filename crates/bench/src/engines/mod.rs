@@ -1,9 +1,19 @@
 //! The one seam between workloads and stores: the [`Engine`] trait, one file per engine.
 //!
-//! An engine is opened by name through [`opener`]; nothing outside this folder asks which one it is.
+//! An engine is opened by name through [`opener`]; nothing outside this folder asks which one it
+//! is. Rivals are behind cargo features, none of them on by default: [`NAMES`] knows them all the
+//! same.
 
 pub mod btree_map;
+#[cfg(feature = "fjall")]
+pub mod fjall;
 pub mod learnedkv;
+#[cfg(feature = "heed")]
+pub mod lmdb;
+#[cfg(feature = "redb")]
+pub mod redb;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 
 use std::path::{Path, PathBuf};
 
@@ -218,18 +228,189 @@ impl OpenSettings {
 /// Opens an engine.
 pub type Opener = fn(&OpenSettings) -> Result<Box<dyn Engine>>;
 
+/// What kind of store an engine is: who is compared with whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One of this workspace's.
+    Ours,
+    /// A rival that is a log-structured merge tree.
+    LsmRival,
+    /// A rival that is a B-tree.
+    BTreeRival,
+    /// No store at all: what measuring costs.
+    Baseline,
+}
+
+/// An engine's name, whether or not this build has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Name {
+    /// On the command line.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// The cargo feature it is built with; empty for what is always there.
+    pub feature: &'static str,
+    /// How it is tuned, in a sentence.
+    pub tuned: &'static str,
+}
+
+/// Every engine there is.
+pub const NAMES: &[Name] = &[
+    Name {
+        name: "learnedkv",
+        kind: Kind::Ours,
+        feature: "",
+        tuned: "defaults (the tiered store); the budget covers memtables, cache and metadata",
+    },
+    Name { name: "learnedkv-lsm", kind: Kind::Ours, feature: "", tuned: "the same with store=lsm" },
+    Name {
+        name: "btree-map",
+        kind: Kind::Baseline,
+        feature: "",
+        tuned: "a BTreeMap in memory and a log: the floor, and no store",
+    },
+    Name {
+        name: "fjall",
+        kind: Kind::LsmRival,
+        feature: "fjall",
+        tuned: "defaults (its Bloom filters, 4 KiB blocks); cache of the budget less two memtables",
+    },
+    Name {
+        name: "fjall-separated",
+        kind: Kind::LsmRival,
+        feature: "fjall",
+        tuned: "the same with values from 512 bytes on in blob files, collected as its defaults say",
+    },
+    Name {
+        name: "lmdb",
+        kind: Kind::BTreeRival,
+        feature: "heed",
+        tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NOTLS; its cache is the \
+                operating system's, which no budget bounds but a cgroup's",
+    },
+    Name {
+        name: "redb",
+        kind: Kind::BTreeRival,
+        feature: "redb",
+        tuned: "a transaction per write; cache of the budget; buffered is Durability::None, which \
+                keeps less than asked for: nothing after the process dies",
+    },
+    Name {
+        name: "rocksdb",
+        kind: Kind::LsmRival,
+        feature: "rocksdb",
+        tuned: "Bloom filters of 10 bits a key over whole keys, index and filters outside the \
+                cache, a HyperClock cache of the budget less two memtables, a job per core, \
+                format_version 6",
+    },
+    Name {
+        name: "blobdb",
+        kind: Kind::LsmRival,
+        feature: "rocksdb",
+        tuned: "the same with values from 512 bytes on in blob files, collected as its defaults \
+                say, and blobs in the same cache",
+    },
+];
+
 /// Every engine of this build: its name on the command line and how to open it. The first is the
 /// default.
-pub const ENGINES: &[(&str, Opener)] =
-    &[("learnedkv", learnedkv::open), ("btree-map", btree_map::open)];
+pub const ENGINES: &[(&str, Opener)] = &[
+    ("learnedkv", learnedkv::open),
+    ("learnedkv-lsm", learnedkv::open_lsm),
+    ("btree-map", btree_map::open),
+    #[cfg(feature = "fjall")]
+    ("fjall", fjall::open),
+    #[cfg(feature = "fjall")]
+    ("fjall-separated", fjall::open_separated),
+    #[cfg(feature = "heed")]
+    ("lmdb", lmdb::open),
+    #[cfg(feature = "redb")]
+    ("redb", redb::open),
+    #[cfg(feature = "rocksdb")]
+    ("rocksdb", rocksdb::open),
+    #[cfg(feature = "rocksdb")]
+    ("blobdb", rocksdb::open_blob),
+];
 
 /// The opener of the engine called `name`.
 ///
 /// # Errors
-/// If this build has no such engine.
+/// If this build has no such engine; if there is one, the error says what to build.
 pub fn opener(name: &str) -> Result<Opener> {
-    ENGINES.iter().find(|(known, _)| *known == name).map(|(_, opener)| *opener).ok_or_else(|| {
-        let known: Vec<&str> = ENGINES.iter().map(|(known, _)| *known).collect();
-        Error::usage(format!("unknown engine `{name}`; this build has {}", known.join(", ")))
-    })
+    if let Some((_, opener)) = ENGINES.iter().find(|(known, _)| *known == name) {
+        return Ok(*opener);
+    }
+    if let Some(known) = NAMES.iter().find(|known| known.name == name) {
+        return Err(Error::usage(format!(
+            "this build has no engine `{name}`; build learnedkv-bench with `--features {}`",
+            known.feature
+        )));
+    }
+    let known: Vec<&str> = ENGINES.iter().map(|(known, _)| *known).collect();
+    Err(Error::usage(format!("unknown engine `{name}`; this build has {}", known.join(", "))))
+}
+
+/// What is known of the engine called `name`.
+#[must_use]
+pub fn known(name: &str) -> Option<&'static Name> {
+    NAMES.iter().find(|known| known.name == name)
+}
+
+/// Whether writes are to be synced one by one, for an engine that has no clock of its own.
+///
+/// # Errors
+/// If what is asked for lies between: a rival that syncs more often than asked is not measured.
+#[cfg(any(feature = "fjall", feature = "heed", feature = "redb", feature = "rocksdb"))]
+fn synced(settings: &OpenSettings, engine: &str) -> Result<bool> {
+    match settings.durability {
+        Durability::Buffered => Ok(false),
+        Durability::Synced => Ok(true),
+        Durability::SyncedEvery(_) => Err(Error::usage(format!(
+            "{engine} has no durability `{}`; expected buffered or synced",
+            settings.durability
+        ))),
+    }
+}
+
+/// The error for an option that `engine` does not have.
+#[cfg(any(feature = "fjall", feature = "heed", feature = "redb"))]
+fn unknown_option(engine: &str, name: &str, has: &str) -> Error {
+    Error::usage(format!("option {name}: {engine} has {has}"))
+}
+
+/// What is left of a memory budget for a cache when two memtables are taken off: the one that is
+/// written and the one that is being flushed. At least an eighth of the budget.
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+fn cache_bytes(budget_bytes: u64, memtable_bytes: u64) -> u64 {
+    budget_bytes.saturating_sub(2 * memtable_bytes).max(budget_bytes / 8)
+}
+
+/// The memtable of an engine that is given only a budget: an eighth of it.
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+fn memtable_bytes(settings: &OpenSettings) -> Option<u64> {
+    let of_budget = |budget: u64| (budget / 8).clamp(1 << 20, 64 << 20);
+    settings.memtable_bytes.or(settings.memory_budget_bytes.map(of_budget))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_is_known_and_a_missing_one_says_how_to_build_it() {
+        for (name, _) in ENGINES {
+            assert!(known(name).is_some(), "{name} is not in NAMES");
+        }
+        for name in NAMES {
+            let built = ENGINES.iter().any(|(built, _)| *built == name.name);
+            match opener(name.name) {
+                Ok(_) => assert!(built, "{}", name.name),
+                Err(error) => {
+                    let words = format!("--features {}", name.feature);
+                    assert!(!built && error.to_string().contains(&words), "{error}");
+                }
+            }
+        }
+        assert!(opener("nosuch").unwrap_err().to_string().starts_with("unknown engine `nosuch`"));
+    }
 }

@@ -1,0 +1,178 @@
+//! LMDB through heed: a copy-on-write B-tree in a memory map.
+//!
+//! *Tuned* as its users have it: one write transaction per write, readers without thread-local
+//! slots (`MDB_NOTLS`, so that threads may be many), the unnamed database, a map of [`MAP_BYTES`]
+//! (address space, not memory). It has no cache of its own: what it holds is the operating system's
+//! cache of its file, which a memory budget does not bound; a cgroup does. It reads ahead, as is
+//! its default, unless `read_ahead=false` (`MDB_NORDAHEAD`, which it recommends for random reads of
+//! data larger than memory).
+//!
+//! *Durability*: without `MDB_WRITEMAP` a commit writes its pages and then its root by `pwrite`, so
+//! that `MDB_NOSYNC` is exactly "the operating system has it": it survives the death of the
+//! process, and if the *machine* dies the file may be torn, for nothing orders the root after the
+//! pages. Synced is LMDB's default: the pages are synced before the root is, at each commit.
+//! (`MDB_NOMETASYNC` would sync the pages and not the root: neither of the two.)
+
+mod map;
+
+use std::fs;
+use std::ops::Bound;
+
+use heed::types::Bytes;
+use heed::{Database, Env, WithoutTls};
+
+use super::{Engine, EngineStats, OpenSettings, Reads, synced};
+use crate::{Error, Result};
+
+/// Room for the map: more than any store here. Only what is written takes space.
+const MAP_BYTES: usize = 256 << 30;
+/// Reader slots: more than client threads.
+const READERS: u32 = 2048;
+/// Entries of an ingest that go into one transaction.
+const INGEST_BATCH: usize = 10_000;
+
+/// An open environment.
+struct Lmdb {
+    env: Env<WithoutTls>,
+    database: Database<'static, Bytes, Bytes>,
+}
+
+/// Opens an environment, making one where there is none.
+///
+/// # Errors
+/// Those of LMDB, and settings it has no counterpart for.
+pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    let synced = synced(settings, "lmdb")?;
+    if settings.compression.is_some_and(|asked| asked != ::learnedkv::Compression::None) {
+        return Err(Error::usage("lmdb has no compression"));
+    }
+    if settings.reads == Reads::Direct {
+        return Err(Error::usage("lmdb reads through the operating system's cache alone"));
+    }
+    let mut read_ahead = true;
+    for (name, value) in &settings.options {
+        match (name.as_str(), value.parse()) {
+            ("read_ahead", Ok(value)) => read_ahead = value,
+            _ => {
+                let has = "read_ahead=true and read_ahead=false";
+                return Err(super::unknown_option("lmdb", name, has));
+            }
+        }
+    }
+    let dir = &settings.dir;
+    fs::create_dir_all(dir).map_err(|e| Error::io("create it", dir, &e))?;
+    let env = map::open(dir, synced, read_ahead).map_err(|e| told("opening", &e))?;
+    let database = map::database(&env).map_err(|e| told("opening", &e))?;
+    Ok(Box::new(Lmdb { env, database }))
+}
+
+fn told(action: &str, error: &heed::Error) -> Error {
+    Error::engine(&format!("lmdb: {action}"), error)
+}
+
+impl Lmdb {
+    /// One transaction of `work`.
+    fn write(
+        &self,
+        action: &str,
+        work: impl FnOnce(&mut heed::RwTxn<'_>) -> heed::Result<()>,
+    ) -> Result<()> {
+        let mut transaction = self.env.write_txn().map_err(|e| told(action, &e))?;
+        work(&mut transaction).map_err(|e| told(action, &e))?;
+        transaction.commit().map_err(|e| told(action, &e))
+    }
+}
+
+impl Engine for Lmdb {
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write("an insert", |transaction| self.database.put(transaction, key, value))
+    }
+
+    fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let transaction = self.env.read_txn().map_err(|e| told("a get", &e))?;
+        let value = self.database.get(&transaction, key).map_err(|e| told("a get", &e))?;
+        Ok(value.map(found).is_some())
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let told = |e| told("a get of many", &e);
+        let transaction = self.env.read_txn().map_err(told)?;
+        for (number, key) in keys.iter().enumerate() {
+            if let Some(value) = self.database.get(&transaction, key).map_err(told)? {
+                found(number, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        self.write("a removal", |transaction| self.database.delete(transaction, key).map(|_| ()))
+    }
+
+    fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        let told = |e| told("a scan", &e);
+        let transaction = self.env.read_txn().map_err(told)?;
+        // LMDB has no empty key: a bound that is one is no bound.
+        let from = if start.is_empty() { Bound::Unbounded } else { Bound::Included(start) };
+        let range: (Bound<&[u8]>, Bound<&[u8]>) = (from, Bound::Unbounded);
+        let entries = self.database.range(&transaction, &range);
+        for entry in entries.map_err(told)? {
+            let (key, value) = entry.map_err(told)?;
+            if !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+        let mut more = true;
+        while more {
+            self.write("an ingest", |transaction| {
+                for _ in 0..INGEST_BATCH {
+                    let Some((key, value)) = entries.next() else {
+                        more = false;
+                        break;
+                    };
+                    self.database.put(transaction, &key, &value)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.env.force_sync().map_err(|e| told("a sync", &e))
+    }
+
+    fn settle(&self) -> Result<()> {
+        // Nothing is done in the background; what the system still has to write back is waited for.
+        self.flush()
+    }
+
+    fn stats(&self) -> EngineStats {
+        let stat = self.env.read_txn().and_then(|transaction| self.database.stat(&transaction));
+        let Ok(stat) = stat else { return EngineStats::default() };
+        let branch_bytes = stat.branch_pages * stat.page_size as usize;
+        let figures: Vec<(String, f64)> = [
+            ("entries", stat.entries as f64),
+            ("depth", f64::from(stat.depth)),
+            ("branch_pages", stat.branch_pages as f64),
+            ("leaf_pages", stat.leaf_pages as f64),
+            ("overflow_pages", stat.overflow_pages as f64),
+            ("metadata_bits_per_entry", branch_bytes as f64 * 8.0 / stat.entries.max(1) as f64),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into();
+        let lines = figures.iter().map(|(name, value)| format!("{name} {value:.1}\n"));
+        EngineStats { text: lines.collect(), figures }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.flush()?;
+        let Lmdb { env, .. } = *self;
+        env.prepare_for_closing().wait();
+        Ok(())
+    }
+}

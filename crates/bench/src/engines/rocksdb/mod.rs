@@ -1,0 +1,243 @@
+//! RocksDB, and RocksDB with its integrated BlobDB, through the C API of a shared library.
+//!
+//! The library is loaded when a database is opened, from the path in [`LIBRARY_VARIABLE`]: nothing
+//! of RocksDB is built. The Maven package `org.rocksdb:rocksdbjni` carries one for Linux that
+//! exports the whole C API; [`HOW_TO_GET_IT`] says how to get at it.
+//!
+//! *Tuned* as its wiki's "Setup Options and Basic Tuning" has it, where that is not its default
+//! already: Bloom filters of 10 bits over whole keys, `format_version` 6, a HyperClock cache (with
+//! automatic entry charge) of the memory budget less two memtables, a background job per core and
+//! two at least, `bytes_per_sync` of 1 MiB. Blocks are of 4 KiB (its default) unless asked for.
+//! Index and filter blocks are outside the cache (its default: fastest, and not counted in the
+//! budget); `cache_index_and_filter_blocks=true` puts them in. BlobDB: values from 512 bytes on in
+//! blob files, blob garbage collection on with its defaults, and blobs in the same cache.
+//! Compression is off unless asked for. Reads are calls (its default; its wiki advises against
+//! `allow_mmap_reads`) or direct. Other options go to RocksDB as they are.
+//!
+//! *Durability*: its write-ahead log reaches the operating system at each write (its default);
+//! synced is `WriteOptions::sync`, which groups the commits of several writers.
+
+mod ffi;
+
+use std::path::PathBuf;
+
+use ::learnedkv::Compression;
+
+use super::{Engine, EngineStats, OpenSettings, Reads, cache_bytes, memtable_bytes, synced};
+use crate::{Error, Result};
+
+/// The environment variable with the path of the shared library.
+pub const LIBRARY_VARIABLE: &str = "LEARNEDKV_ROCKSDB";
+/// What to do where it is missing.
+pub const HOW_TO_GET_IT: &str = "mvn dependency:get -Dartifact=org.rocksdb:rocksdbjni:10.4.2:jar:linux64 \
+    -Dtransitive=false && unzip ~/.m2/repository/org/rocksdb/rocksdbjni/10.4.2/rocksdbjni-10.4.2-linux64.jar \
+    librocksdbjni-linux64.so && export LEARNEDKV_ROCKSDB=$PWD/librocksdbjni-linux64.so";
+
+/// Its own default for a cache, where no budget is given, in bytes.
+const DEFAULT_CACHE_BYTES: u64 = 32 << 20;
+/// Its own default for blocks, in bytes.
+const DEFAULT_BLOCK_BYTES: u64 = 4 << 10;
+/// The bytes of an ingested table, about.
+const INGEST_TABLE_BYTES: usize = 64 << 20;
+
+/// An open database.
+struct RocksDb {
+    db: ffi::Db,
+    dir: PathBuf,
+}
+
+/// Opens it with values beside their keys.
+///
+/// # Errors
+/// If there is no library, and RocksDB's own.
+pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    open_as(settings, false)
+}
+
+/// Opens it with long values in blob files.
+///
+/// # Errors
+/// If there is no library, and RocksDB's own.
+pub fn open_blob(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    open_as(settings, true)
+}
+
+/// The library that the environment names.
+///
+/// # Errors
+/// If it names none.
+pub fn library() -> Result<PathBuf> {
+    let path = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from).ok_or_else(|| {
+        Error::usage(format!(
+            "{LIBRARY_VARIABLE}: expected the path of a shared library with RocksDB's C API, found \
+             nothing; one way to get it: {HOW_TO_GET_IT}"
+        ))
+    })?;
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::usage(format!(
+        "{LIBRARY_VARIABLE}: there is no file {}; one way to get it: {HOW_TO_GET_IT}",
+        path.display()
+    )))
+}
+
+fn open_as(settings: &OpenSettings, blobs: bool) -> Result<Box<dyn Engine>> {
+    let synced = synced(settings, "rocksdb")?;
+    let memtable = memtable_bytes(settings);
+    let cache = settings
+        .memory_budget_bytes
+        .map_or(DEFAULT_CACHE_BYTES, |budget| cache_bytes(budget, memtable.unwrap_or_default()));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let compression = match settings.compression {
+        None | Some(Compression::None) => "kNoCompression",
+        Some(Compression::Lz4) => "kLZ4Compression",
+        Some(Compression::Zstd { .. }) => "kZSTD",
+        Some(other) => return Err(Error::usage(format!("rocksdb has no compression {other}"))),
+    };
+    let mut options = format!(
+        "create_if_missing=true;compression={compression};max_background_jobs={};\
+         bytes_per_sync=1048576;use_direct_reads={};",
+        cores.max(2),
+        settings.reads == Reads::Direct
+    );
+    if let Some(bytes) = memtable {
+        options += &format!("write_buffer_size={bytes};");
+    }
+    if blobs {
+        options += &format!(
+            "enable_blob_files=true;min_blob_size=512;enable_blob_garbage_collection=true;\
+             blob_compression_type={compression};"
+        );
+    }
+    let mut metadata_in_cache = false;
+    for (name, value) in &settings.options {
+        if name == "cache_index_and_filter_blocks" {
+            metadata_in_cache = value == "true";
+        } else {
+            options += &format!("{name}={value};");
+        }
+    }
+    std::fs::create_dir_all(&settings.dir)
+        .map_err(|e| Error::io("create it", &settings.dir, &e))?;
+    let settings_there = ffi::Settings {
+        options,
+        cache_bytes: cache as usize,
+        block_bytes: settings.block_size_bytes.unwrap_or(DEFAULT_BLOCK_BYTES) as usize,
+        metadata_in_cache,
+        blobs_in_cache: blobs,
+        filter_bits: 10.0,
+        format_version: 6,
+        synced,
+    };
+    let db = ffi::Db::open(&library()?, &settings.dir, &settings_there)
+        .map_err(|e| told("opening", e))?;
+    Ok(Box::new(RocksDb { db, dir: settings.dir.clone() }))
+}
+
+fn told(action: &str, error: String) -> Error {
+    Error::engine(&format!("rocksdb: {action}"), error)
+}
+
+impl Engine for RocksDb {
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.db.put(key, value).map_err(|e| told("an insert", e))
+    }
+
+    fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.db.get(key, found).map_err(|e| told("a get", e))
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        self.db.multi_get(keys, found).map_err(|e| told("a get of many", e))
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        self.db.delete(key).map_err(|e| told("a removal", e))
+    }
+
+    fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        self.db.scan(start, visit).map_err(|e| told("a scan", e))
+    }
+
+    fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+        let mut tables = Vec::new();
+        loop {
+            let path = self.dir.join(format!("ingest-{}.sst", tables.len()));
+            let any = self.db.write_table(&path, entries, INGEST_TABLE_BYTES);
+            if !any.map_err(|e| told("an ingest", e))? {
+                break;
+            }
+            tables.push(path);
+        }
+        if tables.is_empty() {
+            return Ok(());
+        }
+        self.db.ingest(&tables).map_err(|e| told("an ingest", e))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.db.flush().map_err(|e| told("a flush", e))
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.flush()?;
+        self.db.wait_for_compact().map_err(|e| told("settling", e))
+    }
+
+    fn stats(&self) -> EngineStats {
+        let properties = [
+            ("entries", "rocksdb.estimate-num-keys"),
+            ("cache_bytes", "rocksdb.block-cache-usage"),
+            ("pinned_cache_bytes", "rocksdb.block-cache-pinned-usage"),
+            ("memtable_bytes", "rocksdb.cur-size-all-mem-tables"),
+            ("table_reader_bytes", "rocksdb.estimate-table-readers-mem"),
+            ("table_bytes", "rocksdb.total-sst-files-size"),
+            ("blob_bytes", "rocksdb.total-blob-file-size"),
+            ("pending_compaction_bytes", "rocksdb.estimate-pending-compaction-bytes"),
+        ];
+        let mut figures: Vec<(String, f64)> = properties
+            .iter()
+            .filter_map(|(name, property)| {
+                Some(((*name).to_string(), self.db.number(property)? as f64))
+            })
+            .collect();
+        let tables = self.db.text("rocksdb.aggregated-table-properties").unwrap_or_default();
+        let of = |name: &str| table_property(&tables, name);
+        if let (Some(index), Some(filter), Some(entries)) =
+            (of("index block size"), of("filter block size"), of("# entries"))
+        {
+            let bits = |bytes: f64| bytes * 8.0 / entries.max(1.0);
+            figures.push(("metadata_bits_per_entry".to_string(), bits(index + filter)));
+            figures.push(("filter_bits_per_key".to_string(), bits(filter)));
+        }
+        let text = self.db.text("rocksdb.levelstats").unwrap_or_default();
+        EngineStats { text, figures }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        // Dropping it closes it; the log has all that was acknowledged.
+        drop(self);
+        Ok(())
+    }
+}
+
+/// The number behind `name` in `text` of the form `name=12; another (with words)=3; ...`.
+fn table_property(text: &str, name: &str) -> Option<f64> {
+    let property = text.split(';').find(|part| part.trim_start().starts_with(name))?;
+    property.rsplit_once('=')?.1.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_properties_are_read() {
+        let text = "# data blocks=7; # entries=32; raw key size=1; index block size (user-key? 1, \
+                    delta-value? 1)=44; filter block size=0; ";
+        assert_eq!(table_property(text, "# entries"), Some(32.0));
+        assert_eq!(table_property(text, "index block size"), Some(44.0));
+        assert_eq!(table_property(text, "nothing"), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! Every engine of this build through its trait, against a `BTreeMap`: an adapter that lies would
+//! make the comparison a lie.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+
+use learnedkv_bench::engines::{Durability, ENGINES, Engine, OpenSettings, Opener, known};
+use learnedkv_bench::random::Rng;
+
+/// Random operations on each engine, and between two reopenings.
+const OPERATIONS: usize = 3_000;
+const REOPEN_EVERY: usize = 1_300;
+/// Distinct keys: few, so that they are overwritten and removed.
+const KEYS: u64 = 900;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Small memtables and a small budget, so that flushes and compactions take part.
+fn settings(dir: &Path, durability: Durability) -> OpenSettings {
+    OpenSettings {
+        memory_budget_bytes: Some(16 << 20),
+        memtable_bytes: Some(1 << 20),
+        durability,
+        ..OpenSettings::at(dir)
+    }
+}
+
+/// Runs `test` on every engine that can be opened here; says which cannot, and why.
+fn on_each(durability: Durability, test: impl Fn(&str, Opener, &OpenSettings)) {
+    for &(name, opener) in ENGINES {
+        let needs_library = known(name).unwrap().feature == "rocksdb";
+        if needs_library && std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
+            println!("skipped {name}: LEARNEDKV_ROCKSDB is not set");
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        test(name, opener, &settings(dir.path(), durability));
+    }
+}
+
+fn key(rng: &mut Rng) -> Vec<u8> {
+    // Big-endian integers and text of several lengths; never empty.
+    match rng.below(3) {
+        0 => rng.below(KEYS / 3).to_be_bytes().to_vec(),
+        1 => format!("k{}", rng.below(KEYS / 3)).into_bytes(),
+        _ => format!("path/of/some/length/{:05}", rng.below(KEYS / 3)).into_bytes(),
+    }
+}
+
+fn value(rng: &mut Rng) -> Vec<u8> {
+    // Below and above what is separated from its key.
+    let length = [0, 1, 40, 511, 512, 1016, 5000][rng.below(7) as usize];
+    (0..length).map(|_| rng.next_u64() as u8).collect()
+}
+
+fn scanned(engine: &dyn Engine, start: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut seen = Vec::new();
+    if limit > 0 {
+        engine
+            .scan(start, &mut |key, value| {
+                seen.push((key.to_vec(), value.to_vec()));
+                seen.len() < limit
+            })
+            .unwrap();
+    }
+    seen
+}
+
+fn found(engine: &dyn Engine, key: &[u8]) -> Option<Vec<u8>> {
+    let mut found = None;
+    let present = engine.get(key, &mut |value| found = Some(value.to_vec())).unwrap();
+    assert_eq!(present, found.is_some(), "get says one thing and shows another");
+    found
+}
+
+/// Everything that `engine` has is what `model` has.
+fn check_all(name: &str, engine: &dyn Engine, model: &Model) {
+    let expected: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    assert!(scanned(engine, b"", usize::MAX) == expected, "{name}: the whole scan differs");
+    for (key, value) in model {
+        assert!(found(engine, key).as_ref() == Some(value), "{name}: get {key:?}");
+    }
+}
+
+/// One random operation on both.
+fn step(name: &str, engine: &dyn Engine, model: &mut Model, rng: &mut Rng) {
+    let at = key(rng);
+    match rng.below(100) {
+        0..45 => {
+            let value = value(rng);
+            engine.insert(&at, &value).unwrap();
+            model.insert(at, value);
+        }
+        45..60 => {
+            engine.remove(&at).unwrap();
+            model.remove(&at);
+        }
+        60..80 => assert!(found(engine, &at).as_ref() == model.get(&at), "{name}: get {at:?}"),
+        80..88 => {
+            let keys: Vec<_> = (0..rng.below(40)).map(|_| key(rng)).collect();
+            let lent: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let mut seen = vec![None; keys.len()];
+            engine
+                .multi_get(&lent, &mut |number, value| {
+                    assert!(seen[number].replace(value.to_vec()).is_none(), "{name}: told twice");
+                })
+                .unwrap();
+            for (key, seen) in keys.iter().zip(&seen) {
+                assert!(seen.as_ref() == model.get(key), "{name}: multi_get {key:?}");
+            }
+        }
+        88..98 => {
+            let limit = rng.below(30) as usize;
+            let range = (Bound::Included(at.clone()), Bound::Unbounded);
+            let expected: Vec<_> =
+                model.range(range).take(limit).map(|(k, v)| (k.clone(), v.clone())).collect();
+            assert!(scanned(engine, &at, limit) == expected, "{name}: scan from {at:?}");
+        }
+        98 if rng.below(3) == 0 => engine.flush().unwrap(),
+        99 if rng.below(8) == 0 => engine.settle().unwrap(),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_engine_does_what_a_map_does() {
+    on_each(Durability::Buffered, |name, opener, settings| {
+        let mut model = Model::new();
+        let mut rng = Rng::seeded(11);
+        let mut engine = opener(settings).unwrap();
+        for operation in 1..=OPERATIONS {
+            step(name, engine.as_ref(), &mut model, &mut rng);
+            if operation % REOPEN_EVERY == 0 {
+                engine.close().unwrap();
+                engine = opener(settings).unwrap();
+                check_all(name, engine.as_ref(), &model);
+            }
+        }
+        engine.settle().unwrap();
+        check_all(name, engine.as_ref(), &model);
+        let stats = engine.stats();
+        assert!(!stats.figures.is_empty(), "{name} says nothing about itself");
+        engine.close().unwrap();
+    });
+}
+
+#[test]
+fn every_engine_takes_sorted_entries_in_and_keeps_them_beside_others() {
+    on_each(Durability::Buffered, |name, opener, settings| {
+        let engine = opener(settings).unwrap();
+        let entry = |i: u32| (format!("key-{i:06}").into_bytes(), vec![i as u8; 700]);
+        let mut model: Model = (0..12_000).map(entry).collect();
+        engine.ingest(&mut model.clone().into_iter()).unwrap();
+        let (key, _) = entry(77);
+        engine.insert(&key, b"newer").unwrap();
+        model.insert(key, b"newer".to_vec());
+        let (key, _) = entry(11_999);
+        engine.remove(&key).unwrap();
+        model.remove(&key);
+        engine.settle().unwrap();
+        check_all(name, engine.as_ref(), &model);
+        engine.close().unwrap();
+        let engine = opener(settings).unwrap();
+        check_all(name, engine.as_ref(), &model);
+        engine.ingest(&mut std::iter::empty()).unwrap();
+        engine.close().unwrap();
+    });
+}
+
+#[test]
+fn every_engine_can_sync_each_write() {
+    on_each(Durability::Synced, |name, opener, settings| {
+        let engine = opener(settings).unwrap();
+        let writers = 3;
+        std::thread::scope(|scope| {
+            for writer in 0..writers {
+                let engine = engine.as_ref();
+                scope.spawn(move || {
+                    for i in 0..10 {
+                        engine.insert(format!("{writer}-{i}").as_bytes(), b"value").unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(scanned(engine.as_ref(), b"", usize::MAX).len(), writers * 10, "{name}");
+        engine.close().unwrap();
+    });
+}
+
+#[test]
+fn what_an_engine_does_not_have_is_refused_in_words() {
+    for &(name, opener) in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let mut wrong = settings(dir.path(), Durability::Buffered);
+        if name == "btree-map" {
+            continue;
+        }
+        wrong.options = vec![("nosuch_option".to_string(), "1".to_string())];
+        let error = opener(&wrong).err().unwrap_or_else(|| panic!("{name} took nosuch_option"));
+        let words = error.to_string();
+        let library = words.contains("LEARNEDKV_ROCKSDB: expected the path of a shared library");
+        assert!(library || words.contains("nosuch_option"), "{name}: {words}");
+        assert!(!words.contains('\n'), "{name}: {words}");
+    }
+}
+
+#[cfg(feature = "redb")]
+#[test]
+fn redb_on_a_file_without_syncs_is_a_map_too() {
+    let opener = learnedkv_bench::engines::opener("redb").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = settings(dir.path(), Durability::Buffered);
+    settings.options = vec![("commits".to_string(), "written".to_string())];
+    let (mut model, mut rng) = (Model::new(), Rng::seeded(5));
+    let engine = opener(&settings).unwrap();
+    for _ in 0..1_000 {
+        step("redb", engine.as_ref(), &mut model, &mut rng);
+    }
+    // As if the process had died: nothing is closed, and a copy of what was written is opened.
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(dir.path().join("redb"), copy.path().join("redb")).unwrap();
+    settings.dir = copy.path().to_path_buf();
+    check_all("redb", opener(&settings).unwrap().as_ref(), &model);
+    engine.close().unwrap();
+}
