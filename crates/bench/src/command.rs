@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::args::BenchArgs;
+use crate::compare::{ChildArgs, CompareArgs};
 use crate::engines::{Durability, ENGINES, OpenSettings};
 use crate::figures::{FiguresArgs, FillArgs};
 use crate::oracle::{Setup, WriterPlan, verify, write};
@@ -36,6 +37,11 @@ enum Command {
     Verify(VerifyArgs),
     /// Measure learnedkv's figures against their targets, as Markdown tables
     Figures(FiguresArgs),
+    /// Compare engines, in turn, each in a process of its own
+    Compare(Box<CompareArgs>),
+    /// The process of one engine
+    #[command(hide = true)]
+    CompareChild(ChildArgs),
     /// The child that figure f9 kills
     #[command(hide = true)]
     FiguresFill(FillArgs),
@@ -125,6 +131,8 @@ impl Command {
             Command::Writer(args) => write(&args.plan()?),
             Command::Verify(args) => args.run(),
             Command::Figures(args) => args.run(),
+            Command::Compare(args) => args.run(),
+            Command::CompareChild(args) => args.run(),
             Command::FiguresFill(args) => args.run(),
         }
     }

@@ -6,11 +6,14 @@
 //!
 //! The rooms, from the ground up: [`random`], [`keys`], [`values`], [`requests`], [`workloads`],
 //! [`engines`], [`run`], [`report`], [`suite`] (a whole run from settings to report), [`oracle`]
-//! (the writer and verifier of kill tests), [`figures`] (what `docs/MEASURED.md` is made of), [`args`] (the command line that both binaries share).
-//! No room below `engines` knows a particular engine; `figures` is about learnedkv alone.
+//! (the writer and verifier of kill tests), [`figures`] (what `docs/MEASURED.md` is made of),
+//! [`compare`] (engines side by side, each in a process of its own), [`args`] (the command line
+//! that both binaries share). No room below `engines` knows a particular engine; `figures` is about
+//! learnedkv alone.
 
 pub mod args;
 pub mod command;
+pub mod compare;
 pub mod engines;
 pub mod error;
 pub mod figures;

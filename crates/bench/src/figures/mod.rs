@@ -15,7 +15,7 @@ mod f4;
 mod f5;
 mod f7;
 mod f9;
-mod kernel;
+pub(crate) mod kernel;
 mod multiget;
 mod sheet;
 mod store;

@@ -6,7 +6,8 @@ use super::{Report, show_us};
 use crate::run::PhaseResult;
 use crate::sizes::{show_bytes, show_count};
 
-const STYLE: &str = "
+/// What pages look like.
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1d2430; --soft: #667085; --line: #e4e7ec; --page: #fbfbfc;
   --card: #ffffff; --bar: #2f6fde; --faint: #cfe0fb; --bad: #c0262d; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #98a2b3; --line: #2b3240;
@@ -235,7 +236,7 @@ fn facts(report: &Report, out: &mut String) {
 }
 
 /// Text that is safe inside elements and attributes.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -252,7 +253,7 @@ fn escape(text: &str) -> String {
 }
 
 /// The date of a moment, in UTC (days to civil, after Howard Hinnant's `chrono` notes).
-fn date(unix_s: u64) -> String {
+pub(crate) fn date(unix_s: u64) -> String {
     let days = unix_s / 86_400 + 719_468;
     let era_day = days % 146_097;
     let era_year = (era_day - era_day / 1_460 + era_day / 36_524 - era_day / 146_096) / 365;

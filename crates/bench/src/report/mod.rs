@@ -31,6 +31,8 @@ pub struct Report {
     /// Memory the run's own tables hold (keys, versions), resident before the engine was opened, in
     /// bytes: take it off the peaks to see the engine's.
     pub idle_memory_bytes: u64,
+    /// The part of it that is no file's, in bytes.
+    pub idle_anonymous_bytes: u64,
     /// What was measured, in order.
     pub phases: Vec<PhaseResult>,
     /// What the engine says about itself at the end.

@@ -71,7 +71,7 @@ pub fn table(report: &Report) -> String {
 }
 
 /// Appends `rows` in columns as wide as they need, the first two to the left, numbers to the right.
-fn align(rows: &[Vec<String>], out: &mut String) {
+pub(crate) fn align(rows: &[Vec<String>], out: &mut String) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count()).max();

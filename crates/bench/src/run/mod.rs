@@ -70,6 +70,7 @@ pub struct Limits {
 pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Result<PhaseResult> {
     resources::reset_peak_memory();
     let before = resources::Usage::now();
+    let memory = resources::MemoryWatch::begin();
     let measured = match &named.phase {
         Phase::Load => run_clients(stage, named, limits, None)?,
         Phase::Mix(mix) => run_clients(stage, named, limits, Some(mix))?,
@@ -95,6 +96,7 @@ pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Resu
         failure_samples: tally.failures.samples,
         cpu_seconds: used.cpu_seconds,
         peak_memory_bytes: resources::peak_memory_bytes(),
+        peak_anonymous_bytes: memory.most_anonymous_bytes(),
         read_bytes: used.read_bytes,
         written_bytes: used.written_bytes,
         put_bytes: tally.put_bytes,

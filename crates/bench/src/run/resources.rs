@@ -3,6 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Counters that only grow.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,6 +68,50 @@ pub fn resident_bytes() -> u64 {
 #[must_use]
 pub fn private_bytes() -> u64 {
     status_bytes("RssAnon:")
+}
+
+/// How often anonymous memory is looked at: the kernel keeps no high-water mark of it.
+const WATCH_EVERY: Duration = Duration::from_millis(20);
+
+/// Looks at anonymous memory until it is dropped.
+#[derive(Debug)]
+pub struct MemoryWatch {
+    stop: Arc<AtomicBool>,
+    most_bytes: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryWatch {
+    /// Begins to look.
+    #[must_use]
+    pub fn begin() -> MemoryWatch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let most_bytes = Arc::new(AtomicU64::new(private_bytes()));
+        let (stopped, most) = (stop.clone(), most_bytes.clone());
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                most.fetch_max(private_bytes(), Ordering::Relaxed);
+                std::thread::park_timeout(WATCH_EVERY);
+            }
+        });
+        MemoryWatch { stop, most_bytes, thread: Some(thread) }
+    }
+
+    /// The most there was so far, now included, in bytes.
+    #[must_use]
+    pub fn most_anonymous_bytes(&self) -> u64 {
+        self.most_bytes.load(Ordering::Relaxed).max(private_bytes())
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
 }
 
 fn status_bytes(name: &str) -> u64 {

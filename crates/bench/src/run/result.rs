@@ -40,6 +40,8 @@ pub struct PhaseResult {
     pub cpu_seconds: f64,
     /// Peak resident memory during the phase, in bytes.
     pub peak_memory_bytes: u64,
+    /// Peak of the part of it that is no file's, in bytes: looked at every few milliseconds.
+    pub peak_anonymous_bytes: u64,
     /// Bytes fetched from the device.
     pub read_bytes: u64,
     /// Bytes written to the device.

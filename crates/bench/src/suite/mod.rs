@@ -76,6 +76,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
         machine: Machine::here(),
         settings: settings(plan, &keys),
         idle_memory_bytes: resources::resident_bytes(),
+        idle_anonymous_bytes: resources::private_bytes(),
         phases: Vec::new(),
         engine_stats: Default::default(),
     };

@@ -1,5 +1,6 @@
 //! Tests of the workload library from outside: one binary, one file per subject.
 
+mod compare;
 mod engines;
 mod figures;
 mod keys;

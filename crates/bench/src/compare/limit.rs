@@ -1,0 +1,83 @@
+//! A bound on all memory of a process, its files' cached pages included: a control group of Linux's
+//! memory controller, of version 1 or 2. It takes rights (root, or a delegated group); where it
+//! cannot be set, the reason is said and reported beside the figures.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where version 1 mounts the memory controller, and where version 2 mounts all.
+const V1: &str = "/sys/fs/cgroup/memory";
+const V2: &str = "/sys/fs/cgroup";
+
+/// A group that is removed when this is dropped (its processes must have ended).
+#[derive(Debug)]
+pub struct Limit {
+    dir: PathBuf,
+}
+
+impl Limit {
+    /// A new group whose processes may hold `bytes` together.
+    ///
+    /// # Errors
+    /// Why it could not be made, in words.
+    pub fn new(bytes: u64) -> Result<Limit, String> {
+        let v1 = Path::new(V1).join("memory.limit_in_bytes").exists();
+        let (root, file) = if v1 { (V1, "memory.limit_in_bytes") } else { (V2, "memory.max") };
+        let dir = Path::new(root).join(format!("learnedkv-bench-{}", std::process::id()));
+        let failed = |what: &str, e: &std::io::Error| format!("{what} {}: {e}", dir.display());
+        fs::create_dir(&dir).map_err(|e| failed("could not make the control group", &e))?;
+        let limit = Limit { dir: dir.clone() };
+        let limit_file = dir.join(file);
+        if !limit_file.exists() {
+            return Err(format!("{}: the memory controller is not on for it", dir.display()));
+        }
+        fs::write(&limit_file, bytes.to_string()).map_err(|e| failed("could not limit", &e))?;
+        // Without swap, or what is bounded would go there; where there is no swap there is no file.
+        let _ = fs::write(dir.join("memory.swap.max"), "0");
+        let _ = fs::write(dir.join("memory.swappiness"), "0");
+        Ok(limit)
+    }
+
+    /// Puts the process `id` into the group; what it has been given so far is not counted.
+    ///
+    /// # Errors
+    /// Why it could not, in words.
+    pub fn admit(&self, id: u32) -> Result<(), String> {
+        let file = self.dir.join("cgroup.procs");
+        fs::write(&file, id.to_string()).map_err(|e| format!("{}: {e}", file.display()))
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        // A group with a process still ending in it cannot go; an empty group costs nothing.
+        for _ in 0..50 {
+            match fs::remove_dir(&self.dir) {
+                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_kept_or_refused_in_words() {
+        match Limit::new(64 << 20) {
+            Ok(limit) => {
+                let dir = limit.dir.clone();
+                drop(limit);
+                assert!(!dir.exists(), "the group is still there");
+            }
+            Err(why) => {
+                assert!(why.contains("/sys/fs/cgroup"), "{why}");
+                println!("skipped: {why}");
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Side by side: engines in turn within each round, each in a process of its own, on the suites of
+//! [`suites`]; medians, spread, ratios; JSON, a terminal table, Markdown, and a page with pictures.
+//!
+//! The order within a round is that of `--engines`, so that whatever drifts on the machine drifts
+//! for all.
+
+mod child;
+mod limit;
+mod page;
+pub mod suites;
+mod summary;
+mod tables;
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use child::{ChildArgs, ChildResult, Job};
+pub use summary::{Compared, Comparison, Row};
+
+use crate::engines::opener;
+use crate::report::machine::Machine;
+use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
+use crate::{Error, Result};
+use limit::Limit;
+use suites::{Case, suite};
+
+/// Engines, suites, and how often.
+#[derive(Debug, clap::Args)]
+pub struct CompareArgs {
+    /// Engines, in turn within each round
+    #[arg(long, value_name = "LIST", default_value = "learnedkv,learnedkv-lsm")]
+    engines: String,
+    /// What is compared: ycsb, cold, values, scan, threads or durable
+    #[arg(long, value_name = "NAME", default_value = "ycsb")]
+    suite: String,
+    /// Rounds; each runs every engine once
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// full, or tiny (shows that it works and measures nothing)
+    #[arg(long, value_name = "NAME", default_value = "full")]
+    scale: String,
+    /// Keys of each case, instead of the suite's
+    #[arg(long, value_name = "N")]
+    keys: Option<String>,
+    /// Value size of each case, instead of the suite's
+    #[arg(long, value_name = "SIZE")]
+    value_size: Option<String>,
+    /// Memory budget of each case, instead of the suite's
+    #[arg(long, value_name = "SIZE")]
+    memory_budget: Option<String>,
+    /// Operations of each mix, instead of the suite's
+    #[arg(long, value_name = "N")]
+    operations: Option<String>,
+    /// Seconds after which a mix stops, instead of the suite's
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+    /// An option of one engine, as ENGINE:NAME=VALUE; may be repeated
+    #[arg(long = "option", value_name = "ENGINE:NAME=VALUE")]
+    options: Vec<String>,
+    /// Directory for the stores; must be new or empty; removed afterwards
+    #[arg(long, value_name = "DIR", default_value = "./bench-out/compare-store")]
+    dir: PathBuf,
+    /// Directory for compare.html, compare.json, compare.md and every run's own report
+    #[arg(long, value_name = "DIR", default_value = "./bench-out/compare")]
+    out: PathBuf,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    seed: u64,
+}
+
+impl CompareArgs {
+    /// Compares, and leaves the reports.
+    ///
+    /// # Errors
+    /// If an option makes no sense, an engine is not in this build, or (at the end, the reports
+    /// being written all the same) an engine failed.
+    pub fn run(&self) -> Result<()> {
+        let asked = suite(&self.suite)?;
+        let engines: Vec<String> = self.engines.split(',').map(|e| e.trim().to_string()).collect();
+        for engine in &engines {
+            opener(engine)?;
+        }
+        let options = self.options_by_engine(&engines)?;
+        let cases =
+            asked.cases.iter().map(|case| self.changed(case)).collect::<Result<Vec<_>>>()?;
+        if self.rounds == 0 {
+            return Err(Error::usage("--rounds: at least 1, found 0"));
+        }
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut comparison = Comparison {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            suite: format!("{}: {}", asked.name, asked.about),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            started_unix_s: started.as_secs(),
+            machine: Machine::here(),
+            engines: engines.iter().map(|engine| Compared::of(engine)).collect(),
+            rounds: self.rounds,
+            cases: cases.iter().map(|case| (case.name.to_string(), in_words(case))).collect(),
+            rows: Vec::new(),
+            notes: Vec::new(),
+        };
+        let mut failures = Vec::new();
+        for case in &cases {
+            for round in 1..=self.rounds {
+                for (number, engine) in engines.iter().enumerate() {
+                    say(&format!("{} round {round}: {engine} ", case.name))?;
+                    let job = self.job(engine, *case, round, &options[number]);
+                    match run_limited(&job, &mut comparison.notes) {
+                        Ok(result) => {
+                            comparison.add(case.name, number, &result);
+                            say(&tables::line(&result))?;
+                        }
+                        Err(error) => {
+                            say(&format!("failed: {error}\n"))?;
+                            failures.push(format!("{} round {round}: {error}", case.name));
+                        }
+                    }
+                    self.write(&comparison, &failures)?;
+                }
+            }
+        }
+        comparison.notes.append(&mut failures.clone());
+        say(&format!("\n{}\n", tables::text(&comparison)))?;
+        say(&format!("report: {}\n", self.out.join("compare.html").display()))?;
+        match failures.first() {
+            None => Ok(()),
+            Some(first) => {
+                Err(Error::runtime(format!("{} runs failed; the first: {first}", failures.len())))
+            }
+        }
+    }
+
+    /// The case with what the command line changes.
+    fn changed(&self, case: &Case) -> Result<Case> {
+        let mut case = match self.scale.as_str() {
+            "full" => *case,
+            "tiny" => case.tiny(),
+            other => {
+                let words = format!("--scale: expected tiny or full, found `{other}`");
+                return Err(Error::usage(words));
+            }
+        };
+        if let Some(keys) = &self.keys {
+            case.count = parse_count(keys).map_err(|e| e.within("--keys"))?;
+        }
+        if let Some(size) = &self.value_size {
+            // The table's texts live for good; this one does too, once per process.
+            case.value_size = Box::leak(size.clone().into_boxed_str());
+        }
+        if let Some(budget) = &self.memory_budget {
+            let bytes = parse_bytes(budget).map_err(|e| e.within("--memory-budget"))?;
+            case.memory_budget_bytes = bytes;
+            case.memtable_bytes = case.memtable_bytes.min(bytes / 8);
+        }
+        if let Some(operations) = &self.operations {
+            case.operations = parse_count(operations).map_err(|e| e.within("--operations"))?;
+        }
+        case.seconds = self.seconds.unwrap_or(case.seconds);
+        Ok(case)
+    }
+
+    /// Each engine's options, in the engines' order.
+    fn options_by_engine(&self, engines: &[String]) -> Result<Vec<Vec<String>>> {
+        let mut by_engine = vec![Vec::new(); engines.len()];
+        for text in &self.options {
+            let of = text.split_once(':').and_then(|(engine, option)| {
+                let number = engines.iter().position(|known| known == engine)?;
+                option.contains('=').then(|| (number, option.to_string()))
+            });
+            let (number, option) = of.ok_or_else(|| {
+                Error::usage(format!(
+                    "--option: expected ENGINE:NAME=VALUE with an engine of --engines, found `{text}`"
+                ))
+            })?;
+            by_engine[number].push(option);
+        }
+        Ok(by_engine)
+    }
+
+    fn job(&self, engine: &str, case: Case, round: usize, options: &[String]) -> Job {
+        let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let run = format!("{}-{}-{round}", plain(case.name), plain(engine));
+        Job {
+            engine: engine.to_string(),
+            case,
+            options: options.to_vec(),
+            dir: self.dir.clone(),
+            out: self.out.join("runs").join(run),
+            seed: self.seed + round as u64 - 1,
+        }
+    }
+
+    /// Writes what is known so far: a comparison that is cut short leaves what it has.
+    fn write(&self, comparison: &Comparison, failures: &[String]) -> Result<()> {
+        let mut comparison = comparison.clone();
+        comparison.notes.extend(failures.iter().cloned());
+        let dir = &self.out;
+        fs::create_dir_all(dir).map_err(|e| Error::io("create the directory", dir, &e))?;
+        let json = serde_json::to_string_pretty(&comparison)
+            .map_err(|e| Error::runtime(format!("could not put the figures into JSON: {e}")))?;
+        for (name, text) in [
+            ("compare.json", json),
+            ("compare.md", tables::markdown(&comparison)),
+            ("compare.html", page::page(&comparison)),
+        ] {
+            let path = dir.join(name);
+            fs::write(&path, text).map_err(|e| Error::io("write the report", &path, &e))?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a job, within the limit its case asks for if it can be set; a note says where it cannot.
+fn run_limited(job: &Job, notes: &mut Vec<String>) -> Result<ChildResult> {
+    let limit = match job.case.limit_bytes {
+        0 => None,
+        bytes => match Limit::new(bytes) {
+            Ok(limit) => Some(limit),
+            Err(why) => {
+                let note = format!("{}: NOT limited in memory: {why}", job.case.name);
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+                None
+            }
+        },
+    };
+    job.run(limit.as_ref())
+}
+
+/// A case's settings, for people.
+fn in_words(case: &Case) -> String {
+    let limit = match case.limit_bytes {
+        0 => String::new(),
+        bytes => format!(", {} of memory in all, cached pages included", show_bytes(bytes)),
+    };
+    format!(
+        "{} {} keys of 8 bytes, values of {} bytes, {} clients, {} requests, {}, memory budget {} with \
+         memtables of {}{limit}; up to {} operations or {} s each: {}",
+        show_count(case.count),
+        case.keys,
+        case.value_size,
+        case.threads,
+        case.requests,
+        case.durability,
+        show_bytes(case.memory_budget_bytes),
+        show_bytes(case.memtable_bytes),
+        show_count(case.operations),
+        case.seconds,
+        case.workloads.replace(',', " ")
+    )
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(|e| Error::output(&e))
+}

@@ -1,0 +1,264 @@
+//! From children's results to figures: every metric by case, workload and engine, one number per
+//! round.
+
+use serde::{Deserialize, Serialize};
+
+use super::child::ChildResult;
+use crate::engines::Kind;
+use crate::report::Report;
+use crate::report::machine::Machine;
+use crate::run::PhaseResult;
+
+/// The workload that stands for a whole run in [`Row::workload`].
+pub const WHOLE_RUN: &str = "whole run";
+
+/// Everything that was found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The version of this program.
+    pub version: String,
+    /// The suite.
+    pub suite: String,
+    /// The command line.
+    pub command: String,
+    /// When it started, in seconds since 1970.
+    pub started_unix_s: u64,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Who was compared, in order.
+    pub engines: Vec<Compared>,
+    /// How often each was run.
+    pub rounds: usize,
+    /// The cases and their settings, in words.
+    pub cases: Vec<(String, String)>,
+    /// Every figure.
+    pub rows: Vec<Row>,
+    /// What did not go as asked: engines that failed, limits that could not be set.
+    pub notes: Vec<String>,
+}
+
+/// One engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// Its name.
+    pub name: String,
+    /// Whether it is one of this workspace's.
+    pub ours: bool,
+    /// Whether it is a rival, and a log-structured merge tree.
+    pub lsm_rival: bool,
+    /// Whether it is a rival at all.
+    pub rival: bool,
+    /// How it is tuned.
+    pub tuned: String,
+}
+
+/// One metric of one workload, for every engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The case's name.
+    pub case: String,
+    /// The workload's name, or [`WHOLE_RUN`].
+    pub workload: String,
+    /// The metric's name.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Per engine, in their order: one number per round; none where it has no such figure.
+    pub cells: Vec<Vec<f64>>,
+}
+
+type OfPhase = fn(&Report, &PhaseResult) -> Option<f64>;
+type OfRun = fn(&ChildResult) -> Option<f64>;
+
+/// The metric that engines are ranked by.
+pub const THROUGHPUT: &str = "throughput";
+
+/// Metrics of a workload: name, unit, how it is read off.
+const OF_PHASE: &[(&str, &str, OfPhase)] = &[
+    // While the engine works: making requests and checking answers is the same for all, and left
+    // out.
+    (THROUGHPUT, "ops/s", |_, phase| {
+        let seconds = if phase.engine_seconds > 0.0 {
+            phase.engine_seconds / phase.threads as f64
+        } else {
+            phase.seconds
+        };
+        (phase.operations > 0).then(|| phase.operations as f64 / seconds.max(1e-9))
+    }),
+    ("time", "s", |_, phase| (phase.operations == 0).then_some(phase.seconds)),
+    ("processor", "s per million operations", |_, phase| {
+        (phase.operations > 0).then(|| phase.cpu_seconds * 1e6 / phase.operations as f64)
+    }),
+    ("device read", "bytes per operation", |_, phase| {
+        (phase.operations > 0).then(|| phase.read_bytes as f64 / phase.operations as f64)
+    }),
+    ("device written", "bytes per operation", |_, phase| {
+        (phase.operations > 0).then(|| phase.written_bytes as f64 / phase.operations as f64)
+    }),
+    ("peak memory", "MiB", |_, phase| Some(mib(phase.peak_memory_bytes))),
+    ("peak anonymous memory", "MiB", |report, phase| {
+        Some(mib(phase.peak_anonymous_bytes.saturating_sub(report.idle_anonymous_bytes)))
+    }),
+];
+
+/// Metrics of a whole run.
+const OF_RUN: &[(&str, &str, OfRun)] = &[
+    ("written per byte put", "", |result| {
+        let sum =
+            |of: fn(&PhaseResult) -> u64| result.report.phases.iter().map(of).sum::<u64>() as f64;
+        let put = sum(|phase| phase.put_bytes);
+        (put > 0.0).then(|| sum(|phase| phase.written_bytes) / put)
+    }),
+    ("space at the end", "MiB", |result| {
+        result.report.phases.last().map(|phase| mib(phase.store_bytes))
+    }),
+    ("most space after a workload", "MiB", |result| {
+        result.report.phases.iter().map(|phase| mib(phase.store_bytes)).reduce(f64::max)
+    }),
+    ("metadata", "bits per key", |result| {
+        let figures = &result.report.engine_stats.figures;
+        figures.iter().find(|(name, _)| name == "metadata_bits_per_entry").map(|(_, bits)| *bits)
+    }),
+    ("others kept busy", "cores", |result| Some(result.others_cores)),
+];
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / 1_048_576.0
+}
+
+impl Compared {
+    /// What is known of an engine.
+    #[must_use]
+    pub fn of(name: &str) -> Compared {
+        let known = crate::engines::known(name);
+        let kind = known.map_or(Kind::Baseline, |known| known.kind);
+        Compared {
+            name: name.to_string(),
+            ours: kind == Kind::Ours,
+            lsm_rival: kind == Kind::LsmRival,
+            rival: matches!(kind, Kind::LsmRival | Kind::BTreeRival),
+            tuned: known.map_or_else(String::new, |known| known.tuned.to_string()),
+        }
+    }
+}
+
+impl Row {
+    /// The median of an engine's rounds.
+    #[must_use]
+    pub fn median(&self, engine: usize) -> Option<f64> {
+        let mut rounds = self.cells.get(engine)?.clone();
+        rounds.sort_by(f64::total_cmp);
+        let (lower, upper) = (rounds.len().checked_sub(1)? / 2, rounds.len() / 2);
+        Some((rounds[lower] + rounds[upper]) / 2.0)
+    }
+
+    /// Half of what lies between an engine's lowest and highest round, as a share of the median.
+    #[must_use]
+    pub fn spread(&self, engine: usize) -> Option<f64> {
+        let rounds = self.cells.get(engine)?;
+        let high = rounds.iter().copied().reduce(f64::max)?;
+        let low = rounds.iter().copied().reduce(f64::min)?;
+        let median = self.median(engine)?;
+        Some(if median > 0.0 { (high - low) / 2.0 / median } else { 0.0 })
+    }
+
+    /// The best of the `engines` that `is` says yes to: its number and its median.
+    #[must_use]
+    pub fn best(&self, engines: &[Compared], is: fn(&Compared) -> bool) -> Option<(usize, f64)> {
+        let of = |(number, _): (usize, &Compared)| Some((number, self.median(number)?));
+        let asked = engines.iter().enumerate().filter(|(_, engine)| is(engine));
+        asked.filter_map(of).max_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+}
+
+impl Comparison {
+    /// Takes in what `engine` (by number) did in `case`.
+    pub fn add(&mut self, case: &str, engine: usize, result: &ChildResult) {
+        let mut seen: Vec<&str> = Vec::new();
+        for phase in &result.report.phases {
+            let before = seen.iter().filter(|name| **name == phase.name).count();
+            seen.push(&phase.name);
+            let workload = match before {
+                0 => phase.name.clone(),
+                again => format!("{} ({})", phase.name, again + 1),
+            };
+            for (metric, unit, of) in OF_PHASE {
+                if let Some(value) = of(&result.report, phase) {
+                    self.put(engine, case, &workload, metric, unit, value);
+                }
+            }
+            for latency in &phase.latencies {
+                let percentiles = [
+                    ("p50", latency.latency_us_p50),
+                    ("p99", latency.latency_us_p99),
+                    ("p99.9", latency.latency_us_p999),
+                ];
+                for (percentile, us) in percentiles {
+                    let metric = format!("{} {percentile}", latency.operation);
+                    self.put(engine, case, &workload, &metric, "us", us);
+                }
+            }
+        }
+        for (metric, unit, of) in OF_RUN {
+            if let Some(value) = of(result) {
+                self.put(engine, case, WHOLE_RUN, metric, unit, value);
+            }
+        }
+    }
+
+    fn put(
+        &mut self,
+        engine: usize,
+        case: &str,
+        workload: &str,
+        metric: &str,
+        unit: &str,
+        value: f64,
+    ) {
+        let is =
+            |row: &&mut Row| row.case == case && row.workload == workload && row.metric == metric;
+        let engines = self.engines.len();
+        if let Some(row) = self.rows.iter_mut().find(is) {
+            row.cells[engine].push(value);
+            return;
+        }
+        let mut cells = vec![Vec::new(); engines];
+        cells[engine].push(value);
+        let owned = |text: &str| text.to_string();
+        self.rows.push(Row {
+            case: owned(case),
+            workload: owned(workload),
+            metric: owned(metric),
+            unit: owned(unit),
+            cells,
+        });
+    }
+
+    /// The rows of `case`.
+    pub fn of_case<'a>(&'a self, case: &'a str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| row.case == case)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_spreads_and_the_best_are_those_of_the_rounds() {
+        let row = Row {
+            case: String::new(),
+            workload: "A".to_string(),
+            metric: THROUGHPUT.to_string(),
+            unit: String::new(),
+            cells: vec![vec![5.0, 1.0, 3.0], vec![4.0, 2.0], Vec::new(), vec![10.0]],
+        };
+        assert_eq!((row.median(0), row.median(1), row.median(2)), (Some(3.0), Some(3.0), None));
+        assert_eq!(row.spread(0), Some(4.0 / 2.0 / 3.0));
+        assert_eq!(row.spread(2), None);
+        let engines = ["learnedkv", "rocksdb", "fjall", "lmdb"].map(Compared::of);
+        assert_eq!(row.best(&engines, |engine| engine.lsm_rival), Some((1, 3.0)));
+        assert_eq!(row.best(&engines, |engine| engine.rival), Some((3, 10.0)));
+        assert_eq!(row.best(&engines, |engine| engine.ours), Some((0, 3.0)));
+    }
+}
