@@ -4,7 +4,7 @@
 //! The child waits for a line on its standard input (by then its parent has put it where its memory
 //! is bounded), runs the case as `run` would, and prints its result as one line of JSON.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -48,6 +48,7 @@ impl ChildArgs {
             .lock()
             .read_line(&mut line)
             .map_err(|e| Error::runtime(format!("could not wait for the parent: {e}")))?;
+        end_with_the_parent();
         let busy = Busy::now();
         let report = suite::run(&plan, &mut std::io::sink())?;
         let result = ChildResult { report, others_cores: busy.others_cores() };
@@ -55,6 +56,16 @@ impl ChildArgs {
             .map_err(|e| Error::runtime(format!("could not put the result into JSON: {e}")))?;
         writeln!(std::io::stdout(), "{json}").map_err(|e| Error::output(&e))
     }
+}
+
+/// Ends this process when its standard input does: its parent is gone then, and nobody would read
+/// the result, or keep its memory within bounds.
+fn end_with_the_parent() {
+    std::thread::spawn(|| {
+        let mut rest = Vec::new();
+        let _ = std::io::stdin().lock().read_to_end(&mut rest);
+        std::process::exit(1);
+    });
 }
 
 /// What a child is to do.
@@ -125,9 +136,14 @@ impl Job {
             let _ = child.wait();
             return Err(failed("its memory could not be limited", &why));
         }
-        // Closing its input tells it to begin; a child that is gone already says why below.
-        drop(child.stdin.take());
+        // A line tells it to begin, and its input stays open while we live; a child that is gone
+        // already says why below.
+        let mut input = child.stdin.take();
+        if let Some(input) = &mut input {
+            let _ = writeln!(input);
+        }
         let output = child.wait_with_output().map_err(|e| failed("lost it", &e))?;
+        drop(input);
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr);
             let words = words.trim().trim_start_matches("error: ");

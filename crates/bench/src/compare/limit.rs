@@ -9,6 +9,21 @@ use std::path::{Path, PathBuf};
 const V1: &str = "/sys/fs/cgroup/memory";
 const V2: &str = "/sys/fs/cgroup";
 
+/// What groups are called; the process that made one follows.
+const PREFIX: &str = "learnedkv-bench-";
+
+/// Removes the groups of runs that were killed.
+fn remove_stale(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if maker.is_some_and(|id| !Path::new("/proc").join(id).exists()) {
+            // One that still has processes stays.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// A group that is removed when this is dropped (its processes must have ended).
 #[derive(Debug)]
 pub struct Limit {
@@ -23,7 +38,8 @@ impl Limit {
     pub fn new(bytes: u64) -> Result<Limit, String> {
         let v1 = Path::new(V1).join("memory.limit_in_bytes").exists();
         let (root, file) = if v1 { (V1, "memory.limit_in_bytes") } else { (V2, "memory.max") };
-        let dir = Path::new(root).join(format!("learnedkv-bench-{}", std::process::id()));
+        remove_stale(Path::new(root));
+        let dir = Path::new(root).join(format!("{PREFIX}{}", std::process::id()));
         let failed = |what: &str, e: &std::io::Error| format!("{what} {}: {e}", dir.display());
         fs::create_dir(&dir).map_err(|e| failed("could not make the control group", &e))?;
         let limit = Limit { dir: dir.clone() };

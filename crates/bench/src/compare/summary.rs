@@ -57,7 +57,7 @@ pub struct Compared {
 pub struct Row {
     /// The case's name.
     pub case: String,
-    /// The workload's name, or [`WHOLE_RUN`].
+    /// The workload's name, or `whole run`.
     pub workload: String,
     /// The metric's name.
     pub metric: String,
