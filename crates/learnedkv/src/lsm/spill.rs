@@ -8,7 +8,7 @@
 //!
 //! A memtable is given back when the last snapshot that sees it was spilled, and snapshots that see different
 //! parts of it write a table each. Where that is more than [`MOST_WRITTEN`] times what is given back, the
-//! memtables stay: the bound on memory is not worth any amount of disk. `stats()` says what is pinned.
+//! memtables stay, until they take half of the budget: then it is kept at any price. `stats()` says what is pinned.
 //!
 //! The table is retired at once: it goes with the last View that shows it, or at the next open. Reads
 //! and iterators under way keep the old View, and what it holds, to their end.
@@ -61,9 +61,11 @@ impl SpillJob {
     /// The oldest snapshot's memtables that only snapshots keep, if these take too much.
     fn find(&self) -> Option<Spill> {
         let engine = &self.engine;
-        if engine.pinned_memory_bytes() <= engine.options.pinned_bytes() {
+        let pinned_bytes = engine.pinned_memory_bytes();
+        if pinned_bytes <= engine.options.pinned_bytes() {
             return None;
         }
+        let at_any_price = pinned_bytes > engine.options.memory_budget_bytes / 2;
         let (now, all) = (engine.view(), engine.pinned());
         all.iter().find_map(|pinned| {
             let view = pinned.view.load_full();
@@ -75,7 +77,7 @@ impl SpillJob {
                 let keep = still_shown(&now, keyspace);
                 let gone = keyspace.memtables().skip(keep);
                 let oldest = gone.filter(|memtable| !memtable.is_empty()).last()?;
-                is_worth_it(&all, keyspace.id, oldest)
+                (at_any_price || is_worth_it(&all, keyspace.id, oldest))
                     .then(|| Spill::begin(engine, pinned.clone(), keyspace.clone(), keep))
             })
         })

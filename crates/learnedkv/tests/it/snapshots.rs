@@ -125,6 +125,31 @@ fn many_snapshots_take_little_memory_and_show_what_they_showed() {
     }
 }
 
+/// So many snapshots in each memtable that spilling writes many times what it gives back: half of the
+/// budget is the end of what they may keep all the same.
+#[test]
+fn snapshots_taken_often_keep_half_of_the_budget_at_most() {
+    let setup = Setup { automatic_conversion: false, ..Setup::default() };
+    let (db, executor) = open(&SimDisk::new(1), &setup, 1);
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    let mut held = Vec::new();
+    for number in 0..1500u64 {
+        keyspace.insert(key(number % 50), number.to_be_bytes()).unwrap();
+        if number % 3 == 0 {
+            held.push((number, db.snapshot()));
+        }
+    }
+    keyspace.flush().unwrap();
+    executor.run_until_idle();
+    let stats = db.stats();
+    assert!(stats.spills > 0 && stats.pinned_memory_bytes <= BUDGET_BYTES / 2, "{stats}");
+    assert!(stats.pinned_memory_bytes > BUDGET_BYTES / 8, "not worth more: {stats}");
+    for (number, snapshot) in held {
+        let found = snapshot.get(&keyspace, key(number % 50)).unwrap();
+        assert_eq!(found.as_deref(), Some(&number.to_be_bytes()[..]), "{number}");
+    }
+}
+
 /// A snapshot's files are nobody's after a crash.
 #[test]
 fn files_of_snapshots_do_not_outlive_the_process() {
