@@ -175,7 +175,8 @@ impl DatabaseOptions {
         one.max(self.memory_budget_bytes / 4)
     }
 
-    /// How much memory memtables may take that only snapshots keep: an eighth of the budget.
+    /// How much memory memtables may take that only snapshots keep before it is looked whether writing them
+    /// to files is worth it: an eighth of the budget. At half of the budget it is done at any price.
     pub fn pinned_bytes(&self) -> u64 {
         self.memory_budget_bytes / 8
     }

@@ -11,7 +11,8 @@ use crate::view::KeyspaceView;
 
 /// The database as it was when the snapshot was taken, in all keyspaces at once. It keeps the
 /// memtables and files it needs until it is dropped; where memtables that only snapshots keep take more
-/// than an eighth of the memory budget, they are written to files of the snapshot's own.
+/// than an eighth of the memory budget, they are written to files of the snapshot's own; more than a half,
+/// where snapshots are so many that this would write many times what it gives back.
 ///
 /// Of a keyspace that was made later every read says `NotFound`; one that was dropped since is
 /// still there.

@@ -181,7 +181,8 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// All memory the database may use.
     pub memory_budget_bytes: u64,
-    /// Bytes of memtables that only snapshots keep. More than an eighth of the budget is written to files.
+    /// Bytes of memtables that only snapshots keep. More than an eighth of the budget is written to
+    /// files; more than a half, where that writes many times what it gives back.
     pub pinned_memory_bytes: u64,
     /// Bytes of files that only snapshots and reads under way keep.
     pub pinned_disk_bytes: u64,

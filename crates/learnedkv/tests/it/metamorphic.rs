@@ -25,6 +25,7 @@ fn setups() -> Vec<(String, Setup)> {
     let mut setups = vec![
         ("small".to_owned(), small()),
         ("no cache".to_owned(), Setup { block_cache: false, ..small() }),
+        ("no maps".to_owned(), Setup { mapped_reads: false, ..small() }),
         ("no automatic conversion".to_owned(), Setup { automatic_conversion: false, ..small() }),
         ("large memtables".to_owned(), Setup { memtable_bytes: 64 << 10, ..small() }),
         ("large log segments".to_owned(), Setup { log_segment_bytes: 1 << 20, ..small() }),
@@ -125,6 +126,7 @@ fn levels() -> Vec<(String, Setup)> {
     let mut setups = vec![
         ("levels".to_owned(), Setup::levels()),
         ("levels, no cache".to_owned(), Setup { block_cache: false, ..Setup::levels() }),
+        ("levels, no maps".to_owned(), Setup { mapped_reads: false, ..Setup::levels() }),
         ("levels, few".to_owned(), with(few)),
         ("levels, wide".to_owned(), with(keyspace().level_multiplier(5))),
         ("levels, nothing separated".to_owned(), with(keyspace().separate_at(1 << 20))),

@@ -1,10 +1,10 @@
 //! When sweeps begin, what they give back, and what they do about a base that cannot be read.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
 use learnedkv::executor::{Executor, Job, SeededExecutor, Step};
 use learnedkv::{Database, Keyspace, KeyspaceOptions};
@@ -191,8 +191,14 @@ impl Executor for SlowSettling {
         self.0.yield_now();
     }
 
+    /// A millisecond at a time, in each of which a step may be done: who waits long gives the sweep long.
     fn pause(&self, duration: Duration) {
-        self.0.pause(duration);
+        let mut left = duration;
+        while !left.is_zero() {
+            let slice = left.min(Duration::from_millis(1));
+            self.0.pause(slice);
+            left -= slice;
+        }
     }
 
     fn now(&self) -> Duration {
@@ -235,14 +241,61 @@ fn space_has_a_ceiling_whatever_is_written() {
             most = most.max(used());
         }
     }
-    // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and three
-    // tenths, for what is overwritten is estimated from 60 keys (seeds differ by 15 to 21 %). Unpaced it is
-    // three times that.
+    // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and
+    // three tenths: known, and wrong. Merges of runs are begun before sweeps, and keep them back where background
+    // work is as slow as here (docs/ARCHITECTURE.md, "Not built yet"). Unpaced it is three times that.
     let allowed = live * 16 / 10 + 2 * (16 << 10) + 3 * (16 << 10);
     assert!(most <= allowed * 13 / 10, "{most} bytes of {live} live ones, {allowed} allowed");
     assert!(db.stats().held_back_ms > slowed, "nobody was slowed: the sweeps kept up");
     db.wait_idle().unwrap();
     (0..keys).for_each(|n| assert!(keyspace.get(key(n)).unwrap().unwrap() == vec![5; 30]));
+}
+
+/// Of the runs being settled only what lies above the watermark counts: a walk down from below it read a block of
+/// each of them all the same.
+#[test]
+fn a_walk_down_from_below_the_watermark_reads_nothing_of_what_is_frozen() {
+    let options = KeyspaceOptions::default().partition_bytes(4 << 10).block_bytes(512);
+    let mut setup = setup(options.lsm_filter(None));
+    setup.automatic_conversion = false;
+    let disk = SimDisk::new(1);
+    let (_db, keyspace) = open(&disk, &setup);
+    let ordered = |number: u32| number.to_be_bytes();
+    (0..1000).for_each(|n| keyspace.insert(ordered(n), [1; 40]).unwrap());
+    keyspace.convert().unwrap();
+    for round in 2..6 {
+        (0..1000).step_by(7).for_each(|n| keyspace.insert(ordered(n), [round; 40]).unwrap());
+        keyspace.flush().unwrap();
+    }
+    // The disk as it was all along the sweep; opened for reading only, the sweep stands still.
+    let seen: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
+    let sink = seen.clone();
+    disk.observe(move |operation, disk| {
+        if operation.index.is_multiple_of(9) {
+            sink.lock().unwrap().push(disk.crash_clone(CrashKind::Process, operation.index));
+        }
+    });
+    keyspace.convert().unwrap();
+    let mut looked = 0;
+    for disk in seen.lock().unwrap().iter() {
+        let db = Database::builder("/db").disk(Arc::new(disk.clone())).read_only(true);
+        let db = db.executor(Arc::new(SeededExecutor::new(1)));
+        let db = db.block_cache(false).mapped_reads(false).open().unwrap();
+        let keyspace = db.find("k").unwrap();
+        let stats = keyspace.stats().unwrap();
+        let Some(watermark) = stats.watermark.filter(|w| w.len() == 4 && stats.runs > 2) else {
+            continue;
+        };
+        let before = db.stats().read_requests;
+        let (last, _) =
+            keyspace.range::<&[u8]>(..watermark.as_slice()).next_back().unwrap().unwrap();
+        assert!(*last < *watermark);
+        // The base's block, the delta's, and a neighbour of each.
+        let requests = db.stats().read_requests - before;
+        assert!(requests <= 4, "{requests} requests, {} runs", stats.runs);
+        looked += 1;
+    }
+    assert!(looked > 5, "{looked} disks amid the sweep");
 }
 
 /// One keyspace's long sweep does not keep another waiting for its end.

@@ -14,6 +14,7 @@ fn setup() -> Setup {
         memtable_bytes: 64 << 10,
         log_segment_bytes: 64 << 10,
         block_cache: false,
+        mapped_reads: true,
         automatic_conversion: false,
         stream_at: 1 << 20,
         keyspace: KeyspaceOptions::default()

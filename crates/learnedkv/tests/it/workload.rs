@@ -264,6 +264,7 @@ pub struct Setup {
     pub memtable_bytes: usize,
     pub log_segment_bytes: u64,
     pub block_cache: bool,
+    pub mapped_reads: bool,
     pub automatic_conversion: bool,
     pub stream_at: u64,
     pub keyspace: KeyspaceOptions,
@@ -276,6 +277,7 @@ impl Default for Setup {
             memtable_bytes: 4 << 10,
             log_segment_bytes: 4 << 10,
             block_cache: true,
+            mapped_reads: true,
             automatic_conversion: true,
             stream_at: 400,
             keyspace: KeyspaceOptions::default()
@@ -321,6 +323,7 @@ impl Setup {
             .memory_budget_bytes(1 << 20)
             .log_segment_bytes(self.log_segment_bytes)
             .block_cache(self.block_cache)
+            .mapped_reads(self.mapped_reads)
             .automatic_conversion(self.automatic_conversion)
             .stream_at(self.stream_at)
             .open()
