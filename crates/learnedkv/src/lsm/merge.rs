@@ -58,11 +58,20 @@ impl Merge {
         }
     }
 
-    /// The merge a keyspace needs, if it needs one.
+    /// What it reads, bytes.
+    pub fn input_bytes(&self) -> u64 {
+        self.input_bytes
+    }
+
+    /// The merge a keyspace needs, if it needs one that reads at most `most_bytes`.
     ///
     /// # Errors
     /// Those of the cursor.
-    pub fn find(engine: &Arc<Engine>, view: &KeyspaceView) -> Result<Option<Merge>> {
+    pub fn find(
+        engine: &Arc<Engine>,
+        view: &KeyspaceView,
+        most_bytes: u64,
+    ) -> Result<Option<Merge>> {
         let runs = &view.tables.runs;
         if runs.len() <= MAX_RUNS || view.options.chosen_store() != Store::Tiered {
             return Ok(None);
@@ -72,6 +81,10 @@ impl Merge {
         let windows = runs.windows(fan_in).enumerate();
         let cheapest = windows.min_by_key(|(_, window)| window.iter().map(bytes).sum::<u64>());
         let Some((newest, window)) = cheapest else { return Ok(None) };
+        let input_bytes = window.iter().map(bytes).sum();
+        if input_bytes > most_bytes {
+            return Ok(None);
+        }
         let sources = window.iter().map(|run| run_source(run, &[], None, Walk::Bulk)).collect();
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;
@@ -94,7 +107,7 @@ impl Merge {
                 tables.flat_map(|table| table.ranges().iter().cloned()).collect(),
             )),
             table_bytes: view.options.partition(),
-            input_bytes: window.iter().map(bytes).sum(),
+            input_bytes,
         }))
     }
 

@@ -1,7 +1,13 @@
-//! The jobs that settle. Each does one thing at a time: a merge of runs where a keyspace has too many,
-//! else the next step of a sweep, else a filter that has come to pay. A sweep begins when it was asked
-//! for or a trigger is met: rotate, wait until what was rotated is flushed, freeze; then steps until
-//! the watermark passes the last key.
+//! The jobs that settle. Each does one thing at a time: the beginning of a sweep, else a merge of runs where
+//! a keyspace has too many, else the next step of a sweep, else a filter that has come to pay. A sweep
+//! begins when it was asked for or a trigger is met: rotate, wait until what was rotated is flushed, freeze;
+//! then steps until the watermark passes the last key.
+//!
+//! **Merges and sweeps share.** Merges are for reads, sweeps for space, and a keyspace has one of them at a time. A
+//! sweep that is due begins first: it takes all runs, and merging them would have been for nothing. From
+//! then on merges of newer runs read half as many bytes as the sweep has written: however fast the
+//! writers, the sweep takes at most half as long again. What waits to be merged meanwhile presses the writers
+//! ([`super::press`]).
 //!
 //! Several jobs share what is known of the keyspaces ([`Shared`]). One that works at a keyspace holds it:
 //! so a keyspace has one sweep, whose steps follow each other, and others are swept meanwhile, in turn
@@ -72,6 +78,9 @@ struct Sweeping {
     course: Option<Course>,
     /// What it could not read.
     damage: Option<Error>,
+    /// What its steps wrote, and what merges beside it read.
+    swept_bytes: u64,
+    merged_bytes: u64,
 }
 
 enum Work {
@@ -123,7 +132,7 @@ impl SettleJob {
             }
             Work::Sweep(mut step) => match step.step() {
                 Ok(None) => self.work = Work::Sweep(step),
-                Ok(Some(ends)) => self.after_step(ends),
+                Ok(Some(ends)) => self.after_step(ends, step.swept_bytes()),
                 Err(e)
                     if e.kind() == ErrorKind::DiskFull
                         && self.engine.give_up_ballast(self.room_seen) =>
@@ -173,7 +182,11 @@ impl SettleJob {
         }
     }
 
-    fn after_step(&mut self, ends: bool) {
+    fn after_step(&mut self, ends: bool, swept_bytes: u64) {
+        let at = self.at.unwrap_or_default();
+        if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
+            sweeping.swept_bytes += swept_bytes;
+        }
         if ends {
             self.succeeded();
             self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
@@ -207,8 +220,9 @@ impl SettleJob {
             // The others let go at their next step, and say so.
             return Ok(false);
         }
-        Ok((!full && self.find_merges(&keyspaces, &view)?)
-            || self.find_at(&keyspaces, Self::find_sweep)?
+        Ok(self.find_at(&keyspaces, Self::begin_sweep)?
+            || (!full && self.find_merges(&keyspaces, &view)?)
+            || self.find_at(&keyspaces, Self::find_step)?
             || (full && self.find_merges(&keyspaces, &view)?)
             || self.find_filter(&view))
     }
@@ -280,14 +294,33 @@ impl SettleJob {
     }
 
     fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        let Some(merge) = Merge::find(&self.engine, keyspace)? else { return Ok(Found::Nothing) };
+        let most_bytes = self.may_merge(keyspace);
+        let Some(merge) = Merge::find(&self.engine, keyspace, most_bytes)? else {
+            return Ok(Found::Nothing);
+        };
         merge.check_room()?;
+        if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&keyspace.id) {
+            sweeping.merged_bytes += merge.input_bytes();
+        }
         Ok(Found::Begun(Work::Merge(Box::new(merge))))
     }
 
-    /// The next step of a sweep under way, or of its beginning.
-    fn find_sweep(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        let Some(frozen) = &keyspace.tables.frozen else { return self.begin_sweep(keyspace) };
+    /// How many bytes a merge may take now. See the module page.
+    fn may_merge(&self, keyspace: &KeyspaceView) -> u64 {
+        if self.engine.ballast.is_given_up() {
+            return u64::MAX;
+        }
+        match lock(&self.shared).sweeps.get(&keyspace.id) {
+            Some(sweeping) => (sweeping.swept_bytes / 2).saturating_sub(sweeping.merged_bytes),
+            // One that an earlier process began.
+            None if keyspace.tables.frozen.is_some() => 0,
+            None => u64::MAX,
+        }
+    }
+
+    /// The next step of a sweep under way.
+    fn find_step(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        let Some(frozen) = &keyspace.tables.frozen else { return Ok(Found::Nothing) };
         let course = self.course(keyspace);
         match sweep::next(&self.engine, keyspace, frozen, &course)? {
             Next::Rewrite(step) => Ok(Found::Begun(Work::Sweep(step))),
@@ -316,6 +349,9 @@ impl SettleJob {
 
     /// Rotates where a sweep is wanted; freezes once all that was rotated is flushed.
     fn begin_sweep(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        if keyspace.tables.frozen.is_some() {
+            return Ok(Found::Nothing);
+        }
         let decided = lock(&self.shared).sweeps.get(&keyspace.id).map(|sweeping| sweeping.up_to);
         if let Some(up_to) = decided {
             return self.freeze(keyspace, up_to);

@@ -64,6 +64,8 @@ pub struct SweepStep {
     output: Output,
     /// Where the output ends if the end of the last partition does not come before.
     target_bytes: u64,
+    /// What it wrote, once it is over.
+    written_bytes: u64,
 }
 
 /// What to do at the watermark.
@@ -469,7 +471,13 @@ impl SweepStep {
             .moving_values(!disk_is_full)
             .with_ranges(plan.ranges),
             target_bytes: plan.target_bytes,
+            written_bytes: 0,
         })
+    }
+
+    /// What it wrote, bytes, once it is over.
+    pub fn swept_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     /// The base that a step which failed could not read, if that is why.
@@ -524,6 +532,7 @@ impl SweepStep {
         let fits = commit(&self.engine, keyspace, &self.old, change, &opened)?;
         if fits {
             self.output.keep();
+            self.written_bytes = written;
             self.engine.metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);
             self.engine.metrics.swept_bytes.fetch_add(written, Ordering::Relaxed);
         }

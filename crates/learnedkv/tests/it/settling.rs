@@ -225,8 +225,8 @@ fn space_has_a_ceiling_whatever_is_written() {
         .open()
         .unwrap();
     let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    let keys = 16_000;
-    put(&keyspace, 0..keys, 30, 1);
+    let keys = 64_000;
+    put(&keyspace, 0..keys, 30, 9);
     keyspace.convert().unwrap();
     db.wait_idle().unwrap();
     let used = || -> u64 {
@@ -235,20 +235,20 @@ fn space_has_a_ceiling_whatever_is_written() {
     };
     let (live, slowed) = (used(), db.stats().held_back_ms);
     let mut most = 0;
-    for round in 0..6 {
+    for round in 0..2 {
         for from in (0..keys).step_by(500) {
             put(&keyspace, from..from + 500, 30, round);
             most = most.max(used());
         }
     }
-    // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and
-    // three tenths: known, and wrong: the sweep begins only when the LSM part is as large as the settled run, and it is not
-    // understood why so late (docs/ARCHITECTURE.md, "Not built yet"). Unpaced it is three times that.
+    // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and a tenth,
+    // since what is live is known by a sample of 250 keys. Unpaced it is three times that; with
+    // merges before sweeps it was 1.3 times.
     let allowed = live * 16 / 10 + 2 * (16 << 10) + 3 * (16 << 10);
-    assert!(most <= allowed * 13 / 10, "{most} bytes of {live} live ones, {allowed} allowed");
+    assert!(most <= allowed * 11 / 10, "{most} bytes of {live} live ones, {allowed} allowed");
     assert!(db.stats().held_back_ms > slowed, "nobody was slowed: the sweeps kept up");
     db.wait_idle().unwrap();
-    (0..keys).for_each(|n| assert!(keyspace.get(key(n)).unwrap().unwrap() == vec![5; 30]));
+    (0..keys).for_each(|n| assert!(keyspace.get(key(n)).unwrap().unwrap() == vec![1; 30]));
 }
 
 /// Of the runs being settled only what lies above the watermark counts: a walk down from below it read a block of
