@@ -14,19 +14,20 @@ use crate::run::Limits;
 use crate::sizes::{parse_bytes, parse_count};
 use crate::suite::Plan;
 use crate::values::{Compressibility, ValueSize};
-use crate::workloads::parse_phases;
+use crate::workloads::{MAX_CLIENTS, parse_phases};
 use crate::{Error, Result};
-
-/// Most client threads.
-const MAX_THREADS: u64 = 1024;
 
 /// What to run, on what, and where.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BenchArgs {
     /// Key set: uniform:N, sequential:N, lognormal:N, segmented:N, normal:N, clustered:N (N may end
-    /// in k, m, g), sosd:FILE, text:FILE (a key per line) or paths:DIR
+    /// in k, m, g), bytes:MEAN:DEVIATION:N (random bytes of such lengths), sosd:FILE, text:FILE (a
+    /// key per line) or paths:DIR
     #[arg(long, value_name = "SET", default_value = "uniform:500k")]
     pub keys: String,
+    /// Of a key set from files no more than so many keys, the smallest (default: all)
+    #[arg(long, value_name = "N")]
+    pub max_keys: Option<String>,
     /// Value size in bytes, or normal:MEAN:DEVIATION
     #[arg(long, value_name = "SIZE", default_value = "1016")]
     pub value_size: String,
@@ -42,11 +43,13 @@ pub struct BenchArgs {
     /// Client threads
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: String,
-    /// Operations per second in all, from an open-loop schedule (default: as fast as it goes)
+    /// Operations per second in all of each mix: an open loop of Poisson arrivals, latencies from when
+    /// an operation was due (default: as fast as it goes)
     #[arg(long, value_name = "N")]
     pub rate: Option<String>,
-    /// What to run, in order: load or ingest first, then any of settle, A, B, C, E, F, absent,
-    /// update, verify
+    /// What to run, in order: load, bulk or ingest first, then any of settle, verify, remove and the
+    /// mixes A, B, C, E, F, R7W3, R3W7, absent, multiget, update, batch, scan10; behind a mix
+    /// @CLIENTS and =RATE, as A@2=50k
     #[arg(long, value_name = "LIST", default_value = "load,settle,A,B,C,F,verify")]
     pub workloads: String,
     /// Which keys are asked for: zipfian (0.99, scrambled), uniform or latest
@@ -106,10 +109,11 @@ impl BenchArgs {
             option("--workloads", &self.workloads, |list| parse_phases(list, distribution))?;
         let operations = option("--operations", &self.operations, at_least_one)?;
         let threads = option("--threads", &self.threads, at_least_one)?;
-        if threads > MAX_THREADS {
-            return Err(Error::usage(format!("--threads: at most {MAX_THREADS}, found {threads}")));
+        if threads > MAX_CLIENTS as u64 {
+            return Err(Error::usage(format!("--threads: at most {MAX_CLIENTS}, found {threads}")));
         }
         let rate = self.rate.as_deref().map(|text| option("--rate", text, at_least_one));
+        let max_keys = self.max_keys.as_deref().map(|n| option("--max-keys", n, at_least_one));
         let bytes = |name: &str, text: &Option<String>| {
             text.as_deref().map(|text| option(name, text, parse_bytes)).transpose()
         };
@@ -135,6 +139,7 @@ impl BenchArgs {
                     .collect::<Result<_>>()?,
             },
             keys,
+            max_keys: max_keys.transpose()?,
             value_size,
             compressibility: option(
                 "--value-compressibility",

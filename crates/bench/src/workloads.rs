@@ -1,8 +1,13 @@
 //! Workloads: mixes of operations, named as YCSB names them.
 //!
 //! Key sets are fixed, so where YCSB inserts new keys (E) existing ones are updated instead.
+//!
+//! A list of workloads may say for each mix how many clients do it and at which rate operations
+//! arrive: `C@4` is C by four clients, `A=50k` is A in an open loop of 50,000 operations a second,
+//! `A@2=50k` both.
 
 use crate::requests::Distribution;
+use crate::sizes::parse_count;
 use crate::{Error, Result};
 
 /// What a client does to one key.
@@ -22,11 +27,22 @@ pub enum Operation {
     ReadAbsent,
     /// Get several keys by one call.
     ReadMany,
+    /// Read ten entries in order, from a key on.
+    ScanTen,
+    /// Overwrite [`WRITE_MANY_KEYS`] keys by one commit.
+    WriteMany,
+    /// Remove [`WRITE_MANY_KEYS`] keys by one commit.
+    RemoveMany,
 }
+
+/// Writes of one commit, where there are several.
+pub const WRITE_MANY_KEYS: usize = 1_000;
+/// Keys that are read by one call.
+pub const READ_MANY_KEYS: usize = 32;
 
 impl Operation {
     /// Every operation, in the order of their reports.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 10] = [
         Operation::Insert,
         Operation::Read,
         Operation::Update,
@@ -34,6 +50,9 @@ impl Operation {
         Operation::Scan,
         Operation::ReadAbsent,
         Operation::ReadMany,
+        Operation::ScanTen,
+        Operation::WriteMany,
+        Operation::RemoveMany,
     ];
 
     /// Its name in reports.
@@ -47,6 +66,9 @@ impl Operation {
             Operation::Scan => "scan",
             Operation::ReadAbsent => "read absent",
             Operation::ReadMany => "read many",
+            Operation::ScanTen => "scan of 10",
+            Operation::WriteMany => "write many",
+            Operation::RemoveMany => "remove many",
         }
     }
 }
@@ -81,32 +103,40 @@ impl Mix {
 pub enum Phase {
     /// Insert every key once, one by one, in load order.
     Load,
+    /// Insert every key once, in load order, so many by one commit.
+    Bulk,
     /// Hand over every key at once, sorted.
     Ingest,
     /// Wait until flushes, compactions and sweeps are done.
     Settle,
     /// A mix of operations.
     Mix(Mix),
+    /// Remove every other key of the load order, so many by one commit.
+    Remove,
     /// Read the whole store in order and check every entry.
     Verify,
 }
 
 /// A phase with its name on the command line and a word of explanation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NamedPhase {
-    /// As on the command line.
-    pub name: &'static str,
+    /// As on the command line, clients and rate included.
+    pub name: String,
     /// What it does, in a few words.
     pub about: &'static str,
     /// What it does.
     pub phase: Phase,
+    /// How many clients do it, where that is not the run's number.
+    pub clients: Option<usize>,
+    /// Operations a second of all clients together, where that is not the run's rate.
+    pub rate_per_second: Option<f64>,
 }
 
 /// Operations with their shares in percent.
 pub type Shares = &'static [(Operation, u32)];
 
 /// Every mix: name, explanation, shares.
-const MIXES: [(&str, &str, Shares); 8] = [
+const MIXES: [(&str, &str, Shares); 12] = [
     ("A", "half reads, half updates", &[(Operation::Read, 50), (Operation::Update, 50)]),
     ("B", "95 % reads, 5 % updates", &[(Operation::Read, 95), (Operation::Update, 5)]),
     ("C", "reads", &[(Operation::Read, 100)]),
@@ -116,24 +146,46 @@ const MIXES: [(&str, &str, Shares); 8] = [
         "half reads, half read-modify-writes",
         &[(Operation::Read, 50), (Operation::ReadModifyWrite, 50)],
     ),
+    ("R7W3", "70 % reads, 30 % updates", &[(Operation::Read, 70), (Operation::Update, 30)]),
+    ("R3W7", "30 % reads, 70 % updates", &[(Operation::Read, 30), (Operation::Update, 70)]),
     ("absent", "reads of absent keys", &[(Operation::ReadAbsent, 100)]),
     ("multiget", "calls for 32 keys each", &[(Operation::ReadMany, 100)]),
     ("update", "updates", &[(Operation::Update, 100)]),
+    ("batch", "commits of 1,000 updates each", &[(Operation::WriteMany, 100)]),
+    ("scan10", "scans of 10 entries", &[(Operation::ScanTen, 100)]),
 ];
 
-/// Reads a list of phases: `load,settle,A,B,C,F`. Letters may be small.
+/// Every phase that is no mix.
+const PLAIN: [(&str, &str, Phase); 6] = [
+    ("load", "insert every key", Phase::Load),
+    ("bulk", "insert every key, 1,000 by one commit", Phase::Bulk),
+    ("ingest", "hand over every key, sorted", Phase::Ingest),
+    ("settle", "finish flushes, compactions and sweeps", Phase::Settle),
+    ("remove", "remove every other key, 1,000 by one commit", Phase::Remove),
+    ("verify", "read everything in order", Phase::Verify),
+];
+
+/// Reads a list of phases: `load,settle,A,B,C@4,F=50k`. Letters may be small.
 ///
 /// # Errors
-/// If a name is unknown, the list is empty, or something is measured before anything is loaded.
+/// If a name is unknown, the list is empty, something is measured before anything is loaded, or
+/// asks for keys that were removed.
 pub fn parse_phases(list: &str, distribution: Distribution) -> Result<Vec<NamedPhase>> {
     let mut phases: Vec<NamedPhase> = Vec::new();
     for name in list.split(',').map(str::trim) {
         let phase = named_phase(name, distribution)?;
-        let fills = matches!(phase.phase, Phase::Load | Phase::Ingest);
+        let fills = matches!(phase.phase, Phase::Load | Phase::Bulk | Phase::Ingest);
         if phases.is_empty() != fills {
             let found = if fills { "a second time" } else { "before anything is loaded" };
             return Err(Error::usage(format!(
-                "`{name}` comes {found}; a list of workloads starts with load or ingest, once"
+                "`{name}` comes {found}; a list of workloads starts with load, bulk or ingest, once"
+            )));
+        }
+        let removed = phases.iter().any(|phase| phase.phase == Phase::Remove);
+        if removed && !matches!(phase.phase, Phase::Settle | Phase::Verify) {
+            return Err(Error::usage(format!(
+                "`{name}` comes after remove, which takes keys away that it would ask for; only \
+                 settle and verify may"
             )));
         }
         phases.push(phase);
@@ -141,27 +193,89 @@ pub fn parse_phases(list: &str, distribution: Distribution) -> Result<Vec<NamedP
     Ok(phases)
 }
 
-fn named_phase(name: &str, distribution: Distribution) -> Result<NamedPhase> {
-    let plain = [
-        ("load", "insert every key", Phase::Load),
-        ("ingest", "hand over every key, sorted", Phase::Ingest),
-        ("settle", "finish flushes, compactions and sweeps", Phase::Settle),
-        ("verify", "read everything in order", Phase::Verify),
-    ];
-    for (known, about, phase) in plain {
+/// The list with the rate that `rates` gives each of its mixes that has none yet: `50k` for all, or
+/// `A=50k,C=100k` by name.
+///
+/// # Errors
+/// If a rate is none, or is for a mix that is not in the list.
+pub fn with_rates(list: &str, rates: &str) -> Result<String> {
+    let mut given: Vec<(&str, &str, bool)> = rates
+        .split(',')
+        .map(|rate| rate.trim().split_once('=').map_or(("", rate.trim()), |(of, rate)| (of, rate)))
+        .map(|(of, rate)| (of, rate, false))
+        .collect();
+    for (_, rate, _) in &given {
+        parts(&format!("={rate}"))?;
+    }
+    let mut rated = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let (base, _, rate) = parts(name)?;
+        let mix = MIXES.iter().any(|(known, _, _)| known.eq_ignore_ascii_case(base));
+        let of = given.iter_mut().find(|(of, _, _)| of.is_empty() || of.eq_ignore_ascii_case(base));
+        rated.push(match of {
+            Some((_, rate_given, used)) if mix && rate.is_none() => {
+                *used = true;
+                format!("{name}={rate_given}")
+            }
+            _ => name.to_string(),
+        });
+    }
+    if let Some((of, rate, _)) = given.iter().find(|(_, _, used)| !used) {
+        return Err(Error::usage(format!(
+            "`{of}={rate}` is for no workload of {list}; expected the name of a mix there that has \
+             no rate yet, or a rate alone"
+        )));
+    }
+    Ok(rated.join(","))
+}
+
+/// Name, clients and rate of `NAME@CLIENTS=RATE`.
+fn parts(text: &str) -> Result<(&str, Option<usize>, Option<f64>)> {
+    let (rest, rate) = text.split_once('=').map_or((text, None), |(rest, rate)| (rest, Some(rate)));
+    let (name, clients) = rest.split_once('@').map_or((rest, None), |(n, c)| (n, Some(c)));
+    let count = |part: Option<&str>| {
+        let count = part.map(parse_count).transpose().map_err(|e| e.within(text))?;
+        if count == Some(0) {
+            return Err(Error::usage(format!("{text}: at least 1, found 0")));
+        }
+        Ok(count)
+    };
+    let clients = count(clients)?;
+    if clients.is_some_and(|clients| clients > MAX_CLIENTS as u64) {
+        return Err(Error::usage(format!("{text}: at most {MAX_CLIENTS} clients")));
+    }
+    let rate = count(rate)?.map(|rate| rate as f64);
+    Ok((name, clients.map(|clients| clients as usize), rate))
+}
+
+/// Most clients at once.
+pub const MAX_CLIENTS: usize = 1024;
+
+fn named_phase(text: &str, distribution: Distribution) -> Result<NamedPhase> {
+    let (name, clients, rate_per_second) = parts(text)?;
+    for (known, about, phase) in PLAIN {
         if known.eq_ignore_ascii_case(name) {
-            return Ok(NamedPhase { name: known, about, phase });
+            if clients.is_some() || rate_per_second.is_some() {
+                return Err(Error::usage(format!(
+                    "`{text}`: {known} takes neither clients (@) nor a rate (=); only mixes do"
+                )));
+            }
+            let name = known.to_string();
+            return Ok(NamedPhase { name, about, phase, clients, rate_per_second });
         }
     }
     for (known, about, shares) in MIXES {
         if known.eq_ignore_ascii_case(name) {
             let phase = Phase::Mix(Mix { shares, distribution });
-            return Ok(NamedPhase { name: known, about, phase });
+            let name = format!("{known}{}", &text[name.len()..]);
+            return Ok(NamedPhase { name, about, phase, clients, rate_per_second });
         }
     }
+    let known = PLAIN.iter().map(|(name, ..)| *name).chain(MIXES.iter().map(|(name, ..)| *name));
+    let known: Vec<&str> = known.collect();
     Err(Error::usage(format!(
-        "unknown workload `{name}`; expected load, ingest, settle, A, B, C, E, F, absent, multiget, \
-         update or verify, separated by commas"
+        "unknown workload `{name}`; expected {}, separated by commas",
+        known.join(", ")
     )))
 }
 
@@ -185,7 +299,7 @@ mod tests {
     fn lists_are_read_and_nonsense_is_refused() {
         let names = |list| {
             parse_phases(list, Distribution::Uniform)
-                .map(|phases| phases.iter().map(|p| p.name).collect::<Vec<_>>().join(" "))
+                .map(|phases| phases.iter().map(|p| p.name.clone()).collect::<Vec<_>>().join(" "))
                 .map_err(|e| e.to_string())
         };
         assert_eq!(names("load,settle,a,B, absent").unwrap(), "load settle A B absent");
@@ -193,5 +307,36 @@ mod tests {
         assert!(names("load,Z").unwrap_err().starts_with("unknown workload `Z`"));
         assert!(names("A").unwrap_err().starts_with("`A` comes before anything is loaded"));
         assert!(names("load,load").unwrap_err().starts_with("`load` comes a second time"));
+        assert_eq!(names("bulk,remove,settle,verify").unwrap(), "bulk remove settle verify");
+        assert!(names("bulk,remove,C").unwrap_err().starts_with("`C` comes after remove"));
+    }
+
+    #[test]
+    fn clients_and_rates_stand_behind_a_name() {
+        let of = |list| parse_phases(list, Distribution::Uniform).map_err(|e| e.to_string());
+        let phases = of("load,c@4,A=50k,b@2=1k").unwrap();
+        let told = |phase: &NamedPhase| (phase.name.clone(), phase.clients, phase.rate_per_second);
+        assert_eq!(told(&phases[0]), ("load".to_string(), None, None));
+        assert_eq!(told(&phases[1]), ("C@4".to_string(), Some(4), None));
+        assert_eq!(told(&phases[2]), ("A=50k".to_string(), None, Some(50e3)));
+        assert_eq!(told(&phases[3]), ("B@2=1k".to_string(), Some(2), Some(1e3)));
+        for (list, words) in [
+            ("load,C@0", "at least 1"),
+            ("load,C@x", "not a count"),
+            ("load,C=0", "at least 1"),
+            ("load,C@2000", "at most 1024 clients"),
+            ("load@2", "only mixes"),
+        ] {
+            let error = of(list).unwrap_err();
+            assert!(error.contains(words), "{list}: {error}");
+        }
+    }
+
+    #[test]
+    fn rates_go_to_the_mixes_that_have_none() {
+        let rated = |list, rates| with_rates(list, rates).map_err(|e| e.to_string());
+        assert_eq!(rated("load,A,C@2,settle", "5k").unwrap(), "load,A=5k,C@2=5k,settle");
+        assert_eq!(rated("load,A,C=1k,E", "a=5k,E=2").unwrap(), "load,A=5k,C=1k,E=2");
+        assert!(rated("load,A", "C=5k").unwrap_err().starts_with("`C=5k` is for no workload"));
     }
 }

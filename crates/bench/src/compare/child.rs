@@ -77,6 +77,8 @@ pub struct Job {
     pub case: Case,
     /// Its own options, as `NAME=VALUE`.
     pub options: Vec<String>,
+    /// Where files of keys are.
+    pub data: PathBuf,
     /// Where its store is made, and where its report goes.
     pub dir: PathBuf,
     /// See `dir`.
@@ -93,7 +95,13 @@ impl Job {
         let mut arguments: Vec<String> = vec!["compare-child".into()];
         let mut add = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
         add("engine", self.engine.clone());
-        add("keys", format!("{}:{}", case.keys, case.count));
+        match case.file_in(&self.data) {
+            None => add("keys", format!("{}:{}", case.keys, case.count)),
+            Some(file) => {
+                add("keys", format!("{}:{}", case.keys, path(&file)));
+                add("max-keys", case.count.to_string());
+            }
+        }
         add("value-size", case.value_size.to_string());
         add("threads", case.threads.to_string());
         add("requests", case.requests.to_string());
@@ -103,6 +111,7 @@ impl Job {
         add("memory-budget", case.memory_budget_bytes.to_string());
         add("memtable", case.memtable_bytes.to_string());
         add("durability", case.durability.to_string());
+        add("reads", case.reads.to_string());
         add("seed", self.seed.to_string());
         add("dir", path(&self.dir));
         add("out", path(&self.out));

@@ -3,7 +3,12 @@
 //!
 //! The order within a round is that of `--engines`, so that whatever drifts on the machine drifts
 //! for all.
+//!
+//! *Without root* all is measured but what bounds memory (the `cold` suite's cases of 384 MiB): those
+//! run unbounded, and a note says so and why. `cold`'s direct reads need no bound.
 
+mod baseline;
+mod chart;
 mod child;
 mod limit;
 mod page;
@@ -16,12 +21,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use baseline::{BaselineCheck, WITHIN as BASELINE_WITHIN};
 pub use child::{ChildArgs, ChildResult, Job};
 pub use summary::{Compared, Comparison, Row};
 
-use crate::engines::opener;
+use crate::engines::{Reads, opener};
 use crate::report::machine::Machine;
 use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
+use crate::workloads::with_rates;
 use crate::{Error, Result};
 use limit::Limit;
 use suites::{Case, suite};
@@ -32,7 +39,8 @@ pub struct CompareArgs {
     /// Engines, in turn within each round
     #[arg(long, value_name = "LIST", default_value = "learnedkv,learnedkv-lsm")]
     engines: String,
-    /// What is compared: ycsb, cold, values, scan, threads or durable
+    /// What is compared: ycsb, cold, phases, size, dist, sosd, values, sizes, scan, absent,
+    /// overprovision, threads, open, durable or redb
     #[arg(long, value_name = "NAME", default_value = "ycsb")]
     suite: String,
     /// Rounds; each runs every engine once
@@ -56,6 +64,16 @@ pub struct CompareArgs {
     /// Seconds after which a mix stops, instead of the suite's
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
+    /// Operations a second of the mixes, in an open loop: for all of them (50k), or by name
+    /// (A=50k,C=100k)
+    #[arg(long, value_name = "RATES")]
+    rate: Option<String>,
+    /// How blocks are read, instead of the suite's way: mapped, buffered or direct
+    #[arg(long, value_name = "HOW")]
+    reads: Option<String>,
+    /// Directory with the key sets of the suite sosd
+    #[arg(long, value_name = "DIR", default_value = "../shared/data")]
+    data: PathBuf,
     /// An option of one engine, as ENGINE:NAME=VALUE; may be repeated
     #[arg(long = "option", value_name = "ENGINE:NAME=VALUE")]
     options: Vec<String>,
@@ -99,17 +117,27 @@ impl CompareArgs {
             rounds: self.rounds,
             cases: cases.iter().map(|case| (case.name.to_string(), in_words(case))).collect(),
             rows: Vec::new(),
+            baseline: Vec::new(),
             notes: Vec::new(),
         };
         let mut failures = Vec::new();
         for case in &cases {
+            if let Some(why) = case.missing(&self.data) {
+                note(&mut comparison.notes, why)?;
+                continue;
+            }
             for round in 1..=self.rounds {
                 for (number, engine) in engines.iter().enumerate() {
+                    if let Some(why) = case.leaves_out(engine) {
+                        note(&mut comparison.notes, why)?;
+                        continue;
+                    }
                     say(&format!("{} round {round}: {engine} ", case.name))?;
                     let job = self.job(engine, *case, round, &options[number]);
                     match run_limited(&job, &mut comparison.notes) {
                         Ok(result) => {
                             comparison.add(case.name, number, &result);
+                            comparison.judge_baseline();
                             say(&tables::line(&result))?;
                         }
                         Err(error) => {
@@ -122,6 +150,7 @@ impl CompareArgs {
             }
         }
         comparison.notes.append(&mut failures.clone());
+        self.write(&comparison, &[])?;
         say(&format!("\n{}\n", tables::text(&comparison)))?;
         say(&format!("report: {}\n", self.out.join("compare.html").display()))?;
         match failures.first() {
@@ -158,6 +187,14 @@ impl CompareArgs {
             case.operations = parse_count(operations).map_err(|e| e.within("--operations"))?;
         }
         case.seconds = self.seconds.unwrap_or(case.seconds);
+        if let Some(rates) = &self.rate {
+            let rated = with_rates(case.workloads, rates).map_err(|e| e.within("--rate"))?;
+            case.workloads = Box::leak(rated.into_boxed_str());
+        }
+        if let Some(reads) = &self.reads {
+            let reads: Reads = reads.parse().map_err(|e: Error| e.within("--reads"))?;
+            case.reads = Box::leak(reads.to_string().into_boxed_str());
+        }
         Ok(case)
     }
 
@@ -185,7 +222,8 @@ impl CompareArgs {
         Job {
             engine: engine.to_string(),
             case,
-            options: options.to_vec(),
+            options: case.options_of(engine).map(str::to_string).chain(options.to_vec()).collect(),
+            data: self.data.clone(),
             dir: self.dir.clone(),
             out: self.out.join("runs").join(run),
             seed: self.seed + round as u64 - 1,
@@ -219,15 +257,22 @@ fn run_limited(job: &Job, notes: &mut Vec<String>) -> Result<ChildResult> {
         bytes => match Limit::new(bytes) {
             Ok(limit) => Some(limit),
             Err(why) => {
-                let note = format!("{}: NOT limited in memory: {why}", job.case.name);
-                if !notes.contains(&note) {
-                    notes.push(note);
-                }
+                let why = format!("{}: NOT limited in memory: {why}", job.case.name);
+                note(notes, why)?;
                 None
             }
         },
     };
     job.run(limit.as_ref())
+}
+
+/// Says `words` and keeps them, once.
+fn note(notes: &mut Vec<String>, words: String) -> Result<()> {
+    if !notes.contains(&words) {
+        say(&format!("{words}\n"))?;
+        notes.push(words);
+    }
+    Ok(())
 }
 
 /// A case's settings, for people.
@@ -236,15 +281,28 @@ fn in_words(case: &Case) -> String {
         0 => String::new(),
         bytes => format!(", {} of memory in all, cached pages included", show_bytes(bytes)),
     };
+    let count = show_count(case.count);
+    let keys = match (case.keys.strip_prefix("bytes:").and_then(|k| k.split_once(':')), case.file) {
+        (Some((mean, deviation)), _) => {
+            format!("{count} random keys of {mean} bytes (deviation {deviation})")
+        }
+        (None, "") => format!("{count} {} keys of 8 bytes", case.keys),
+        (None, file) => format!("keys of {file}, {count} at most"),
+    };
+    let options: Vec<String> =
+        case.options.iter().map(|(engine, option)| format!("{engine} with {option}")).collect();
+    let options = match options.join(", ") {
+        none if none.is_empty() => none,
+        some => format!(", {some}"),
+    };
     format!(
-        "{} {} keys of 8 bytes, values of {} bytes, {} clients, {} requests, {}, memory budget {} with \
-         memtables of {}{limit}; up to {} operations or {} s each: {}",
-        show_count(case.count),
-        case.keys,
+        "{keys}, values of {} bytes, {} clients, {} requests, {}, {} reads, memory budget {} with \
+         memtables of {}{limit}{options}; up to {} operations or {} s each: {}",
         case.value_size,
         case.threads,
         case.requests,
         case.durability,
+        case.reads,
         show_bytes(case.memory_budget_bytes),
         show_bytes(case.memtable_bytes),
         show_count(case.operations),

@@ -1,10 +1,11 @@
-//! The comparison as one HTML file that needs nothing else: bars for each workload, then every
-//! table.
+//! The comparison as one HTML file that needs nothing else: where there are many cases a drawing of
+//! each workload over them, then for each case bars for each workload and every table.
 
 use std::fmt::Write;
 
+use super::chart::over_cases;
 use super::summary::{Comparison, Row, THROUGHPUT};
-use super::tables::{Table, of_case};
+use super::tables::{Table, of_case, overview};
 use crate::report::html::{STYLE, date, escape};
 use crate::sizes::show_count;
 
@@ -34,10 +35,24 @@ pub fn page(comparison: &Comparison) -> String {
     for note in &comparison.notes {
         let _ = writeln!(out, "<p class=\"bad\">{}</p>", escape(note));
     }
+    out.push_str(&over_cases(comparison));
+    if let Some(table) = overview(comparison) {
+        cells(&table, &mut out);
+    }
     for (case, settings) in &comparison.cases {
         let _ = writeln!(out, "<h2>{}</h2>\n<p>{}</p>", escape(case), escape(settings));
-        for row in comparison.of_case(case).filter(|row| row.metric == THROUGHPUT) {
-            bars(comparison, row, &mut out);
+        for row in comparison.of_case(case) {
+            match row.metric.strip_suffix(" p99.9") {
+                _ if row.metric == THROUGHPUT => {
+                    bars(comparison, row, "operations per second", &mut out)
+                }
+                // What an open loop shows.
+                Some(operation) if row.workload.contains('=') => {
+                    let what = format!("99.9th percentile of {operation}, us: less is better");
+                    bars(comparison, row, &what, &mut out);
+                }
+                _ => {}
+            }
         }
         for table in of_case(comparison, case) {
             cells(&table, &mut out);
@@ -58,13 +73,13 @@ pub fn page(comparison: &Comparison) -> String {
 
 /// One workload: a bar per engine, ours in full colour, a line from its lowest to its highest
 /// round.
-fn bars(comparison: &Comparison, row: &Row, out: &mut String) {
+fn bars(comparison: &Comparison, row: &Row, what: &str, out: &mut String) {
     let most = row.cells.iter().flatten().copied().fold(1.0, f64::max);
     let height = comparison.engines.len() * BAR + 8;
-    let name = escape(&row.workload);
+    let (name, what) = (escape(&row.workload), escape(what));
     let _ = writeln!(
         out,
-        "<div class=\"card\"><p>{name}, operations per second</p>\n<svg viewBox=\"0 0 900 {height}\" \
+        "<div class=\"card\"><p>{name}, {what}</p>\n<svg viewBox=\"0 0 900 {height}\" \
          width=\"100%\" role=\"img\" aria-label=\"{name}\">"
     );
     for (number, engine) in comparison.engines.iter().enumerate() {
@@ -106,4 +121,7 @@ fn cells(table: &Table, out: &mut String) {
         out.push_str("</tr>\n");
     }
     out.push_str("</table>\n</div>\n");
+    if !table.note.is_empty() {
+        let _ = writeln!(out, "<p>{}</p>", escape(&table.note));
+    }
 }

@@ -3,12 +3,42 @@
 //! | suite | what it asks |
 //! |---|---|
 //! | `ycsb` | the mixes, warm: 1 M keys of 1,016 bytes, zipfian, 256 MiB |
-//! | `cold` | the same over 4 GB with 384 MiB of memory in all, uniform |
+//! | `cold` | 4 GB with 384 MiB of memory in all, uniform; absent keys with filters; direct reads |
+//! | `phases` | the LearnedKV paper's P0 to P3 at four ratios of reads to writes, collection inside |
+//! | `size` | 1, 2, 4 and 8 M keys |
+//! | `dist` | distributions of keys, and of requests |
+//! | `sosd` | the real key sets of `../shared/data`; skipped, and said, where they are missing |
 //! | `values` | sizes of values from 16 bytes to 64 KiB |
+//! | `sizes` | keys and values as long as those of UDB, ZippyDB and UP2X |
 //! | `scan` | ranges at three value sizes |
+//! | `absent` | keys that are not there, with filters in place from the start |
+//! | `overprovision` | how much garbage is let lie: 10 to 100 %; our engines alone |
 //! | `threads` | one, two and four clients |
+//! | `open` | open loops at rates that all can meet: latencies from when an operation was due |
 //! | `durable` | each write synced, one and four clients |
+//! | `redb` | the mixes that redb publishes, synced |
+//!
+//! **`phases`** as the paper and its artifact have them: P0 loads 1 M keys (8 + 1,016 bytes), P1 to P3
+//! are as many zipfian operations each, reads and updates in one ratio: 7:3 (`R7W3`), 5:5 (`A`), 3:7
+//! (`R3W7`), 0:10 (`update`). Nothing waits between them, so that collection and conversion fall into
+//! them; only the `C` behind them is of a settled store.
+//!
+//! **`sizes`** has means and deviations of Cao et al., "Characterizing, Modeling, and Benchmarking
+//! RocksDB Key-Value Workloads at Facebook" (FAST 2020), Table 2, as DobLIX's Table I takes them up. What
+//! their keys' bytes are is not said there: ours are random. Values are cut at 4 bytes, which makes
+//! ZippyDB's mean 43.7 instead of 42.9.
+//!
+//! **`redb`** has keys of 24 bytes and values of 150, each write synced: bulk load in random order
+//! (commits of 1,000, there one commit), commits of one update, commits of 1,000, random reads,
+//! random ranges of 10, reads by 1, 2, 4 and 8 clients (there to 32), removal of half (as loaded). *Left out*,
+//! since [`crate::engines::Engine`] has no such call: `len()`, which B-trees know and LSM trees count
+//! (`verify` is the full count); redb's own `compact()`, which needs the database to itself (`settle`
+//! stands for it: what each engine does by itself until it is at rest). Writes are updates here, of
+//! new keys there.
 
+use std::path::{Path, PathBuf};
+
+use crate::engines::{Kind, known};
 use crate::{Error, Result};
 
 /// Cases that belong together.
@@ -27,9 +57,11 @@ pub struct Suite {
 pub struct Case {
     /// In reports.
     pub name: &'static str,
-    /// The kind of keys, as `--keys` has it, without the count.
+    /// The kind of keys, as `--keys` has it, without the count or the file.
     pub keys: &'static str,
-    /// How many keys.
+    /// The file they come from, in the directory of data; empty where they are made.
+    pub file: &'static str,
+    /// How many keys; of a file at most so many.
     pub count: u64,
     /// As `--value-size` has it.
     pub value_size: &'static str,
@@ -49,8 +81,14 @@ pub struct Case {
     pub memtable_bytes: u64,
     /// As `--durability` has it.
     pub durability: &'static str,
+    /// As `--reads` has it; engines that cannot read so are left out.
+    pub reads: &'static str,
     /// All memory of the process and of its files' cached pages, in bytes; 0 is no limit.
     pub limit_bytes: u64,
+    /// Options of our engines, by the engine and as `NAME=VALUE`.
+    pub options: &'static [(&'static str, &'static str)],
+    /// Whether it asks something that only our engines have.
+    pub ours_alone: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -59,6 +97,7 @@ const MIB: u64 = 1 << 20;
 const WARM: Case = Case {
     name: "1016 B",
     keys: "uniform",
+    file: "",
     count: 1_000_000,
     value_size: "1016",
     threads: 1,
@@ -69,11 +108,36 @@ const WARM: Case = Case {
     memory_budget_bytes: 256 * MIB,
     memtable_bytes: 32 * MIB,
     durability: "buffered",
+    reads: "mapped",
     limit_bytes: 0,
+    options: &[],
+    ours_alone: false,
 };
 
+const COLD: Case = Case {
+    name: "4 M x 1016 B, 384 MiB",
+    count: 4_000_000,
+    requests: "uniform",
+    workloads: "load,settle,C,multiget,E,A",
+    operations: 400_000,
+    seconds: 20,
+    memory_budget_bytes: 128 * MIB,
+    limit_bytes: 384 * MIB,
+    ..WARM
+};
+/// The setting (b) of figure F10: settled tables have a filter from the start, as all of the rivals'.
+const FILTERED: &[(&str, &str)] = &[("learnedkv", "settled_filter=binary-fuse8")];
+
+const PHASES: Case = Case { seconds: 30, ..WARM };
+const SIZE: Case = Case { workloads: "load,settle,A,settle,C,E", ..WARM };
+const DIST: Case = Case { value_size: "100", workloads: "load,settle,A,settle,C,E", ..WARM };
+const SOSD: Case =
+    Case { keys: "sosd", value_size: "100", workloads: "load,settle,A,settle,C,absent,E", ..WARM };
 const VALUES: Case = Case { workloads: "load,settle,A,settle,C,E", ..WARM };
+const SIZES: Case =
+    Case { count: 4_000_000, workloads: "load,settle,A,B,settle,C,absent,E", ..WARM };
 const SCAN: Case = Case { workloads: "load,settle,E", requests: "uniform", ..WARM };
+const ABSENT: Case = Case { workloads: "load,settle,absent,C", options: FILTERED, ..WARM };
 const THREADS: Case = Case { workloads: "load,settle,A,B,settle,C,E", ..WARM };
 const DURABLE: Case = Case {
     count: 100_000,
@@ -82,24 +146,92 @@ const DURABLE: Case = Case {
     operations: 200_000,
     ..WARM
 };
+const PROVISION: Case = Case {
+    requests: "uniform",
+    workloads: "load,settle,update,settle,A,settle,C",
+    operations: 3_000_000,
+    seconds: 40,
+    ours_alone: true,
+    ..WARM
+};
+
+/// The option of all of our stores for so many per cent.
+macro_rules! provision {
+    ($percent:literal) => {
+        &[
+            ("learnedkv", concat!("over_provision_percent=", $percent)),
+            ("learnedkv-lsm", concat!("over_provision_percent=", $percent)),
+            ("baseline", concat!("over_provision_percent=", $percent)),
+        ]
+    };
+}
 
 /// Every suite.
 pub const SUITES: &[Suite] = &[
     Suite { name: "ycsb", about: "the mixes of YCSB, warm", cases: &[WARM] },
     Suite {
         name: "cold",
-        about: "4 GB with 384 MiB of memory in all",
-        cases: &[Case {
-            name: "4 M x 1016 B, 384 MiB",
-            count: 4_000_000,
-            requests: "uniform",
-            workloads: "load,settle,C,absent,multiget,E,A",
-            operations: 400_000,
-            seconds: 20,
-            memory_budget_bytes: 128 * MIB,
-            limit_bytes: 384 * MIB,
-            ..WARM
-        }],
+        about: "4 GB with 384 MiB of memory in all; around the system's cache",
+        cases: &[
+            COLD,
+            Case {
+                name: "absent keys with filters, 384 MiB",
+                workloads: "load,settle,absent,C",
+                options: FILTERED,
+                ..COLD
+            },
+            Case {
+                name: "direct reads",
+                workloads: "load,settle,C,absent,multiget,E,A",
+                options: FILTERED,
+                reads: "direct",
+                limit_bytes: 0,
+                ..COLD
+            },
+        ],
+    },
+    Suite {
+        name: "phases",
+        about: "the LearnedKV paper's P0 (load) to P3",
+        cases: &[
+            Case { name: "7:3", workloads: "load,R7W3,R7W3,R7W3,settle,C", ..PHASES },
+            Case { name: "5:5", workloads: "load,A,A,A,settle,C", ..PHASES },
+            Case { name: "3:7", workloads: "load,R3W7,R3W7,R3W7,settle,C", ..PHASES },
+            Case { name: "write-only", workloads: "load,update,update,update,settle,C", ..PHASES },
+        ],
+    },
+    Suite {
+        name: "size",
+        about: "growing data",
+        cases: &[
+            Case { name: "1 M", ..SIZE },
+            Case { name: "2 M", count: 2_000_000, ..SIZE },
+            Case { name: "4 M", count: 4_000_000, ..SIZE },
+            Case { name: "8 M", count: 8_000_000, ..SIZE },
+        ],
+    },
+    Suite {
+        name: "dist",
+        about: "distributions of keys and of requests",
+        cases: &[
+            Case { name: "uniform", ..DIST },
+            Case { name: "sequential", keys: "sequential", ..DIST },
+            Case { name: "lognormal", keys: "lognormal", ..DIST },
+            Case { name: "segmented", keys: "segmented", ..DIST },
+            Case { name: "normal", keys: "normal", ..DIST },
+            Case { name: "clustered", keys: "clustered", ..DIST },
+            Case { name: "uniform, uniform requests", requests: "uniform", ..DIST },
+            Case { name: "uniform, latest requests", requests: "latest", ..DIST },
+        ],
+    },
+    Suite {
+        name: "sosd",
+        about: "real key sets",
+        cases: &[
+            Case { name: "coast, Hilbert", file: "coast_hilbert_1m_uint64", ..SOSD },
+            Case { name: "coast, long-lat", file: "coast_longlat_1m_uint64", ..SOSD },
+            Case { name: "paths", keys: "text", file: "paths_500k.txt", ..SOSD },
+        ],
     },
     Suite {
         name: "values",
@@ -115,6 +247,20 @@ pub const SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "sizes",
+        about: "keys and values as long as Facebook's",
+        cases: &[
+            Case { name: "UDB", keys: "bytes:27.1:2.6", value_size: "normal:126.7:22.1", ..SIZES },
+            Case {
+                name: "ZippyDB",
+                keys: "bytes:47.9:3.7",
+                value_size: "normal:42.9:26.1",
+                ..SIZES
+            },
+            Case { name: "UP2X", keys: "bytes:10.45:1.4", value_size: "normal:46.8:11.6", ..SIZES },
+        ],
+    },
+    Suite {
         name: "scan",
         about: "ranges of 1 to 100 entries",
         cases: &[
@@ -122,6 +268,26 @@ pub const SUITES: &[Suite] = &[
             Case { name: "1016 B", ..SCAN },
             Case { name: "4 KiB", value_size: "4096", count: 250_000, ..SCAN },
             Case { name: "1016 B, zipfian", requests: "zipfian", ..SCAN },
+        ],
+    },
+    Suite {
+        name: "absent",
+        about: "keys that are not there, filters in place",
+        cases: &[
+            Case { name: "1016 B", ..ABSENT },
+            Case { name: "1016 B, uniform", requests: "uniform", ..ABSENT },
+            Case { name: "100 B", value_size: "100", count: 4_000_000, ..ABSENT },
+        ],
+    },
+    Suite {
+        name: "overprovision",
+        about: "garbage that is let lie, per cent of the data",
+        cases: &[
+            Case { name: "10 %", options: provision!(10), ..PROVISION },
+            Case { name: "20 %", options: provision!(20), ..PROVISION },
+            Case { name: "30 %", options: provision!(30), ..PROVISION },
+            Case { name: "50 %", options: provision!(50), ..PROVISION },
+            Case { name: "100 %", options: provision!(100), ..PROVISION },
         ],
     },
     Suite {
@@ -134,12 +300,40 @@ pub const SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "open",
+        about: "Poisson arrivals, latencies from when an operation was due",
+        cases: &[
+            Case { workloads: "load,settle,A=40k,B=60k,settle,C=60k,E=2k", ..WARM },
+            Case {
+                name: "1016 B, updates",
+                workloads: "load,settle,update=10k,update=20k,update=40k",
+                requests: "uniform",
+                ..WARM
+            },
+        ],
+    },
+    Suite {
         name: "durable",
         about: "each write synced",
         cases: &[
             Case { name: "1 client", ..DURABLE },
             Case { name: "4 clients", threads: 4, ..DURABLE },
         ],
+    },
+    Suite {
+        name: "redb",
+        about: "what redb publishes",
+        cases: &[Case {
+            name: "24 + 150 B",
+            keys: "bytes:24:0",
+            value_size: "150",
+            requests: "uniform",
+            durability: "synced",
+            workloads: "bulk,update,batch,C,scan10,C@2,C@4,C@8,remove,verify,settle",
+            operations: 1_000_000,
+            seconds: 5,
+            ..WARM
+        }],
     },
 ];
 
@@ -170,11 +364,48 @@ impl Case {
             ..self
         }
     }
+
+    /// The file of its keys below `data`, where they come from one.
+    #[must_use]
+    pub fn file_in(&self, data: &Path) -> Option<PathBuf> {
+        (!self.file.is_empty()).then(|| data.join(self.file))
+    }
+
+    /// Why nobody can run it here, if so.
+    #[must_use]
+    pub fn missing(&self, data: &Path) -> Option<String> {
+        let path = self.file_in(data).filter(|path| !path.is_file())?;
+        Some(format!(
+            "{}: skipped: there is no file {}; --data names the directory with it",
+            self.name,
+            path.display()
+        ))
+    }
+
+    /// Why `engine` is left out of it, if so.
+    #[must_use]
+    pub fn leaves_out(&self, engine: &str) -> Option<String> {
+        let known = known(engine)?;
+        let why = if self.ours_alone && !matches!(known.kind, Kind::Ours | Kind::PaperBaseline) {
+            "has no such setting"
+        } else if self.reads == "direct" && !known.direct {
+            "cannot read around the operating system's cache"
+        } else {
+            return None;
+        };
+        Some(format!("{}: {engine} left out: it {why}", self.name))
+    }
+
+    /// The options it gives `engine`, as `NAME=VALUE`.
+    pub fn options_of(&self, engine: &str) -> impl Iterator<Item = &'static str> {
+        self.options.iter().filter(move |(of, _)| *of == engine).map(|(_, option)| *option)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::KeySpec;
     use crate::requests::Distribution;
     use crate::workloads::parse_phases;
 
@@ -186,9 +417,40 @@ mod tests {
                 parse_phases(case.workloads, requests).unwrap();
                 case.value_size.parse::<crate::values::ValueSize>().unwrap();
                 case.durability.parse::<crate::engines::Durability>().unwrap();
+                case.reads.parse::<crate::engines::Reads>().unwrap();
+                let source = if case.file.is_empty() { "1000" } else { case.file };
+                format!("{}:{source}", case.keys).parse::<KeySpec>().unwrap();
                 assert!(2 * case.memtable_bytes < case.memory_budget_bytes);
+                let mut options = ::learnedkv::KeyspaceOptions::default();
+                for (engine, option) in case.options {
+                    assert!(known(engine).is_some(), "{engine}");
+                    let (name, value) = option.split_once('=').unwrap();
+                    options.set(name, value).unwrap();
+                }
             }
         }
-        assert!(suite("nosuch").unwrap_err().to_string().contains("expected ycsb, cold, values"));
+        assert!(suite("nosuch").unwrap_err().to_string().contains("expected ycsb, cold, phases"));
+    }
+
+    #[test]
+    fn cases_of_a_suite_have_names_of_their_own() {
+        for suite in SUITES {
+            for (number, case) in suite.cases.iter().enumerate() {
+                let same = suite.cases[..number].iter().any(|before| before.name == case.name);
+                assert!(!same, "{}: {}", suite.name, case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn who_cannot_is_left_out_and_told_why() {
+        let direct = Case { reads: "direct", ..WARM };
+        assert!(direct.leaves_out("lmdb").unwrap().contains("lmdb left out: it cannot read"));
+        assert_eq!(direct.leaves_out("rocksdb"), None);
+        assert!(PROVISION.leaves_out("rocksdb").unwrap().contains("has no such setting"));
+        assert_eq!(PROVISION.leaves_out("baseline"), None);
+        assert_eq!(WARM.missing(Path::new("/nonexistent")), None);
+        let sosd = Case { file: "coast", ..SOSD };
+        assert!(sosd.missing(Path::new("/nonexistent")).unwrap().contains("/nonexistent/coast"));
     }
 }

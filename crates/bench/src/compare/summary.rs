@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::baseline::BaselineCheck;
 use super::child::ChildResult;
 use crate::engines::Kind;
 use crate::report::Report;
@@ -33,7 +34,10 @@ pub struct Comparison {
     pub cases: Vec<(String, String)>,
     /// Every figure.
     pub rows: Vec<Row>,
-    /// What did not go as asked: engines that failed, limits that could not be set.
+    /// In which cases the LearnedKV paper's baseline may be compared with, if it ran.
+    pub baseline: Vec<BaselineCheck>,
+    /// What did not go as asked: engines that failed or cannot do it, limits that could not be set,
+    /// data that is missing.
     pub notes: Vec<String>,
 }
 
@@ -83,11 +87,18 @@ const OF_PHASE: &[(&str, &str, OfPhase)] = &[
         } else {
             phase.seconds
         };
-        (phase.operations > 0).then(|| phase.operations as f64 / seconds.max(1e-9))
+        // In an open loop it is no more than what was asked for.
+        let closed = phase.operations > 0 && phase.rate_per_second.is_none();
+        closed.then(|| phase.operations as f64 / seconds.max(1e-9))
+    }),
+    ("reached", "ops/s", |_, phase| {
+        phase.rate_per_second.map(|_| phase.operations as f64 / phase.seconds.max(1e-9))
     }),
     ("time", "s", |_, phase| (phase.operations == 0).then_some(phase.seconds)),
     ("processor", "s per million operations", |_, phase| {
-        (phase.operations > 0).then(|| phase.cpu_seconds * 1e6 / phase.operations as f64)
+        // In an open loop a client's waiting is in it.
+        let closed = phase.operations > 0 && phase.rate_per_second.is_none();
+        closed.then(|| phase.cpu_seconds * 1e6 / phase.operations as f64)
     }),
     ("device read", "bytes per operation", |_, phase| {
         (phase.operations > 0).then(|| phase.read_bytes as f64 / phase.operations as f64)
@@ -131,7 +142,7 @@ impl Compared {
     #[must_use]
     pub fn of(name: &str) -> Compared {
         let known = crate::engines::known(name);
-        let kind = known.map_or(Kind::Baseline, |known| known.kind);
+        let kind = known.map_or(Kind::Floor, |known| known.kind);
         Compared {
             name: name.to_string(),
             ours: kind == Kind::Ours,
@@ -232,6 +243,14 @@ impl Comparison {
             unit: owned(unit),
             cells,
         });
+    }
+
+    /// How many operations a second `workload` did in `case`.
+    #[must_use]
+    pub fn throughput(&self, case: &str, workload: &str) -> Option<&Row> {
+        let is =
+            |row: &&Row| row.case == case && row.workload == workload && row.metric == THROUGHPUT;
+        self.rows.iter().find(is)
     }
 
     /// The rows of `case`.

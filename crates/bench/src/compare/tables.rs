@@ -2,20 +2,30 @@
 
 use std::fmt::Write;
 
+use super::chart::workloads;
 use super::child::ChildResult;
 use super::summary::{Compared, Comparison, Row, THROUGHPUT, WHOLE_RUN};
+use crate::engines::BASELINE;
 use crate::report::terminal::align;
 
 /// A table: the first row is its head, the first column its names.
 pub(super) struct Table {
     pub title: String,
     pub rows: Vec<Vec<String>>,
+    /// What is to be known of it, a sentence.
+    pub note: String,
 }
 
 /// What is shown of one run as soon as it is done.
 pub fn line(result: &ChildResult) -> String {
     let mut out = String::new();
     for phase in result.report.phases.iter().filter(|phase| phase.operations > 0) {
+        if let Some(rate) = phase.rate_per_second {
+            let reached = phase.operations as f64 / phase.seconds.max(1e-9);
+            let _ =
+                write!(out, " {} reached {:.1}k of {:.1}k", phase.name, reached / 1e3, rate / 1e3);
+            continue;
+        }
         let seconds = match phase.engine_seconds {
             none if none <= 0.0 => phase.seconds,
             some => some / phase.threads as f64,
@@ -26,9 +36,32 @@ pub fn line(result: &ChildResult) -> String {
     out
 }
 
-/// Every table of `case`, in order.
+/// Every table of `case`, in order; none where it did not run.
 pub(super) fn of_case(comparison: &Comparison, case: &str) -> Vec<Table> {
+    if comparison.of_case(case).next().is_none() {
+        return Vec::new();
+    }
     vec![throughput(comparison, case), latency(comparison, case), costs(comparison, case)]
+}
+
+/// Throughput of every workload in every case, if there are several cases.
+pub(super) fn overview(comparison: &Comparison) -> Option<Table> {
+    if comparison.cases.len() < 2 {
+        return None;
+    }
+    let mut rows = vec![head(comparison, "workload: case")];
+    for workload in workloads(comparison) {
+        for (case, _) in &comparison.cases {
+            let Some(row) = comparison.throughput(case, &workload) else { continue };
+            let mut cells = vec![format!("{workload}: {case}")];
+            let engines = 0..comparison.engines.len();
+            let shown = |number| row.median(number).map(|median| short(median / 1e3));
+            cells.extend(engines.map(|number| shown(number).unwrap_or_else(|| "-".to_string())));
+            rows.push(cells);
+        }
+    }
+    let title = "all cases, thousands of operations per second, in the engine".to_string();
+    Some(Table { title, rows, note: String::new() })
 }
 
 fn head(comparison: &Comparison, first: &str) -> Vec<String> {
@@ -40,10 +73,15 @@ fn head(comparison: &Comparison, first: &str) -> Vec<String> {
 fn throughput(comparison: &Comparison, case: &str) -> Table {
     let engines = &comparison.engines;
     let ours: Vec<usize> = (0..engines.len()).filter(|&number| engines[number].ours).collect();
+    let check = comparison.baseline_in(case);
+    let stands = check.is_some_and(|check| check.stands);
     let mut first = head(comparison, "workload");
     for &number in &ours {
         first.push(format!("{} / best LSM rival", engines[number].name));
         first.push(format!("{} / best rival", engines[number].name));
+        if check.is_some() {
+            first.push(format!("{} / {BASELINE}", engines[number].name));
+        }
     }
     let mut rows = vec![first];
     for row in comparison.of_case(case).filter(|row| row.metric == THROUGHPUT) {
@@ -60,10 +98,26 @@ fn throughput(comparison: &Comparison, case: &str) -> Table {
         for &number in &ours {
             cells.push(ratio(row, engines, number, |engine| engine.lsm_rival));
             cells.push(ratio(row, engines, number, |engine| engine.rival));
+            if check.is_some() {
+                cells.push(if stands { over_baseline(row, engines, number) } else { "-".into() });
+            }
         }
         rows.push(cells);
     }
-    Table { title: "thousands of operations per second, in the engine".to_string(), rows }
+    let note = check.map_or_else(String::new, |check| {
+        let said = if check.stands { "are reported" } else { "are not reported" };
+        format!("ratios over the {BASELINE} {said}: {}", check.words)
+    });
+    Table { title: "thousands of operations per second, in the engine".to_string(), rows, note }
+}
+
+/// How an engine stands against the LearnedKV paper's baseline.
+fn over_baseline(row: &Row, engines: &[Compared], number: usize) -> String {
+    let baseline = engines.iter().position(|engine| engine.name == BASELINE);
+    match (row.median(number), baseline.and_then(|baseline| row.median(baseline))) {
+        (Some(ours), Some(theirs)) if theirs > 0.0 => format!("{:.2}", ours / theirs),
+        _ => "-".to_string(),
+    }
 }
 
 fn ratio(row: &Row, engines: &[Compared], number: usize, is: fn(&Compared) -> bool) -> String {
@@ -97,7 +151,14 @@ fn latency(comparison: &Comparison, case: &str) -> Table {
         }));
         rows.push(cells);
     }
-    Table { title: "latency in us, p50 / p99 / p99.9".to_string(), rows }
+    let open = comparison.of_case(case).any(|row| row.metric == "reached");
+    let note = if open {
+        "behind = is the rate of an open loop: what an operation took is counted from when it was due"
+    } else {
+        ""
+    };
+    let title = "latency in us, p50 / p99 / p99.9".to_string();
+    Table { title, rows, note: note.to_string() }
 }
 
 /// Everything else, medians.
@@ -114,7 +175,7 @@ fn costs(comparison: &Comparison, case: &str) -> Table {
         cells.extend(engines.map(|n| row.median(n).map_or_else(|| "-".to_string(), short)));
         rows.push(cells);
     }
-    Table { title: "what it cost, medians".to_string(), rows }
+    Table { title: "what it cost, medians".to_string(), rows, note: String::new() }
 }
 
 /// A number with about three digits.
@@ -143,12 +204,20 @@ fn preface(comparison: &Comparison) -> Vec<String> {
 pub fn text(comparison: &Comparison) -> String {
     let mut out = preface(comparison).join("\n");
     out.push('\n');
-    for (case, settings) in &comparison.cases {
-        let _ = writeln!(out, "\n{case}: {settings}");
-        for table in of_case(comparison, case) {
+    let mut put = |head: &str, tables: &mut dyn Iterator<Item = Table>| {
+        out.push_str(head);
+        for table in tables {
             let _ = writeln!(out, "\n{}", table.title);
             align(&table.rows, &mut out);
+            if !table.note.is_empty() {
+                let _ = writeln!(out, "({})", table.note);
+            }
         }
+    };
+    put("", &mut overview(comparison).into_iter());
+    for (case, settings) in &comparison.cases {
+        let tables = of_case(comparison, case);
+        put(&format!("\n{case}: {settings}\n"), &mut tables.into_iter());
     }
     out
 }
@@ -162,9 +231,9 @@ pub fn markdown(comparison: &Comparison) -> String {
     for engine in &comparison.engines {
         let _ = writeln!(out, "* **{}**: {}", engine.name, engine.tuned);
     }
-    for (case, settings) in &comparison.cases {
-        let _ = writeln!(out, "\n### {case}\n{settings}.");
-        for table in of_case(comparison, case) {
+    let mut put = |head: &str, tables: &mut dyn Iterator<Item = Table>| {
+        out.push_str(head);
+        for table in tables {
             let _ = writeln!(out, "\n{}:\n", table.title);
             for (number, row) in table.rows.iter().enumerate() {
                 let _ = writeln!(out, "| {} |", row.join(" | "));
@@ -172,7 +241,15 @@ pub fn markdown(comparison: &Comparison) -> String {
                     let _ = writeln!(out, "|{}", "---|".repeat(row.len()));
                 }
             }
+            if !table.note.is_empty() {
+                let _ = writeln!(out, "\n({}.)", table.note);
+            }
         }
+    };
+    put("", &mut overview(comparison).into_iter());
+    for (case, settings) in &comparison.cases {
+        let tables = of_case(comparison, case);
+        put(&format!("\n### {case}\n{settings}.\n"), &mut tables.into_iter());
     }
     out
 }

@@ -120,6 +120,19 @@ impl Engine for Fjall {
         self.acknowledge()
     }
 
+    fn write_many(&self, entries: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        // What a single insert does by itself a batch is told: to reach the operating system.
+        let mode = if self.synced { PersistMode::SyncData } else { PersistMode::Buffer };
+        let mut batch = self.database.batch().durability(Some(mode));
+        for (key, value) in entries {
+            match value {
+                Some(value) => batch.insert(&self.keyspace, *key, *value),
+                None => batch.remove(&self.keyspace, *key),
+            }
+        }
+        batch.commit().map_err(|e| told("a batch", e))
+    }
+
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let value = self.keyspace.get(key).map_err(|e| told("a get", e))?;
         Ok(value.map(|value| found(&value)).is_some())

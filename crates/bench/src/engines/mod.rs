@@ -31,6 +31,18 @@ pub trait Engine: Send + Sync {
     /// If the store could not.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
+    /// Stores every value of `entries` under its key, and removes the keys without one, by one commit
+    /// where the engine has such (else one by one). Keys are distinct; acknowledged as one write is.
+    ///
+    /// # Errors
+    /// If the store could not.
+    fn write_many(&self, entries: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        entries.iter().try_for_each(|(key, value)| match value {
+            Some(value) => self.insert(key, value),
+            None => self.remove(key),
+        })
+    }
+
     /// Calls `found` with the value of `key`, once, if there is one; returns whether there was. A
     /// callback, so that an engine that can lend its bytes need not copy them.
     ///
@@ -233,12 +245,14 @@ pub type Opener = fn(&OpenSettings) -> Result<Box<dyn Engine>>;
 pub enum Kind {
     /// One of this workspace's.
     Ours,
+    /// The LearnedKV paper's baseline in our code: what the learned tier gives is measured over it.
+    PaperBaseline,
     /// A rival that is a log-structured merge tree.
     LsmRival,
     /// A rival that is a B-tree.
     BTreeRival,
     /// No store at all: what measuring costs.
-    Baseline,
+    Floor,
 }
 
 /// An engine's name, whether or not this build has it.
@@ -250,9 +264,16 @@ pub struct Name {
     pub kind: Kind,
     /// The cargo feature it is built with; empty for what is always there.
     pub feature: &'static str,
+    /// Whether it can read around the operating system's cache.
+    pub direct: bool,
     /// How it is tuned, in a sentence.
     pub tuned: &'static str,
 }
+
+/// The name of the LearnedKV paper's baseline in our code.
+pub const BASELINE: &str = "baseline";
+/// The name of the engine that it is held against.
+pub const BLOBDB: &str = "blobdb";
 
 /// Every engine there is.
 pub const NAMES: &[Name] = &[
@@ -260,31 +281,51 @@ pub const NAMES: &[Name] = &[
         name: "learnedkv",
         kind: Kind::Ours,
         feature: "",
+        direct: true,
         tuned: "defaults (the tiered store); the budget covers memtables, cache and metadata",
     },
-    Name { name: "learnedkv-lsm", kind: Kind::Ours, feature: "", tuned: "the same with store=lsm" },
+    Name {
+        name: "learnedkv-lsm",
+        kind: Kind::Ours,
+        feature: "",
+        direct: true,
+        tuned: "the same with store=lsm",
+    },
+    Name {
+        name: BASELINE,
+        kind: Kind::PaperBaseline,
+        feature: "",
+        direct: true,
+        tuned: "the LearnedKV paper's in our code: levels with fence pointers and Bloom filters of 10 \
+                bits a key, values from 512 bytes on kept apart for good and collected, no settled \
+                run; reads by calls, never from maps",
+    },
     Name {
         name: "btree-map",
-        kind: Kind::Baseline,
+        kind: Kind::Floor,
         feature: "",
+        direct: false,
         tuned: "a BTreeMap in memory and a log: the floor, and no store",
     },
     Name {
         name: "fjall",
         kind: Kind::LsmRival,
         feature: "fjall",
+        direct: false,
         tuned: "defaults (its Bloom filters, 4 KiB blocks); cache of the budget less two memtables",
     },
     Name {
         name: "fjall-separated",
         kind: Kind::LsmRival,
         feature: "fjall",
+        direct: false,
         tuned: "the same with values from 512 bytes on in blob files, collected as its defaults say",
     },
     Name {
         name: "lmdb",
         kind: Kind::BTreeRival,
         feature: "heed",
+        direct: false,
         tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NOTLS; its cache is the \
                 operating system's, which no budget bounds but a cgroup's",
     },
@@ -292,6 +333,7 @@ pub const NAMES: &[Name] = &[
         name: "redb",
         kind: Kind::BTreeRival,
         feature: "redb",
+        direct: false,
         tuned: "a transaction per write; cache of the budget; buffered is Durability::None, which \
                 keeps less than asked for: nothing after the process dies",
     },
@@ -299,14 +341,16 @@ pub const NAMES: &[Name] = &[
         name: "rocksdb",
         kind: Kind::LsmRival,
         feature: "rocksdb",
+        direct: true,
         tuned: "Bloom filters of 10 bits a key over whole keys, index and filters outside the \
                 cache, a HyperClock cache of the budget less two memtables, a job per core, \
                 format_version 6",
     },
     Name {
-        name: "blobdb",
+        name: BLOBDB,
         kind: Kind::LsmRival,
         feature: "rocksdb",
+        direct: true,
         tuned: "the same with values from 512 bytes on in blob files, collected as its defaults \
                 say, and blobs in the same cache",
     },
@@ -317,6 +361,7 @@ pub const NAMES: &[Name] = &[
 pub const ENGINES: &[(&str, Opener)] = &[
     ("learnedkv", learnedkv::open),
     ("learnedkv-lsm", learnedkv::open_lsm),
+    (BASELINE, learnedkv::open_baseline),
     ("btree-map", btree_map::open),
     #[cfg(feature = "fjall")]
     ("fjall", fjall::open),
@@ -329,7 +374,7 @@ pub const ENGINES: &[(&str, Opener)] = &[
     #[cfg(feature = "rocksdb")]
     ("rocksdb", rocksdb::open),
     #[cfg(feature = "rocksdb")]
-    ("blobdb", rocksdb::open_blob),
+    (BLOBDB, rocksdb::open_blob),
 ];
 
 /// The opener of the engine called `name`.

@@ -174,6 +174,20 @@ impl Engine for Redb {
         })
     }
 
+    fn write_many(&self, entries: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        let action = "a batch";
+        self.write(action, |table| {
+            for (key, value) in entries {
+                let done = match value {
+                    Some(value) => table.insert(*key, *value),
+                    None => table.remove(*key),
+                };
+                done.map_err(|e| told(action, e))?;
+            }
+            Ok(())
+        })
+    }
+
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.read("a get", |table| {
             let value = table.get(key).map_err(|e| told("a get", e))?;

@@ -9,6 +9,7 @@ use super::store::{Shape, Store, VALUE_BYTES};
 use super::{Run, remove};
 use crate::keys::{Generator, KeySet};
 use crate::random::Rng;
+use crate::run::arrivals::{Arrivals, Waiting};
 use crate::run::resources::Usage;
 use crate::sizes::show_count;
 use crate::values::{ValueSize, Values};
@@ -85,15 +86,11 @@ impl Client<'_> {
     /// Poisson arrivals at `rate` a second until `stop` says so.
     fn open(&mut self, rate: f64, stop: &dyn Fn(Duration) -> bool) -> Result<Latencies> {
         let mut latencies = Latencies::default();
-        let (clock, mut due) = (Instant::now(), Duration::ZERO);
-        while !stop(due) {
-            // The gap to the next arrival is exponential.
-            due += Duration::from_secs_f64(-(1.0 - self.rng.unit()).ln() / rate);
-            while clock.elapsed() < due {
-                std::hint::spin_loop();
-            }
+        let mut arrivals = Arrivals::begin(rate);
+        while !stop(arrivals.next(&mut self.rng)) {
+            let due = arrivals.wait(Waiting::Spinning);
             let is_get = self.operate()?;
-            let took = (clock.elapsed() - due).as_nanos() as u64;
+            let took = due.elapsed().as_nanos() as u64;
             if is_get { latencies.gets.push(took) } else { latencies.puts.push(took) }
         }
         Ok(latencies)

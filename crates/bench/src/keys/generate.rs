@@ -95,6 +95,41 @@ impl Generator {
     }
 }
 
+/// Shortest key of [`random_bytes`]: `2^32` of them are distinct.
+pub(super) const MIN_KEY_BYTES: usize = 4;
+/// Longest.
+pub(super) const MAX_KEY_BYTES: usize = 4096;
+
+/// `count` distinct keys of random bytes whose lengths are nearly normal, rounded, and cut at four
+/// deviations, at 4 bytes and at 4,096.
+#[must_use]
+pub fn random_bytes(mean: f64, deviation: f64, count: usize, seed: u64) -> KeySet {
+    let mut rng = Rng::seeded(seed);
+    let (mut buffer, mut pieces) = (Vec::new(), Vec::new());
+    loop {
+        // Short keys collide: what is missing, and a little more, is drawn until it is enough.
+        let missing = count.saturating_sub(pieces.len()).max(1);
+        for _ in 0..missing + missing / 64 {
+            let drawn = (mean + deviation * rng.normal().clamp(-4.0, 4.0)).round();
+            let length = (drawn as usize).clamp(MIN_KEY_BYTES, MAX_KEY_BYTES);
+            let start = buffer.len();
+            while buffer.len() < start + length {
+                buffer.extend_from_slice(&rng.next_u64().to_le_bytes());
+            }
+            buffer.truncate(start + length);
+            pieces.push(start..start + length);
+        }
+        pieces.sort_unstable_by(|a, b| buffer[a.clone()].cmp(&buffer[b.clone()]));
+        pieces.dedup_by(|a, b| buffer[a.clone()] == buffer[b.clone()]);
+        if pieces.len() >= count {
+            let drawn = pieces.len();
+            let even = |slot: usize| (slot as u128 * drawn as u128 / count as u128) as usize;
+            let kept = (0..count).map(|slot| pieces[even(slot)].clone()).collect();
+            return KeySet::from_pieces(&buffer, kept);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +146,30 @@ mod tests {
                 assert_eq!(set, generator.generate(count, 5), "{name} is not repeatable");
             }
         }
+        let bytes = |count, seed| random_bytes(10.45, 1.4, count, seed);
+        for count in [1, 1000, 20_011] {
+            let set = bytes(count, 5);
+            assert_eq!((set.len(), &set), (count, &bytes(count, 5)));
+        }
+        // As short as they may be, and many of them.
+        assert_eq!(random_bytes(1.0, 0.0, 300_000, 1).len(), 300_000);
         let uniform = |seed| Generator::Uniform.generate(100, seed);
         assert_ne!(uniform(1), uniform(2));
+    }
+
+    #[test]
+    fn random_bytes_are_as_long_as_asked() {
+        for (mean, deviation) in [(27.1, 2.6), (47.9, 3.7), (10.45, 1.4), (24.0, 0.0)] {
+            let set = random_bytes(mean, deviation, 20_000, 3);
+            let lengths = (0..set.len()).map(|i| set.key(i).as_ref().len() as f64);
+            let found = lengths.clone().sum::<f64>() / set.len() as f64;
+            let variance = lengths.map(|l| (l - found) * (l - found)).sum::<f64>();
+            let spread = (variance / set.len() as f64).sqrt();
+            assert!((found - mean).abs() < 0.06, "{mean}: {found}");
+            // Rounding to whole bytes adds a twelfth to the variance.
+            let expected =
+                if deviation > 0.0 { (deviation * deviation + 1.0 / 12.0).sqrt() } else { 0.0 };
+            assert!((spread - expected).abs() < 0.06, "{deviation}: {spread}");
+        }
     }
 }

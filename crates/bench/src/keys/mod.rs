@@ -10,7 +10,7 @@ mod spec;
 use std::path::Path;
 
 pub use files::{read_paths, read_sosd, read_text};
-pub use generate::Generator;
+pub use generate::{Generator, random_bytes};
 pub use spec::{KeySpec, MAX_KEYS};
 
 use crate::random::{Permutation, Rng};

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Generator, KeySet, NamedKeys, read_paths, read_sosd, read_text};
+use super::generate::{MAX_KEY_BYTES, MIN_KEY_BYTES};
+use super::{Generator, KeySet, NamedKeys, random_bytes, read_paths, read_sosd, read_text};
 use crate::sizes::{parse_count, show_bytes, show_count};
 use crate::{Error, Result};
 
@@ -14,14 +15,26 @@ pub const MAX_KEYS: u64 = 4_000_000_000;
 /// Most entries taken from a directory walk unless told otherwise.
 const MAX_WALKED: usize = 2_000_000;
 
-/// Memory per generated key, in bytes: the key, room while it is sorted, and its expected version.
+/// Memory per generated integer key, in bytes: the key, room while it is sorted, and its expected
+/// version.
 const BYTES_PER_KEY: u64 = 13;
+/// Memory per generated key of bytes beside its bytes, twice: places in the buffers, and version.
+const BESIDE_BYTES: u64 = 28;
 
 /// A key set that was asked for but not made yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum KeySpec {
     /// So many keys of a generator.
     Generated(Generator, u64),
+    /// So many keys of random bytes.
+    Bytes {
+        /// Their mean length, in bytes.
+        mean: f64,
+        /// Its standard deviation, in bytes.
+        deviation: f64,
+        /// How many.
+        count: u64,
+    },
     /// A SOSD file.
     Sosd(PathBuf),
     /// A file with one key per line.
@@ -45,8 +58,12 @@ impl KeySpec {
         };
         let set = match self {
             KeySpec::Generated(generator, count) => {
-                check_memory(*count)?;
+                check_memory(*count, BYTES_PER_KEY)?;
                 generator.generate(*count as usize, seed)
+            }
+            KeySpec::Bytes { mean, deviation, count } => {
+                check_memory(*count, BESIDE_BYTES + 2 * *mean as u64)?;
+                random_bytes(*mean, *deviation, *count as usize, seed)
             }
             KeySpec::Sosd(path) => {
                 let (set, duplicates) = read_sosd(path, all)?;
@@ -83,25 +100,16 @@ impl FromStr for KeySpec {
 
     fn from_str(text: &str) -> Result<KeySpec> {
         let kinds = "uniform:N, sequential:N, lognormal:N, segmented:N, normal:N, clustered:N, \
-                     sosd:FILE, text:FILE or paths:DIR";
+                     bytes:MEAN:DEVIATION:N, sosd:FILE, text:FILE or paths:DIR";
         let Some((kind, rest)) = text.split_once(':') else {
             return Err(Error::usage(format!("`{text}` is not a key set; expected {kinds}")));
         };
         if let Some((_, generator)) = Generator::ALL.iter().find(|(name, _)| *name == kind) {
-            let count = parse_count(rest).map_err(|e| e.within(&format!("key set `{text}`")))?;
-            if count == 0 {
-                return Err(Error::usage(format!(
-                    "`{text}` holds no keys; at least one is needed"
-                )));
-            }
-            if count > MAX_KEYS {
-                return Err(Error::usage(format!(
-                    "`{text}` asks for {} keys; at most {} are possible",
-                    show_count(count),
-                    show_count(MAX_KEYS)
-                )));
-            }
+            let count = count_of(text, rest)?;
             return Ok(KeySpec::Generated(*generator, count));
+        }
+        if kind == "bytes" {
+            return bytes_of(text, rest);
         }
         if rest.is_empty() && matches!(kind, "sosd" | "text" | "paths") {
             return Err(Error::usage(format!("`{text}` names no file; write {kind}:PATH")));
@@ -115,12 +123,53 @@ impl FromStr for KeySpec {
     }
 }
 
+/// The count at the end of the key set `text`.
+fn count_of(text: &str, count: &str) -> Result<u64> {
+    let count = parse_count(count).map_err(|e| e.within(&format!("key set `{text}`")))?;
+    if count == 0 {
+        return Err(Error::usage(format!("`{text}` holds no keys; at least one is needed")));
+    }
+    if count > MAX_KEYS {
+        return Err(Error::usage(format!(
+            "`{text}` asks for {} keys; at most {} are possible",
+            show_count(count),
+            show_count(MAX_KEYS)
+        )));
+    }
+    Ok(count)
+}
+
+/// The key set `text`, which is `bytes:` and `rest`.
+fn bytes_of(text: &str, rest: &str) -> Result<KeySpec> {
+    let bad = || Error::usage(format!("`{text}` is not bytes:MEAN:DEVIATION:N, in bytes"));
+    let mut fields = rest.splitn(3, ':');
+    let mut number = || fields.next().and_then(|field| field.parse::<f64>().ok()).ok_or_else(bad);
+    let (mean, deviation) = (number()?, number()?);
+    let count = count_of(text, fields.next().ok_or_else(bad)?)?;
+    let lengths = MIN_KEY_BYTES as f64..=MAX_KEY_BYTES as f64;
+    if !lengths.contains(&mean) || !(0.0..=mean).contains(&deviation) {
+        return Err(Error::usage(format!(
+            "`{text}`: expected a mean of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} bytes and a deviation of \
+             0 to the mean, found {mean} and {deviation}"
+        )));
+    }
+    // Of short keys there are only so many; a tenth of them is found quickly.
+    let shortest = (mean - 4.0 * deviation).max(MIN_KEY_BYTES as f64);
+    if count as f64 > 256_f64.powf(shortest) / 10.0 {
+        return Err(Error::usage(format!("`{text}`: there are too few keys that short")));
+    }
+    Ok(KeySpec::Bytes { mean, deviation, count })
+}
+
 impl fmt::Display for KeySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KeySpec::Generated(generator, count) => {
                 let name = Generator::ALL.iter().find(|(_, g)| g == generator);
                 write!(f, "{}:{count}", name.map_or("", |(name, _)| name))
+            }
+            KeySpec::Bytes { mean, deviation, count } => {
+                write!(f, "bytes:{mean}:{deviation}:{count}")
             }
             KeySpec::Sosd(path) => write!(f, "sosd:{}", path.display()),
             KeySpec::Text(path) => write!(f, "text:{}", path.display()),
@@ -131,8 +180,8 @@ impl fmt::Display for KeySpec {
 
 /// Refuses counts whose keys would not fit beside everything else: an error now is better than
 /// being killed in the middle.
-fn check_memory(count: u64) -> Result<()> {
-    let needed = count.saturating_mul(BYTES_PER_KEY);
+fn check_memory(count: u64, bytes_per_key: u64) -> Result<()> {
+    let needed = count.saturating_mul(bytes_per_key);
     let available = crate::report::machine::available_memory_bytes().unwrap_or(u64::MAX);
     if needed > available / 2 {
         return Err(Error::usage(format!(

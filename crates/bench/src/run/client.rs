@@ -6,18 +6,19 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::arrivals::{Arrivals, Waiting};
 use super::result::Tally;
 use super::{Limits, Stage};
 use crate::Result;
 use crate::random::Rng;
 use crate::requests::Chooser;
 use crate::sizes::show_key;
-use crate::workloads::{Mix, Operation};
+use crate::workloads::{Mix, Operation, READ_MANY_KEYS, WRITE_MANY_KEYS};
 
 /// Longest scan, in entries; lengths are uniform from 1 (YCSB's default).
 pub const MAX_SCAN_ENTRIES: u64 = 100;
-/// Keys that are read by one call.
-const READ_MANY_KEYS: usize = 32;
+/// Entries of a short scan.
+const SHORT_SCAN_ENTRIES: u64 = 10;
 /// Operations between two reports of progress.
 const PROGRESS_EVERY: u64 = 64;
 
@@ -45,7 +46,7 @@ pub struct Client<'a> {
     /// The value that should have been read.
     scratch: Vec<u8>,
     scan: ScanLog,
-    /// When the next operation is due, if operations come at a given rate.
+    /// When the operation that is done now was due, if operations come at a given rate.
     due: Option<Instant>,
 }
 
@@ -83,17 +84,51 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Inserts this client's part of all keys, in load order.
+    /// Inserts this client's part of all keys, in load order, `at_once` by one commit.
     ///
     /// # Errors
     /// If the engine failed.
-    pub fn load(mut self) -> Result<Tally> {
+    pub fn load(mut self, at_once: usize) -> Result<Tally> {
         let mut position = self.thread;
+        let mut ranks = Vec::with_capacity(at_once);
         while position < self.stage.keys.len() && !self.progress.stop.load(Ordering::Relaxed) {
-            let index = self.stage.order.index_at(position);
-            let time = self.write(index)?;
-            self.record(Operation::Insert, time);
-            position += self.limits.threads;
+            ranks.clear();
+            while ranks.len() < at_once && position < self.stage.keys.len() {
+                ranks.push(self.stage.order.index_at(position));
+                position += self.limits.threads;
+            }
+            if let [index] = ranks[..] {
+                let time = self.write(index)?;
+                self.record(Operation::Insert, time);
+            } else {
+                let time = self.write_many(&ranks)?;
+                self.record(Operation::WriteMany, time);
+            }
+        }
+        Ok(self.tally)
+    }
+
+    /// Removes this client's part of every other key of the load order, [`WRITE_MANY_KEYS`] by one
+    /// commit.
+    ///
+    /// # Errors
+    /// If the engine failed.
+    pub fn remove(mut self) -> Result<Tally> {
+        let stage = self.stage;
+        let mut position = 2 * self.thread;
+        while position < stage.keys.len() && !self.progress.stop.load(Ordering::Relaxed) {
+            let mut ranks = Vec::with_capacity(WRITE_MANY_KEYS);
+            while ranks.len() < WRITE_MANY_KEYS && position < stage.keys.len() {
+                ranks.push(stage.order.index_at(position));
+                position += 2 * self.limits.threads;
+            }
+            let keys: Vec<_> = ranks.iter().map(|&rank| stage.keys.key(rank)).collect();
+            let entries: Vec<_> = keys.iter().map(|key| (key.as_ref(), None)).collect();
+            let start = Instant::now();
+            stage.engine.write_many(&entries)?;
+            let time = Span::since(start);
+            ranks.iter().for_each(|&rank| stage.versions.remove(rank));
+            self.record(Operation::RemoveMany, time);
         }
         Ok(self.tally)
     }
@@ -105,41 +140,61 @@ impl<'a> Client<'a> {
     pub fn run(mut self, mix: &Mix, chooser: &Chooser<'_>, operations: u64) -> Result<Tally> {
         let start = Instant::now();
         let deadline = self.limits.seconds.map(|s| start + Duration::from_secs_f64(s));
-        let interval = self
-            .limits
-            .rate_per_second
-            .map(|rate| Duration::from_secs_f64(self.limits.threads as f64 / rate));
-        self.due = interval.map(|_| start);
+        let share = |rate: f64| rate / self.limits.threads as f64;
+        let waiting = Waiting::of(self.limits.threads);
+        let mut arrivals = self.limits.rate_per_second.map(share).map(Arrivals::begin);
         for done in 0..operations {
-            if done.is_multiple_of(PROGRESS_EVERY)
-                && (self.progress.stop.load(Ordering::Relaxed)
-                    || deadline.is_some_and(|deadline| Instant::now() >= deadline))
+            if done.is_multiple_of(PROGRESS_EVERY) && self.progress.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if let Some(arrivals) = &mut arrivals {
+                let due = start + arrivals.next(&mut self.rng);
+                // One that is late already is not begun when the time is over: the rate was not met.
+                if deadline.is_some_and(|deadline| due.max(Instant::now()) >= deadline) {
+                    break;
+                }
+                self.due = Some(arrivals.wait(waiting));
+            } else if done.is_multiple_of(PROGRESS_EVERY)
+                && deadline.is_some_and(|deadline| Instant::now() >= deadline)
             {
                 break;
             }
-            if let (Some(due), Some(interval)) = (&mut self.due, interval) {
-                if done > 0 {
-                    *due += interval;
-                }
-                wait_until(*due);
-            }
             let operation = mix.operation(self.rng.below(100));
-            let index = chooser.next(&mut self.rng);
-            let time = match operation {
-                Operation::Read => self.read(index)?,
-                Operation::Insert | Operation::Update => self.write(self.own(index))?,
-                Operation::ReadModifyWrite => {
-                    let index = self.own(index);
-                    let read = self.read(index)?;
-                    read.then(self.write(index)?)
-                }
-                Operation::Scan => self.scan(index)?,
-                Operation::ReadAbsent => self.read_absent(index)?,
-                Operation::ReadMany => self.read_many(index, chooser)?,
-            };
+            let time = self.operate(operation, chooser)?;
             self.record(operation, time);
         }
         Ok(self.tally)
+    }
+
+    /// One operation.
+    fn operate(&mut self, operation: Operation, chooser: &Chooser<'_>) -> Result<Span> {
+        let index = chooser.next(&mut self.rng);
+        match operation {
+            Operation::Read => self.read(index),
+            Operation::Insert | Operation::Update => self.write(self.own(index)),
+            Operation::ReadModifyWrite => {
+                let index = self.own(index);
+                let read = self.read(index)?;
+                Ok(read.then(self.write(index)?))
+            }
+            Operation::Scan => {
+                let wanted = 1 + self.rng.below(MAX_SCAN_ENTRIES);
+                self.scan(index, wanted)
+            }
+            Operation::ScanTen => self.scan(index, SHORT_SCAN_ENTRIES),
+            Operation::ReadAbsent => self.read_absent(index),
+            Operation::ReadMany => self.read_many(index, chooser),
+            Operation::WriteMany => {
+                let more = (1..WRITE_MANY_KEYS).map(|_| chooser.next(&mut self.rng));
+                let drawn: Vec<usize> = std::iter::once(index).chain(more).collect();
+                let mut ranks: Vec<usize> = drawn.into_iter().map(|rank| self.own(rank)).collect();
+                // A version is one write's: a key that was drawn twice is written once.
+                ranks.sort_unstable();
+                ranks.dedup();
+                self.write_many(&ranks)
+            }
+            Operation::RemoveMany => unreachable!("no mix removes: reads would not know of it"),
+        }
     }
 
     /// Counts one operation.
@@ -172,6 +227,29 @@ impl<'a> Client<'a> {
         let span = Span::since(start);
         self.stage.versions.finish(index, version);
         self.tally.put_bytes += (key.len() + self.value.len()) as u64;
+        Ok(span)
+    }
+
+    /// Writes the keys of `ranks`, which are distinct and this client's, by one commit.
+    fn write_many(&mut self, ranks: &[usize]) -> Result<Span> {
+        let stage = self.stage;
+        let mut entries = Vec::with_capacity(ranks.len());
+        let mut versions = Vec::with_capacity(ranks.len());
+        for &index in ranks {
+            let (key, version) = (stage.keys.key(index), stage.versions.begin(index));
+            stage.values.fill(key.as_ref(), version, &mut self.value);
+            self.tally.put_bytes += (key.as_ref().len() + self.value.len()) as u64;
+            entries.push((key, self.value.clone()));
+            versions.push(version);
+        }
+        let entries: Vec<_> =
+            entries.iter().map(|(key, value)| (key.as_ref(), Some(&value[..]))).collect();
+        let start = Instant::now();
+        stage.engine.write_many(&entries)?;
+        let span = Span::since(start);
+        for (&index, version) in ranks.iter().zip(versions) {
+            stage.versions.finish(index, version);
+        }
         Ok(span)
     }
 
@@ -240,9 +318,9 @@ impl<'a> Client<'a> {
         Ok(span)
     }
 
-    fn scan(&mut self, first: usize) -> Result<Span> {
+    fn scan(&mut self, first: usize, entries: u64) -> Result<Span> {
         let stage = self.stage;
-        let wanted = (1 + self.rng.below(MAX_SCAN_ENTRIES) as usize).min(stage.keys.len() - first);
+        let wanted = (entries as usize).min(stage.keys.len() - first);
         let log = &mut self.scan;
         log.bytes.clear();
         log.entries.clear();
@@ -326,21 +404,5 @@ impl Span {
     /// This operation and then another, as one.
     fn then(self, next: Span) -> Span {
         Span { service: self.service + next.service, end: next.end }
-    }
-}
-
-/// Sleeps until shortly before `due`, then yields: sleeping alone is late by about 60 us.
-fn wait_until(due: Instant) {
-    const EARLY: Duration = Duration::from_micros(200);
-    loop {
-        let left = due.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        if left > EARLY {
-            std::thread::sleep(left - EARLY);
-        } else {
-            std::thread::yield_now();
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Runs phases on an engine: client threads in a closed loop (or at a given rate), every answer
 //! checked against the expected versions, latencies, throughput over time, and what it cost.
 
+pub(crate) mod arrivals;
 mod client;
 pub mod resources;
 mod result;
@@ -24,7 +25,7 @@ use crate::random::mix;
 use crate::requests::Chooser;
 use crate::sizes::show_key;
 use crate::values::Values;
-use crate::workloads::{Mix, NamedPhase, Phase};
+use crate::workloads::{Mix, NamedPhase, Phase, WRITE_MANY_KEYS};
 
 /// How often the watching thread looks.
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
@@ -54,8 +55,8 @@ pub struct Limits {
     pub operations: u64,
     /// When a mix stops at the latest, in seconds.
     pub seconds: Option<f64>,
-    /// Operations per second, all clients together: an open loop, whose latencies count from when
-    /// an operation was due. `None` is a closed loop, as fast as it goes.
+    /// Operations per second of a mix, all clients together: an open loop of Poisson arrivals, whose
+    /// latencies count from when an operation was due. `None` is a closed loop, as fast as it goes.
     pub rate_per_second: Option<f64>,
     /// Where the randomness of requests starts.
     pub seed: u64,
@@ -68,11 +69,12 @@ pub struct Limits {
 /// # Errors
 /// If the engine failed. Wrong answers are no error here: they are counted in the result.
 pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Result<PhaseResult> {
+    let limits = &limits.of(named);
     resources::reset_peak_memory();
     let before = resources::Usage::now();
     let memory = resources::MemoryWatch::begin();
     let measured = match &named.phase {
-        Phase::Load => run_clients(stage, named, limits, None)?,
+        Phase::Load | Phase::Bulk | Phase::Remove => run_clients(stage, named, limits, None)?,
         Phase::Mix(mix) => run_clients(stage, named, limits, Some(mix))?,
         Phase::Ingest => alone(named, limits, |bar| ingest(stage, bar))?,
         Phase::Settle => {
@@ -86,6 +88,7 @@ pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Resu
         name: named.name.to_string(),
         about: named.about.to_string(),
         threads,
+        rate_per_second: limits.rate_per_second,
         operations: tally.operations,
         seconds,
         throughput_ops_per_s: tally.operations as f64 / seconds.max(1e-9),
@@ -106,6 +109,18 @@ pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Resu
     })
 }
 
+impl Limits {
+    /// These, but for what `named` says of itself.
+    fn of(&self, named: &NamedPhase) -> Limits {
+        let mix = matches!(named.phase, Phase::Mix(_));
+        Limits {
+            threads: named.clients.unwrap_or(self.threads),
+            rate_per_second: named.rate_per_second.or(self.rate_per_second).filter(|_| mix),
+            ..self.clone()
+        }
+    }
+}
+
 /// What was measured in a phase, before it is put into words.
 struct Measured {
     tally: Tally,
@@ -120,7 +135,7 @@ fn alone(
     limits: &Limits,
     work: impl FnOnce(&ProgressBar) -> Result<Tally>,
 ) -> Result<Measured> {
-    let bar = progress_bar(named.name, 0, limits.quiet);
+    let bar = progress_bar(&named.name, 0, limits.quiet);
     let start = Instant::now();
     let tally = work(&bar);
     let seconds = start.elapsed().as_secs_f64();
@@ -129,7 +144,7 @@ fn alone(
     Ok(Measured { tally: tally?, threads: 1, seconds, timeline })
 }
 
-/// Runs the clients of a load (`mix` is `None`) or a mix, and watches them.
+/// Runs the clients of a load or a removal (`mix` is `None`) or a mix, and watches them.
 fn run_clients(
     stage: &Stage<'_>,
     named: &NamedPhase,
@@ -142,7 +157,7 @@ fn run_clients(
         mix_asked.map(|m| Chooser::new(m.distribution, stage.keys.len() as u64, stage.order));
     let name_seed = named.name.bytes().fold(limits.seed, |seed, b| mix(seed ^ u64::from(b)));
     let progress = Progress::default();
-    let bar = progress_bar(named.name, total, limits.quiet);
+    let bar = progress_bar(&named.name, total, limits.quiet);
     let barrier = Barrier::new(threads + 1);
     let (outcomes, start, timeline) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..threads)
@@ -157,7 +172,11 @@ fn run_clients(
                                 + u64::from((thread as u64) < total % threads as u64);
                             client.run(mix, chooser, share)
                         }
-                        _ => client.load(),
+                        _ => match named.phase {
+                            Phase::Remove => client.remove(),
+                            Phase::Bulk => client.load(WRITE_MANY_KEYS),
+                            _ => client.load(1),
+                        },
                     };
                     if outcome.is_err() {
                         progress.stop.store(true, Ordering::Relaxed);
@@ -215,23 +234,34 @@ fn ingest(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Reads the whole store in order: exactly the keys of the set, each with its last version.
+/// Reads the whole store in order: exactly the keys of the set that were not removed, each with its
+/// last version.
 fn verify(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut next = 0;
     let mut scratch = Vec::new();
     bar.set_length(stage.keys.len() as u64);
+    let missing = |ranks: std::ops::Range<usize>, tally: &mut Tally| {
+        for lost in ranks.filter(|&rank| !stage.versions.is_removed(rank)) {
+            tally.failures.add(|| lost_key(stage.keys.key(lost).as_ref()));
+        }
+    };
     stage.engine.scan(b"", &mut |key, value| {
         tally.operations += 1;
         tally.checked += 1;
+        while next < stage.keys.len() && stage.versions.is_removed(next) {
+            next += 1;
+        }
         if next == stage.keys.len() || key != stage.keys.key(next).as_ref() {
             // Find our place again, so that one missing key is one failure and not thousands.
             match stage.keys.rank(key) {
+                Some(rank) if stage.versions.is_removed(rank) => {
+                    let failures = &mut tally.failures;
+                    failures.add(|| format!("key {} was removed, and is there", show_key(key)));
+                    return true;
+                }
                 Some(rank) if rank > next => {
-                    for lost in next..rank {
-                        let lost = stage.keys.key(lost);
-                        tally.failures.add(|| lost_key(lost.as_ref()));
-                    }
+                    missing(next..rank, &mut tally);
                     next = rank;
                 }
                 Some(_) => {
@@ -254,10 +284,7 @@ fn verify(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
         }
         true
     })?;
-    for lost in next..stage.keys.len() {
-        let lost = stage.keys.key(lost);
-        tally.failures.add(|| lost_key(lost.as_ref()));
-    }
+    missing(next..stage.keys.len(), &mut tally);
     Ok(tally)
 }
 

@@ -19,6 +19,8 @@ pub struct PhaseResult {
     pub about: String,
     /// Client threads.
     pub threads: usize,
+    /// The operations a second that were asked for, of an open loop; none of a closed one.
+    pub rate_per_second: Option<f64>,
     /// Operations done.
     pub operations: u64,
     /// From the first operation to the last, in seconds.

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Set while a write of the next version is under way.
 const PENDING: u32 = 1 << 31;
+/// Set once the key was removed, for good.
+const REMOVED: u32 = 1 << 30;
 
 /// Expected versions by key rank. Version 0 means "not written yet".
 #[derive(Debug)]
@@ -26,7 +28,10 @@ impl Versions {
     /// Announces a write of key `index` and returns its version. Only the key's writer may call it.
     pub fn begin(&self, index: usize) -> u32 {
         let version = self.cells[index].load(Ordering::Relaxed);
-        debug_assert!(version & PENDING == 0, "two writers of one key");
+        debug_assert!(
+            version & (PENDING | REMOVED) == 0,
+            "two writers of one key, or a removed one"
+        );
         self.cells[index].store(version | PENDING, Ordering::SeqCst);
         version + 1
     }
@@ -36,11 +41,22 @@ impl Versions {
         self.cells[index].store(version, Ordering::SeqCst);
     }
 
+    /// Says that key `index` was removed; it is neither written nor asked for from then on.
+    pub fn remove(&self, index: usize) {
+        self.cells[index].fetch_or(REMOVED, Ordering::SeqCst);
+    }
+
+    /// Whether key `index` was removed.
+    #[must_use]
+    pub fn is_removed(&self, index: usize) -> bool {
+        self.cells[index].load(Ordering::SeqCst) & REMOVED != 0
+    }
+
     /// The oldest version a read that starts now may return.
     #[inline]
     #[must_use]
     pub fn floor(&self, index: usize) -> u32 {
-        self.cells[index].load(Ordering::SeqCst) & !PENDING
+        self.cells[index].load(Ordering::SeqCst) & !(PENDING | REMOVED)
     }
 
     /// The newest version a read that ended before now may have returned.
@@ -48,6 +64,7 @@ impl Versions {
     #[must_use]
     pub fn ceiling(&self, index: usize) -> u32 {
         let cell = self.cells[index].load(Ordering::SeqCst);
-        if cell & PENDING == 0 { cell } else { (cell & !PENDING) + 1 }
+        let version = cell & !(PENDING | REMOVED);
+        if cell & PENDING == 0 { version } else { version + 1 }
     }
 }

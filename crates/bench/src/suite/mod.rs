@@ -29,6 +29,8 @@ pub struct Plan {
     pub open: OpenSettings,
     /// Which keys.
     pub keys: KeySpec,
+    /// How many of them at most, the smallest.
+    pub max_keys: Option<u64>,
     /// How long values are.
     pub value_size: ValueSize,
     /// How much of them compresses.
@@ -52,11 +54,15 @@ pub struct Plan {
 /// written all the same).
 pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
     let open = opener(&plan.engine)?;
-    let keys = plan.keys.make(plan.limits.seed)?;
-    if plan.limits.threads > keys.set.len() {
+    let mut keys = plan.keys.make(plan.limits.seed)?;
+    if let Some(most) = plan.max_keys {
+        keys.set = keys.set.first(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+    let clients = plan.phases.iter().filter_map(|phase| phase.clients).max();
+    let clients = clients.unwrap_or(0).max(plan.limits.threads);
+    if clients > keys.set.len() {
         return Err(Error::usage(format!(
-            "--threads: {} clients cannot share {} keys; ask for fewer clients",
-            plan.limits.threads,
+            "--threads: {clients} clients cannot share {} keys; ask for fewer clients",
             keys.set.len()
         )));
     }
@@ -145,18 +151,21 @@ impl Size {
         let data = keys.set.total_bytes() as f64 + count * plan.value_size.mean_bytes();
         let moved = data / 150e6;
         let limit = plan.limits.seconds.unwrap_or(f64::INFINITY);
-        let rate = plan.limits.rate_per_second.unwrap_or(200e3);
+        let rate = |of: &NamedPhase| of.rate_per_second.or(plan.limits.rate_per_second);
         let seconds = plan.phases.iter().map(|phase| match phase.phase {
-            Phase::Load => moved + count / 300e3,
+            Phase::Load | Phase::Bulk => moved + count / 300e3,
+            Phase::Remove => count / 600e3,
             Phase::Ingest | Phase::Settle | Phase::Verify => moved,
-            Phase::Mix(_) => (plan.limits.operations as f64 / rate).min(limit),
+            Phase::Mix(_) => {
+                (plan.limits.operations as f64 / rate(phase).unwrap_or(200e3)).min(limit)
+            }
         });
         Size { data_bytes: data as u64, seconds: seconds.sum() }
     }
 }
 
 fn announce(plan: &Plan, keys: &NamedKeys, size: &Size) -> String {
-    let names: Vec<&str> = plan.phases.iter().map(|p| p.name).collect();
+    let names: Vec<&str> = plan.phases.iter().map(|p| p.name.as_str()).collect();
     let notes: String = keys.notes.iter().map(|note| format!(" ({note})")).collect();
     let time = match size.seconds {
         s if s < 60.0 => format!("{:.0} s", s.max(1.0)),
@@ -200,7 +209,14 @@ fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
         ("requests", plan.distribution.to_string()),
         ("operations per workload", show_count(limits.operations)),
         ("seconds per workload at most", limits.seconds.map_or("none".into(), |s| s.to_string())),
-        ("rate", limits.rate_per_second.map_or("closed loop".into(), |r| format!("{r}/s"))),
+        (
+            "rate",
+            limits
+                .rate_per_second
+                .map_or("closed loop, but for what a workload says".into(), |r| {
+                    format!("{r}/s, Poisson arrivals")
+                }),
+        ),
         ("client threads", limits.threads.to_string()),
         ("memory budget", bytes(plan.open.memory_budget_bytes)),
         ("memtable", bytes(plan.open.memtable_bytes)),

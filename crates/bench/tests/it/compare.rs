@@ -1,14 +1,16 @@
 //! `compare` on every suite, tiny: what is measured is nothing, but that it works and what it
 //! leaves.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use learnedkv_bench::compare::{Comparison, suites::SUITES};
+use learnedkv_bench::compare::suites::{Case, SUITES};
+use learnedkv_bench::compare::{Comparison, Row};
 
 use crate::report::check_page;
 
 /// Runs the command and returns what it printed, on both sides, and whether it succeeded.
-fn compare(arguments: &[&str], dir: &std::path::Path) -> (bool, String, String) {
+fn compare(arguments: &[&str], dir: &Path) -> (bool, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_learnedkv-bench"))
         .arg("compare")
         .args(arguments)
@@ -22,47 +24,175 @@ fn compare(arguments: &[&str], dir: &std::path::Path) -> (bool, String, String) 
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-fn comparison(dir: &std::path::Path) -> Comparison {
+fn comparison(dir: &Path) -> Comparison {
     let json = std::fs::read_to_string(dir.join("out/compare.json")).unwrap();
     serde_json::from_str(&json).unwrap()
 }
 
-#[test]
-fn every_suite_runs_tiny_and_leaves_its_reports() {
-    for suite in SUITES {
-        let dir = tempfile::tempdir().unwrap();
-        let engines = "learnedkv,learnedkv-lsm,btree-map";
-        let rounds = if suite.name == "ycsb" { "2" } else { "1" };
-        let arguments = ["--suite", suite.name, "--scale", "tiny", "--engines", engines];
-        let (good, out, err) =
-            compare(&[&arguments[..], &["--rounds", rounds]].concat(), dir.path());
-        assert!(good, "{}: {err}\n{out}", suite.name);
-        assert!(out.lines().last().unwrap().starts_with("report: "), "{out}");
-        assert!(!dir.path().join("store").exists(), "the store is still there");
+/// Our engines, the floor, and the rivals that this build has and that can be opened here.
+fn engines() -> Vec<&'static str> {
+    let rivals: [(&[&str], bool); 4] = [
+        (&["fjall"], cfg!(feature = "fjall")),
+        (&["lmdb"], cfg!(feature = "heed")),
+        (&["redb"], cfg!(feature = "redb")),
+        (
+            &["rocksdb", "blobdb"],
+            cfg!(feature = "rocksdb") && std::env::var_os("LEARNEDKV_ROCKSDB").is_some(),
+        ),
+    ];
+    let mut engines = vec!["learnedkv", "learnedkv-lsm", "baseline", "btree-map"];
+    engines.extend(rivals.iter().filter(|(_, there)| *there).flat_map(|(names, _)| *names));
+    engines
+}
 
-        let comparison = comparison(dir.path());
-        assert_eq!(comparison.cases.len(), suite.cases.len());
-        assert!(comparison.notes.is_empty(), "{:?}", comparison.notes);
-        for case in suite.cases {
-            let of = |metric: &str| {
-                let all = comparison.rows.iter().filter(|row| row.case == case.name);
-                all.filter(|row| row.metric == metric).collect::<Vec<_>>()
-            };
-            let measured = case.workloads.split(',').filter(|name| *name != "settle").count();
-            let throughput = of("throughput");
-            assert_eq!(throughput.len(), measured, "{}", case.name);
-            for row in throughput {
-                assert!(row.cells.iter().flatten().all(|rate| *rate > 0.0), "{row:?}");
-                assert!(row.cells.iter().all(|cell| cell.len().to_string() == rounds), "{row:?}");
-            }
-            assert!(of("metadata")[0].median(0).is_some_and(|bits| bits > 0.0));
-            assert!(of("written per byte put")[0].median(1).is_some());
-        }
-        let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
-        check_page(&page);
-        let markdown = std::fs::read_to_string(dir.path().join("out/compare.md")).unwrap();
-        assert!(markdown.contains("| workload | learnedkv | learnedkv-lsm | btree-map |"));
+/// Small files with the names of the real key sets.
+fn key_sets(dir: &Path) -> PathBuf {
+    let data = dir.join("data");
+    std::fs::create_dir(&data).unwrap();
+    for (number, name) in ["coast_hilbert_1m_uint64", "coast_longlat_1m_uint64"].iter().enumerate()
+    {
+        let keys = (0..3_000_u64).map(|key| (key * key) << (8 * number));
+        let bytes: Vec<u8> =
+            std::iter::once(3_000).chain(keys).flat_map(u64::to_le_bytes).collect();
+        std::fs::write(data.join(name), bytes).unwrap();
     }
+    let paths: Vec<String> = (0..3_000).map(|key| format!("/usr/share/{key:05}/file")).collect();
+    std::fs::write(data.join("paths_500k.txt"), paths.join("\n")).unwrap();
+    data
+}
+
+/// Runs the suite called `name` tiny, and looks at all that it leaves.
+fn runs_tiny(name: &str) {
+    let suite = SUITES.iter().find(|suite| suite.name == name).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (engines, data) = (engines(), key_sets(dir.path()));
+    let rounds = if name == "ycsb" { "2" } else { "1" };
+    let (data, listed) = (data.to_str().unwrap(), engines.join(","));
+    let (good, out, err) = compare(
+        &[
+            &["--suite", name, "--scale", "tiny", "--engines", &listed][..],
+            &["--rounds", rounds, "--data", data],
+        ]
+        .concat(),
+        dir.path(),
+    );
+    assert!(good, "{name}: {err}\n{out}");
+    assert!(out.lines().last().unwrap().starts_with("report: "), "{out}");
+    assert!(!dir.path().join("store").exists(), "the store is still there");
+
+    let comparison = comparison(dir.path());
+    assert_eq!(comparison.cases.len(), suite.cases.len());
+    let left_out =
+        |case: &Case| engines.iter().filter_map(|e| case.leaves_out(e)).collect::<Vec<_>>();
+    let notes: Vec<String> = suite.cases.iter().flat_map(left_out).collect();
+    assert_eq!(comparison.notes, notes);
+    for case in suite.cases {
+        check_case(case, &engines, rounds, &comparison);
+    }
+    let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
+    check_page(&page);
+    assert_eq!(page.contains("<h2>Over the cases</h2>"), suite.cases.len() > 2);
+    assert!(!page.contains("NaN") && !page.contains("inf"), "{name}: a drawing went wrong");
+    let markdown = std::fs::read_to_string(dir.path().join("out/compare.md")).unwrap();
+    assert!(markdown.contains("| workload | learnedkv | learnedkv-lsm | baseline | btree-map |"));
+    assert_eq!(markdown.contains("| workload: case |"), suite.cases.len() > 1);
+}
+
+/// Every workload of `case` has its figures of every engine that was not left out.
+fn check_case(case: &Case, engines: &[&str], rounds: &str, comparison: &Comparison) {
+    let of = |metric: &str| {
+        let all = comparison.rows.iter().filter(|row| row.case == case.name);
+        all.filter(|row| row.metric == metric).collect::<Vec<_>>()
+    };
+    let open = case.workloads.split(',').filter(|name| name.contains('=')).count();
+    let measured = case.workloads.split(',').filter(|name| *name != "settle").count() - open;
+    let (throughput, reached) = (of("throughput"), of("reached"));
+    assert_eq!((throughput.len(), reached.len()), (measured, open), "{}", case.name);
+    for row in throughput.into_iter().chain(reached) {
+        assert!(row.cells.iter().flatten().all(|rate| *rate > 0.0), "{row:?}");
+        for (engine, cell) in engines.iter().zip(&row.cells) {
+            let left_out = case.leaves_out(engine).is_some();
+            let expected = if left_out { 0 } else { rounds.parse().unwrap() };
+            assert_eq!(cell.len(), expected, "{engine}: {row:?}");
+        }
+    }
+    assert!(of("metadata")[0].median(0).is_some_and(|bits| bits > 0.0));
+    assert!(of("written per byte put")[0].median(1).is_some());
+    let check = comparison.baseline_in(case.name).unwrap();
+    let judged = engines.contains(&"blobdb");
+    assert_eq!(check.words.contains("not among the engines"), !judged, "{check:?}");
+}
+
+macro_rules! suites {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                runs_tiny($name);
+            }
+        )*
+
+        #[test]
+        fn every_suite_has_a_test_of_its_own() {
+            let named: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+            assert_eq!(named, [$($name),*]);
+        }
+    };
+}
+
+// One test each, so that they run at once.
+suites! {
+    ycsb_runs_tiny: "ycsb",
+    cold_runs_tiny: "cold",
+    phases_runs_tiny: "phases",
+    size_runs_tiny: "size",
+    dist_runs_tiny: "dist",
+    sosd_runs_tiny: "sosd",
+    values_runs_tiny: "values",
+    sizes_runs_tiny: "sizes",
+    scan_runs_tiny: "scan",
+    absent_runs_tiny: "absent",
+    overprovision_runs_tiny: "overprovision",
+    threads_runs_tiny: "threads",
+    open_runs_tiny: "open",
+    durable_runs_tiny: "durable",
+    redb_runs_tiny: "redb",
+}
+
+#[test]
+fn missing_key_sets_are_skipped_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = dir.path().join("none");
+    let arguments = ["--suite", "sosd", "--scale", "tiny", "--data", none.to_str().unwrap()];
+    let (good, out, err) = compare(&arguments, dir.path());
+    assert!(good, "{err}\n{out}");
+    let said = format!("paths: skipped: there is no file {}/paths_500k.txt", none.display());
+    assert!(out.contains(&said), "{out}");
+    let comparison = comparison(dir.path());
+    assert_eq!((comparison.notes.len(), comparison.rows.len()), (3, 0));
+    check_page(&std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap());
+}
+
+#[test]
+fn a_rate_makes_an_open_loop_of_any_suite() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["--scale", "tiny", "--engines", "btree-map", "--rounds", "1"];
+    let (good, out, err) =
+        compare(&[&arguments[..], &["--rate", "A=2k,C=4k"]].concat(), dir.path());
+    assert!(good, "{err}\n{out}");
+    let comparison = comparison(dir.path());
+    let of = |workload: &str, metric: &str| {
+        let is = |row: &&Row| row.workload == workload && row.metric == metric;
+        comparison.rows.iter().find(is).and_then(|row| row.median(0))
+    };
+    for (workload, rate) in [("A=2k", 2e3), ("C=4k", 4e3)] {
+        assert_eq!(of(workload, "throughput"), None);
+        // 400 Poisson arrivals: a twentieth is one deviation.
+        let reached = of(workload, "reached").unwrap();
+        assert!(reached < rate * 1.3, "{workload}: {reached}");
+        assert!(of(workload, "read p99.9").is_some());
+    }
+    assert!(of("B", "throughput").is_some() && of("B", "reached").is_none());
 }
 
 #[test]
@@ -98,6 +228,9 @@ fn what_cannot_be_compared_is_refused_before_anything_is_run() {
         (&["--scale", "huge"], "--scale: expected tiny or full, found `huge`"),
         (&["--rounds", "0"], "--rounds: at least 1"),
         (&["--option", "learnedkv"], "--option: expected ENGINE:NAME=VALUE"),
+        (&["--rate", "Z=5k"], "--rate: `Z=5k` is for no workload of load"),
+        (&["--rate", "A=0"], "at least 1, found 0"),
+        (&["--reads", "hard"], "--reads: unknown way to read `hard`"),
         (&["--option", "rocksdb:a=b"], "--option: expected ENGINE:NAME=VALUE"),
     ] {
         let (good, _, err) = compare(arguments, dir.path());

@@ -87,10 +87,26 @@ fn check_all(name: &str, engine: &dyn Engine, model: &Model) {
 fn step(name: &str, engine: &dyn Engine, model: &mut Model, rng: &mut Rng) {
     let at = key(rng);
     match rng.below(100) {
-        0..45 => {
+        0..43 => {
             let value = value(rng);
             engine.insert(&at, &value).unwrap();
             model.insert(at, value);
+        }
+        43..45 => {
+            let mut many = Model::new();
+            many.extend((0..rng.below(40)).map(|_| (key(rng), value(rng))));
+            let removed = |value: &[u8]| value.len() == 40;
+            let entries: Vec<(&[u8], Option<&[u8]>)> = many
+                .iter()
+                .map(|(key, value)| (&key[..], Some(&value[..]).filter(|v| !removed(v))))
+                .collect();
+            engine.write_many(&entries).unwrap();
+            for (key, value) in many {
+                match removed(&value) {
+                    true => model.remove(&key),
+                    false => model.insert(key, value),
+                };
+            }
         }
         45..60 => {
             engine.remove(&at).unwrap();

@@ -1,5 +1,6 @@
 //! Tests of the workload library from outside: one binary, one file per subject.
 
+mod baseline;
 mod compare;
 mod engines;
 mod figures;
@@ -22,6 +23,7 @@ fn tiny_plan(dir: &Path, phases: &str, threads: usize) -> Plan {
         engine: "btree-map".to_string(),
         open: OpenSettings::at(&dir.join("store")),
         keys: "clustered:500".parse().unwrap(),
+        max_keys: None,
         value_size: "normal:60:20".parse().unwrap(),
         compressibility: "0.5".parse().unwrap(),
         phases: parse_phases(phases, Distribution::Zipfian).unwrap(),

@@ -88,6 +88,15 @@ impl Engine for Lmdb {
         self.write("an insert", |transaction| self.database.put(transaction, key, value))
     }
 
+    fn write_many(&self, entries: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        self.write("a batch", |transaction| {
+            entries.iter().try_for_each(|(key, value)| match value {
+                Some(value) => self.database.put(transaction, key, value),
+                None => self.database.delete(transaction, key).map(|_| ()),
+            })
+        })
+    }
+
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let transaction = self.env.read_txn().map_err(|e| told("a get", &e))?;
         let value = self.database.get(&transaction, key).map_err(|e| told("a get", &e))?;

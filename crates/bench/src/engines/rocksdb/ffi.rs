@@ -73,6 +73,11 @@ api! {
     rocksdb_wait_for_compact_options_destroy(Handle);
     rocksdb_put(Handle, Handle, *const u8, usize, *const u8, usize, *mut *mut c_char);
     rocksdb_delete(Handle, Handle, *const u8, usize, *mut *mut c_char);
+    rocksdb_writebatch_create() -> Handle;
+    rocksdb_writebatch_destroy(Handle);
+    rocksdb_writebatch_put(Handle, *const u8, usize, *const u8, usize);
+    rocksdb_writebatch_delete(Handle, *const u8, usize);
+    rocksdb_write(Handle, Handle, Handle, *mut *mut c_char);
     rocksdb_get_pinned(Handle, Handle, *const u8, usize, *mut *mut c_char) -> Handle;
     rocksdb_batched_multi_get_cf(
         Handle, Handle, Handle, usize, *const *const u8, *const usize, *mut Handle,
@@ -251,6 +256,35 @@ impl Db {
                 value.len(),
                 error,
             );
+        })
+    }
+
+    /// Stores several values, and removes the keys without one, by one write.
+    ///
+    /// # Errors
+    /// RocksDB's.
+    pub fn write_many(&self, entries: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        // SAFETY: a constructor without preconditions; owned by its destructor.
+        let batch = unsafe { (self.api.rocksdb_writebatch_create)() };
+        let batch = Owned { handle: batch, destroy: self.api.rocksdb_writebatch_destroy };
+        for (key, value) in entries {
+            let (key, bytes) = (key.as_ptr(), key.len());
+            match value {
+                // SAFETY: a live batch of this call's alone, which copies the slices.
+                Some(value) => unsafe {
+                    let (value, value_bytes) = (value.as_ptr(), value.len());
+                    let put = self.api.rocksdb_writebatch_put;
+                    put(batch.handle, key, bytes, value, value_bytes);
+                },
+                // SAFETY: as above.
+                None => unsafe {
+                    (self.api.rocksdb_writebatch_delete)(batch.handle, key, bytes);
+                },
+            }
+        }
+        // SAFETY: as in `put`, and a live batch.
+        checked(&self.api, |error| unsafe {
+            (self.api.rocksdb_write)(self.db.handle, self.write.handle, batch.handle, error);
         })
     }
 

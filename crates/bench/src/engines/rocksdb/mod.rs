@@ -144,6 +144,10 @@ impl Engine for RocksDb {
         self.db.put(key, value).map_err(|e| told("an insert", e))
     }
 
+    fn write_many(&self, entries: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
+        self.db.write_many(entries).map_err(|e| told("a batch", e))
+    }
+
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.db.get(key, found).map_err(|e| told("a get", e))
     }
