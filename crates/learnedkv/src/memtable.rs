@@ -28,6 +28,7 @@ use self::removals::{RANGE_OVERHEAD_BYTES, Removals, RemovedAt, Span};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
 use crate::format::batch::Op;
+use crate::format::bytes::first_eight;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::Ranges;
 use crate::format::value::LOGGED_TAG_BYTES;
@@ -50,14 +51,6 @@ struct Version {
     value_length: u32,
     kind: Kind,
     sequence: SequenceNumber,
-}
-
-/// The first eight bytes of a key as a number that compares as they do.
-fn head(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = key.len().min(8);
-    bytes[..length].copy_from_slice(&key[..length]);
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl Version {
@@ -109,7 +102,7 @@ struct Target<'a> {
 
 impl<'a> Target<'a> {
     fn new(key: &'a [u8], sequence: SequenceNumber) -> Target<'a> {
-        Target { head: head(key), key, sequence }
+        Target { head: first_eight(key), key, sequence }
     }
 }
 
@@ -235,7 +228,7 @@ impl Memtable {
         let tag_bytes = if op.kind == Kind::Pointer { LOGGED_TAG_BYTES } else { 0 };
         self.versions.insert(Version {
             payload: payload.clone(),
-            head: head(key),
+            head: first_eight(key),
             start: op.start as u32,
             key_length: key.len() as u32,
             value_length: value.len().saturating_sub(tag_bytes) as u32,
@@ -332,6 +325,10 @@ impl Memtable {
 
     /// The newest version of `key` at or below `visible`.
     pub fn get(&self, key: &[u8], visible: SequenceNumber) -> Lookup {
+        // Whoever sees a number as visible sees that it was expected here.
+        if self.is_empty() {
+            return Lookup::Absent;
+        }
         let removed =
             if self.removals.count() == 0 { 0 } else { self.removals.newest(key, visible) };
         let place: &dyn Place = &Target::new(key, visible);

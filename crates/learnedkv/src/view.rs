@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub use self::keyspaces::Keyspaces;
 
 use crate::error;
+use crate::format::bytes::Probe;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::table::SegmentUse;
@@ -201,7 +202,9 @@ impl Tables {
 
     /// The partition that holds `key`'s place.
     pub fn partition(&self, key: &[u8]) -> usize {
-        self.partitions.partition_point(|p| p.lower.as_slice() <= key).saturating_sub(1)
+        let probe = Probe::new(key);
+        let reached = |p: &Partition| probe.compare(&p.lower).is_ge();
+        self.partitions.partition_point(reached).saturating_sub(1)
     }
 
     /// The end of a partition: the next one's first key.

@@ -3,13 +3,15 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::builder::{NUMERIC_HEADS, STRING_HEADS, VERSION};
+use super::builder::VERSION;
+use super::heads::{Head, Heads, behind};
 use super::numeric::Numeric;
+use super::places::{NOWHERE, Place, Plain};
 use super::strings::Strings;
-use super::{HAS_EXCEPTIONS, HAS_REST, KIND_MASK, Kind, MOST_BLOCKS, count_while, embed, trimmed};
+use super::{HAS_EXCEPTIONS, HAS_REST, KIND_MASK, Kind, MOST_BLOCKS, embed, trimmed};
 use crate::bytes::Reader;
 use crate::error::{DecodeError, Found};
-use crate::monotone::{Monotone, bits};
+use crate::monotone::Monotone;
 
 /// Names the one block of a table that can hold a key, and where it lies. See the
 /// [module page](super).
@@ -30,87 +32,10 @@ pub struct Directory {
     heads: Heads,
     ends: Monotone,
     bodies: usize,
-    /// Where each chunk lies: all that is kept besides the encoded bytes.
+    /// The first separator behind what all share, as a number.
+    first_number: u64,
+    /// Where each chunk lies.
     places: Box<[Place]>,
-}
-
-/// Where a chunk lies. Unpacked from the sequences of first blocks and body ends, because every
-/// lookup needs it and it is some two bits a block.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    first_block: u32,
-    /// One past its last block.
-    end_block: u32,
-    /// Where its body begins and ends in the bodies.
-    body: u32,
-    body_end: u32,
-}
-
-const NOWHERE: Place = Place { first_block: 0, end_block: 0, body: 0, body_end: 0 };
-
-/// The heads of all chunks but the first.
-#[derive(Clone, Debug)]
-enum Heads {
-    Numbers {
-        start: usize,
-        end: usize,
-        shift: u32,
-        width: u32,
-    },
-    /// `ends` are unpacked: every step of a search needs one.
-    Strings {
-        ends: Box<[u32]>,
-        start: usize,
-        end: usize,
-        encoded_ends: usize,
-    },
-}
-
-/// A head without the bytes that all share.
-#[derive(Clone, Copy)]
-enum Head<'a> {
-    Number(u64),
-    String(&'a [u8]),
-}
-
-impl<'a> Head<'a> {
-    /// The head's bytes, which a number writes to `room`.
-    fn bytes(self, room: &'a mut [u8; 8]) -> &'a [u8] {
-        match self {
-            Head::Number(number) => {
-                *room = number.to_be_bytes();
-                trimmed(room)
-            }
-            Head::String(bytes) => bytes,
-        }
-    }
-
-    /// What follows behind the first `skipped` bytes, as a number.
-    #[inline]
-    fn number_behind(self, skipped: usize) -> u64 {
-        match self {
-            Head::Number(number) if skipped < 8 => number << (8 * skipped),
-            Head::Number(_) => 0,
-            Head::String(bytes) => embed(bytes.get(skipped..).unwrap_or_default()),
-        }
-    }
-
-    /// What follows in `key` behind the first `of_head` bytes of this head.
-    #[inline]
-    fn behind(self, key: &[u8], of_head: usize) -> Result<&[u8], Ordering> {
-        match self {
-            Head::Number(_) if of_head == 0 => Ok(key),
-            // The bytes as numbers: going through memory would cost more than all the rest.
-            Head::Number(number) => {
-                let unused = 64 - 8 * of_head.min(8) as u32;
-                match (embed(key) >> unused).cmp(&(number >> unused)) {
-                    Ordering::Equal => key.get(of_head..).ok_or(Ordering::Less),
-                    order => Err(order),
-                }
-            }
-            Head::String(bytes) => behind(key, bytes.get(..of_head).unwrap_or(bytes)),
-        }
-    }
 }
 
 /// What a directory consists of. Bits are those of the encoded form, which is what memory holds.
@@ -221,13 +146,32 @@ impl Directory {
             heads,
             ends,
             bodies,
+            first_number: 0,
             places: Box::default(),
         };
+        directory.first_number = directory.head(0).number_behind(0);
         directory.places = directory.find_chunks(&first_blocks, &body_ends)?;
-        for chunk in 0..chunks {
-            directory.chunk(chunk)?;
+        for index in 0..chunks {
+            let plain = directory.plain(index)?;
+            if let Some(place) = directory.places.get_mut(index as usize) {
+                place.plain = plain;
+            }
         }
         Ok(directory)
+    }
+
+    /// What is kept of a chunk, decoded. Refuses one that is none.
+    fn plain(&self, index: u64) -> Result<Option<Plain>, DecodeError> {
+        let chunk = self.chunk(index)?;
+        let Inner::Numeric(numeric) = &chunk.inner else { return Ok(None) };
+        let numbers = index == 0 || matches!(self.heads, Heads::Numbers { .. });
+        if !numbers || !chunk.rest.is_empty() {
+            return Ok(None);
+        }
+        // The codes are the last of the body.
+        let end = self.places.get(index as usize).map_or(0, |place| place.body_end as usize);
+        let codes = end.saturating_sub(numeric.encoded_bytes());
+        Ok(Plain::of(numeric, self.head_number(index), chunk.of_head, codes))
     }
 
     /// Where the chunks lie. Refuses those that are not there.
@@ -264,6 +208,7 @@ impl Directory {
                     end_block: fits(end_block)?,
                     body: fits(begin)?,
                     body_end: fits(end)?,
+                    plain: None,
                 })
             };
             match place().filter(|_| ordered && whole) {
@@ -290,17 +235,25 @@ impl Directory {
     /// The block whose separators hold `key` between them: lower <= key < upper. A key below all
     /// separators belongs to block 0. 0 for a table without blocks.
     pub fn locate(&self, key: &[u8]) -> u64 {
-        let shared = self.first().get(..self.shared).unwrap_or_default();
-        let tail = match behind(key, shared) {
-            Ok(tail) => tail,
-            Err(Ordering::Less) => return 0,
-            Err(_) => return self.blocks.saturating_sub(1),
+        let tail = match self.shared {
+            0 => key,
+            shared => match behind(key, self.first().get(..shared).unwrap_or_default()) {
+                Ok(tail) => tail,
+                Err(Ordering::Less) => return 0,
+                Err(_) => return self.blocks.saturating_sub(1),
+            },
         };
         let index = self.heads.rank(&self.bytes, tail, self.chunks.saturating_sub(1));
-        let Ok(chunk) = self.chunk(index) else { return 0 };
         if index == 0 && tail < self.first().get(self.shared..).unwrap_or_default() {
             return 0; // chunks rank keys that are not below their heads
         }
+        let Some(place) = self.places.get(index as usize) else { return 0 };
+        let head = self.head_number(index);
+        let bodies = self.bytes.get(self.bodies..).unwrap_or_default();
+        if let Some(rank) = place.rank(head, tail, bodies) {
+            return u64::from(place.first_block) + rank;
+        }
+        let Ok(chunk) = self.chunk(index) else { return 0 };
         u64::from(chunk.first_block) + chunk.rank(tail)
     }
 
@@ -386,10 +339,16 @@ impl Directory {
         }
     }
 
+    /// The head of a chunk as a number, if it is one.
+    #[inline]
+    fn head_number(&self, chunk: u64) -> u64 {
+        chunk.checked_sub(1).map_or(self.first_number, |index| self.heads.number(index))
+    }
+
     #[inline]
     fn chunk(&self, index: u64) -> Result<Chunk<'_>, DecodeError> {
         let place = self.places.get(index as usize).copied().unwrap_or(NOWHERE);
-        let count = u64::from(place.end_block.saturating_sub(place.first_block).saturating_sub(1));
+        let count = place.count();
         let bodies = self.bytes.get(self.bodies..).unwrap_or_default();
         let body = bodies.get(place.body as usize..place.body_end as usize).unwrap_or_default();
         let mut reader = Reader::new(body);
@@ -479,99 +438,4 @@ impl Chunk<'_> {
             }
         }
     }
-}
-
-impl Heads {
-    fn read(bytes: &Arc<[u8]>, reader: &mut Reader<'_>, count: u64) -> Result<Self, DecodeError> {
-        let at = reader.offset();
-        match reader.u8("a kind of heads")? {
-            NUMERIC_HEADS => {
-                let shift = u32::from(reader.u8("a shift")?) & 63;
-                let width = u32::from(reader.u8("a width")?).min(64);
-                let start = reader.offset();
-                let length = (u128::from(count) * u128::from(width)).div_ceil(8);
-                reader.take(usize::try_from(length).unwrap_or(usize::MAX), "heads")?;
-                Ok(Self::Numbers { start, end: reader.offset(), shift, width })
-            }
-            STRING_HEADS => {
-                let begin = reader.offset();
-                let ends = Monotone::decode_at(bytes.clone(), begin)?;
-                reader.take(ends.end() - begin, "a sequence")?;
-                if ends.len() != count {
-                    let found = Found::Number(ends.len());
-                    return Err(reader.refuse(begin, "an end for every head", found));
-                }
-                let start = reader.offset();
-                let length = ends.get(count.saturating_sub(1));
-                reader.take(usize::try_from(length).unwrap_or(usize::MAX), "heads")?;
-                // Each head has a byte at least, which bounds what is allocated.
-                let ends_fit = length <= u64::from(u32::MAX) && count <= length;
-                if !ends_fit {
-                    return Err(reader.refuse(begin, "heads below 4 GiB", Found::Number(length)));
-                }
-                let encoded_ends = ends.encoded_bytes();
-                let ends = (0..count).map(|index| ends.get(index).min(length) as u32).collect();
-                Ok(Self::Strings { ends, start, end: reader.offset(), encoded_ends })
-            }
-            other => Err(reader.refuse(at, "a kind of heads", Found::Number(other.into()))),
-        }
-    }
-
-    /// The head of chunk `index + 1`.
-    #[inline]
-    fn get<'a>(&self, bytes: &'a [u8], index: u64) -> Head<'a> {
-        match self {
-            Self::Numbers { start, end, shift, width } => {
-                let bytes = bytes.get(*start..*end).unwrap_or_default();
-                let at = (index as usize).wrapping_mul(*width as usize);
-                Head::Number(bits::read(bytes, at, *width) << shift)
-            }
-            Self::Strings { ends, start, end, .. } => {
-                let bytes = bytes.get(*start..*end).unwrap_or_default();
-                let end_of = |index: usize| ends.get(index).map_or(0, |&end| end as usize);
-                let index = index as usize;
-                let from = index.checked_sub(1).map_or(0, end_of);
-                Head::String(bytes.get(from..end_of(index)).unwrap_or_default())
-            }
-        }
-    }
-
-    /// How many of the `count` heads are at most `key`.
-    #[inline]
-    fn rank(&self, bytes: &[u8], key: &[u8], count: u64) -> u64 {
-        match self {
-            Self::Numbers { start, end, shift, width } => {
-                let bytes = bytes.get(*start..*end).unwrap_or_default();
-                let number = embed(key) >> shift;
-                count_while(count, |i| {
-                    bits::read(bytes, (i as usize).wrapping_mul(*width as usize), *width) <= number
-                })
-            }
-            Self::Strings { .. } => count_while(count, |i| match self.get(bytes, i) {
-                Head::String(head) => head <= key,
-                Head::Number(_) => false,
-            }),
-        }
-    }
-
-    /// Heap bytes besides the encoded ones.
-    fn unpacked_bytes(&self) -> usize {
-        match self {
-            Self::Numbers { .. } => 0,
-            Self::Strings { ends, .. } => size_of_val(&**ends),
-        }
-    }
-
-    fn encoded_bytes(&self) -> usize {
-        match self {
-            Self::Numbers { start, end, .. } => end - start + 3,
-            Self::Strings { start, end, encoded_ends, .. } => end - start + 1 + encoded_ends,
-        }
-    }
-}
-
-/// What follows in `key` behind `prefix`, or how it relates to all that begins with it.
-#[inline]
-fn behind<'a>(key: &'a [u8], prefix: &[u8]) -> Result<&'a [u8], Ordering> {
-    key.strip_prefix(prefix).ok_or_else(|| key.cmp(prefix))
 }

@@ -8,8 +8,8 @@
 //! (`numeric.rs`, planned by `fit.rs`) or short byte strings (`strings.rs`, `shorten.rs`), whichever is
 //! smaller. The blocks' end offsets are a second sequence, a [`Monotone`](crate::monotone::Monotone).
 //!
-//! [`Directory::locate`] reads the encoded bytes; besides them, memory holds where each chunk lies, 16
-//! bytes for up to 64 blocks. Invariants:
+//! [`Directory::locate`] reads the encoded bytes; besides them, memory holds where each chunk lies, its
+//! head and, decoded, its line (`places.rs`): 48 bytes for up to 64 blocks. Invariants:
 //! 1. Every key at or above a block's lower separator and below the next block's is located there,
 //!    present or not; keys below all separators are located in block 0.
 //! 2. A block holds at most [`Limits::max_block_bytes`] of entries, or one entry.
@@ -62,7 +62,9 @@ mod builder;
 mod directory;
 #[allow(clippy::indexing_slicing)] // plans only
 mod fit;
+mod heads;
 mod numeric;
+mod places;
 #[allow(clippy::indexing_slicing)] // plans only
 mod shorten;
 mod strings;
@@ -168,16 +170,18 @@ impl Chunk {
 }
 
 /// How many of the first `count` numbers a predicate holds for that holds for a beginning of them.
-/// Halving without branches: which half is taken cannot be predicted.
+/// Halving without branches: which half is taken cannot be predicted. The predicate is called in one place, so
+/// that it is compiled into the loop.
 #[inline]
 fn count_while(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut base, mut left) = (0, count);
-    while left > 1 {
-        let half = left / 2;
+    while left > 0 {
+        // Where it does not hold, and `left` is even, one more is asked than need be.
+        let half = left.div_ceil(2);
         base = std::hint::select_unpredictable(holds(base + half - 1), base + half, base);
         left -= half;
     }
-    base + u64::from(left == 1 && holds(base))
+    base
 }
 
 /// The length of the longest common beginning.

@@ -41,13 +41,13 @@ pub(super) const FRACTION: u32 = 8;
 pub(super) struct Numeric<'a> {
     pub shift: u32,
     pub width: u32,
-    slope: u64,
+    pub slope: u64,
     /// `(base >> shift) + start`.
-    start: u64,
+    pub start: u64,
     pub exceptions: u64,
-    exception_shift: u32,
+    pub exception_shift: u32,
     pub exception_width: u32,
-    exception_base: u64,
+    pub exception_base: u64,
     /// How many separators the codes are for.
     count: u64,
     bits: &'a [u8],
@@ -84,6 +84,11 @@ impl<'a> Numeric<'a> {
             count,
             bits,
         })
+    }
+
+    /// Bytes of the codes and exceptions.
+    pub fn encoded_bytes(&self) -> usize {
+        self.bits.len()
     }
 
     /// The number of inner separator `i`, from 1 to the count.

@@ -217,7 +217,13 @@ impl Monotone {
             return (self.get(index), self.get(index.saturating_add(1)));
         }
         let record = self.record(index / CHUNK);
-        (self.value(&record, index % CHUNK), self.value(&record, index % CHUNK + 1))
+        let (place, width) = (index % CHUNK, record.width);
+        if width > 32 {
+            return (self.value(&record, place), self.value(&record, place + 1));
+        }
+        let both = self.residual(&record, place, 2 * width);
+        let above = |place, residual| self.line(&record, place).wrapping_add(residual);
+        (above(place, both & bits::mask(width)), above(place + 1, both >> width))
     }
 
     /// How many values are at most `x`: a binary search over chunks, then one inside a chunk.
@@ -263,7 +269,19 @@ impl Monotone {
         // A chunk below the count lies in the records, whose length in bits fits a `usize` (decode
         // took them); other chunks are never asked for.
         let bytes = self.bytes.get(self.records..self.residuals).unwrap_or_default();
-        let mut at = (chunk as usize).wrapping_mul(self.record_bits());
+        let (mut at, all) = ((chunk as usize).wrapping_mul(self.record_bits()), self.record_bits());
+        if all <= 64 {
+            // One read serves all four.
+            let mut left = bits::read(bytes, at, all as u32);
+            let mut field = |width: u32| {
+                let value = left & bits::mask(width);
+                left = left.checked_shr(width).unwrap_or(0);
+                value
+            };
+            let (base, slope) = (field(self.base_bits), field(self.slope_bits));
+            let width = field(self.width_bits).min(65) as u32;
+            return Record { base, slope, width, start: field(self.start_bits) };
+        }
         let mut field = |width: u32| {
             let value = bits::read(bytes, at, width);
             at = at.wrapping_add(width as usize);
@@ -277,13 +295,23 @@ impl Monotone {
 
     #[inline]
     fn value(&self, record: &Record, place: u64) -> u64 {
-        let bytes = self.bytes.get(self.residuals..self.end).unwrap_or_default();
-        let at = record.start.wrapping_mul(CHUNK).wrapping_add(place * u64::from(record.width));
-        let residual = bits::read(bytes, at as usize, record.width.min(64));
+        self.line(record, place).wrapping_add(self.residual(record, place, record.width))
+    }
+
+    /// Where a chunk's line is at a place.
+    #[inline]
+    fn line(&self, record: &Record, place: u64) -> u64 {
         self.origin
             .wrapping_add(record.base)
             .wrapping_add(line(self.slope_floor.wrapping_add(record.slope), place))
-            .wrapping_add(residual)
+    }
+
+    /// The `width` bits from a place's residual on.
+    #[inline]
+    fn residual(&self, record: &Record, place: u64, width: u32) -> u64 {
+        let bytes = self.bytes.get(self.residuals..self.end).unwrap_or_default();
+        let at = record.start.wrapping_mul(CHUNK).wrapping_add(place * u64::from(record.width));
+        bits::read(bytes, at as usize, width.min(64))
     }
 }
 

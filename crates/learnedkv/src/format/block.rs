@@ -37,6 +37,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 
 pub use self::builder::{BlockBuilder, block_overhead_bytes, entry_bytes};
+pub use self::entries::Entries;
 use super::bytes::Reader;
 use super::checksum::checksum;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -46,6 +47,7 @@ use super::entry::{Kind, SequenceNumber};
 use crate::error::{Error, ErrorKind, Result};
 
 mod builder;
+mod entries;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests;
@@ -200,36 +202,22 @@ impl Block {
         Block::new(Memory::Own(bytes), head).map_err(|e| in_file(e, offset_bytes))
     }
 
-    /// The block in `bytes`, which [`Stored::check`] found sound before: its checksum is not computed
-    /// again. `None` if it is compressed. The block shares the bytes.
-    ///
-    /// # Errors
-    /// `Corruption` if they are no block any more.
-    pub fn lend(mut bytes: Bytes, offset_bytes: u64) -> Result<Option<Block>> {
-        let lent = parse(&bytes).and_then(|head| {
-            if head.compression != RAW {
-                return Ok(None);
-            }
-            bytes.truncate(head.raw_end as usize);
-            Block::new(Memory::Lent(bytes), head).map(Some)
-        });
-        lent.map_err(|e| in_file(e, offset_bytes))
+    /// The block in `bytes`, of which [`Entries::lend`] said `entries`. It shares the bytes.
+    pub fn lent(mut bytes: Bytes, entries: &Entries<'_>) -> Block {
+        bytes.truncate(entries.head.raw_end as usize);
+        Block { bytes: Memory::Lent(bytes), head: entries.head, count: entries.count }
     }
 
     /// The block of these bytes: separators and content as they were before they were stored.
     fn new(bytes: Memory, head: Head) -> Result<Block> {
-        let [_, _, content_start] = head.ends;
-        let count = Reader::at(&bytes, content_start as usize).u32()?;
-        let places = (u64::from(count) * 2 + 1) * if head.wide { 4 } else { 2 };
-        if places > bytes.len() as u64 {
-            return Err(Error::corruption(format!("data block: {count} entries do not fit it")));
-        }
+        let count = Entries::new(&bytes, head)?.count;
         Ok(Block { bytes, head, count })
     }
 
-    /// The block's number in its table, from 0.
-    pub fn ordinal(&self) -> u32 {
-        self.head.ordinal
+    /// What is in it.
+    #[inline]
+    pub fn entries(&self) -> Entries<'_> {
+        Entries { bytes: &self.bytes, head: self.head, count: self.count }
     }
 
     /// Whether it stands in a file's bytes as they are.
@@ -259,65 +247,6 @@ impl Block {
         }
     }
 
-    fn part(&self, start: u32, end: u32) -> &[u8] {
-        self.bytes.get(start as usize..end as usize).unwrap_or_default()
-    }
-
-    /// What every key of the block begins with.
-    pub fn prefix(&self) -> &[u8] {
-        self.part(self.head.prefix_start, self.head.ends[0])
-    }
-
-    /// The lower separator, without the prefix: no key of the block is below it.
-    pub fn lower_suffix(&self) -> &[u8] {
-        self.part(self.head.ends[0], self.head.ends[1])
-    }
-
-    /// The upper separator, without the prefix: every key of the block is below it.
-    pub fn upper_suffix(&self) -> &[u8] {
-        self.part(self.head.ends[1], self.head.ends[2])
-    }
-
-    /// Where `key` lies: `Less` if below the lower separator, `Equal` if between the separators,
-    /// `Greater` if at or above the upper one.
-    pub fn place(&self, key: &[u8]) -> std::cmp::Ordering {
-        use std::cmp::Ordering;
-        let prefix = self.prefix();
-        let (head, suffix) = key.split_at(prefix.len().min(key.len()));
-        match head.cmp(prefix) {
-            Ordering::Equal => {}
-            other => return other,
-        }
-        if suffix < self.lower_suffix() {
-            Ordering::Less
-        } else if suffix < self.upper_suffix() {
-            Ordering::Equal
-        } else {
-            Ordering::Greater
-        }
-    }
-
-    /// The entry at `index`.
-    ///
-    /// # Errors
-    /// `Corruption` if it does not lie within the block (a writer's bug that the checksum sealed).
-    pub fn entry(&self, index: usize) -> Result<Entry<'_>> {
-        let count = self.count();
-        if index >= count {
-            return Err(Error::corruption(format!("expected entry {index}, found {self:?}")));
-        }
-        let mut reader = Reader::new(self.between(index)?);
-        let kind = Kind::from_byte(reader.u8()?)?;
-        let sequence = reader.varint()?;
-        Ok(Entry { kind, sequence, key_suffix: reader.rest(), value: self.between(count + index)? })
-    }
-
-    /// Where in [`Block::bytes`] the value of an entry of this block stands.
-    pub fn value_range(&self, entry: &Entry<'_>) -> std::ops::Range<usize> {
-        let start = entry.value.as_ptr() as usize - self.bytes.as_ptr() as usize;
-        start..start + entry.value.len()
-    }
-
     /// The block's bytes, to be used for another, if they are its own.
     pub fn into_bytes(self) -> Vec<u8> {
         match self.bytes {
@@ -329,55 +258,6 @@ impl Block {
     /// All bytes of the block.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// What stands from the place of number `at` to the next: `count` heads, and as many values.
-    fn between(&self, at: usize) -> Result<&[u8]> {
-        let [_, _, content_start] = self.head.ends;
-        let places = content_start as usize + 4;
-        let (from, to) = if self.head.wide {
-            let mut reader = Reader::at(&self.bytes, places + 4 * at);
-            (reader.u32()? as usize, reader.u32()? as usize)
-        } else {
-            let mut reader = Reader::at(&self.bytes, places + 2 * at);
-            (usize::from(reader.u16()?), usize::from(reader.u16()?))
-        };
-        let [start, end] = [from, to].map(|place| place.saturating_add(BLOCK_HEADER_BYTES));
-        let found = self.bytes.get(start..end);
-        found.ok_or_else(|| {
-            Error::corruption(format!("data block: expected a place within it, found {from}..{to}"))
-        })
-    }
-
-    fn key_suffix(&self, index: usize) -> Result<&[u8]> {
-        let mut reader = Reader::new(self.between(index)?);
-        reader.u8()?;
-        reader.varint()?;
-        Ok(reader.rest())
-    }
-
-    /// The index of the first entry whose key is at or above `key` (`count` if there is none), and
-    /// whether it is `key` itself. `key` must have [`Block::place`] `Equal`, or the ends are given.
-    ///
-    /// # Errors
-    /// As [`Block::entry`].
-    pub fn lower_bound(&self, key: &[u8]) -> Result<(usize, bool)> {
-        match self.place(key) {
-            std::cmp::Ordering::Less => return Ok((0, false)),
-            std::cmp::Ordering::Greater => return Ok((self.count(), false)),
-            std::cmp::Ordering::Equal => {}
-        }
-        let suffix = key.get(self.prefix().len()..).unwrap_or_default();
-        let (mut low, mut high) = (0, self.count());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.key_suffix(middle)?.cmp(suffix) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => return Ok((middle, true)),
-            }
-        }
-        Ok((low, false))
     }
 }
 
@@ -399,11 +279,13 @@ fn check(bytes: &[u8], tag: u64, offset_bytes: u64) -> Result<Head> {
 /// What header and separators say, whatever the checksum.
 fn parse(bytes: &[u8]) -> Result<Head> {
     let mut reader = Reader::at(bytes, 8);
-    let stored_bytes = reader.u32()? as usize;
-    let raw_bytes = reader.u32()? as usize;
-    let ordinal = reader.u32()?;
-    let (compression, layout) = (reader.u8()?, reader.u8()?);
-    reader.u16()?;
+    // Reading from an array of known length costs no checks.
+    let header = reader.array::<{ BLOCK_HEADER_BYTES - 8 }>()?;
+    let mut fields = Reader::new(&header);
+    let stored_bytes = fields.u32()? as usize;
+    let raw_bytes = fields.u32()? as usize;
+    let ordinal = fields.u32()?;
+    let (compression, layout) = (fields.u8()?, fields.u8()?);
     reader.take(stored_bytes)?;
     let end = reader.position();
     let block = bytes.get(..end).unwrap_or_default();

@@ -47,19 +47,19 @@ pub fn block(bytes: &[u8]) -> bool {
     block::mend(&mut mended, TAG, OFFSET);
     let decoded = [bytes.to_vec(), mended].map(decode_block);
     for block in decoded.iter().flatten() {
-        let bounds = [block.lower_suffix(), block.upper_suffix()];
-        let mut keys: Vec<Vec<u8>> = bounds.map(|s| [block.prefix(), s].concat()).into();
+        let bounds = [block.entries().lower_suffix(), block.entries().upper_suffix()];
+        let mut keys: Vec<Vec<u8>> = bounds.map(|s| [block.entries().prefix(), s].concat()).into();
         keys.extend([Vec::new(), vec![0xff; 20], bytes.to_vec()]);
         // The offsets of a block may all name one place: so much is enough.
         for number in (0..block.count()).take(100) {
-            if let Ok(entry) = block.entry(number) {
-                assert_eq!(block.bytes()[block.value_range(&entry)], *entry.value);
-                keys.push([block.prefix(), entry.key_suffix].concat());
+            if let Ok(entry) = block.entries().entry(number) {
+                assert_eq!(block.bytes()[block.entries().value_range(&entry)], *entry.value);
+                keys.push([block.entries().prefix(), entry.key_suffix].concat());
             }
         }
-        assert!(block.entry(block.count()).is_err());
+        assert!(block.entries().entry(block.count()).is_err());
         for key in keys {
-            if let Ok((number, found)) = block.lower_bound(&key) {
+            if let Ok((number, found)) = block.entries().lower_bound(&key) {
                 assert!(number + usize::from(found) <= block.count());
             }
         }

@@ -143,9 +143,13 @@ pub(super) fn find_in_memtables(
     key: &[u8],
     visible: SequenceNumber,
 ) -> Lookup {
-    let found = view.memtables().map(|memtable| memtable.get(key, visible));
-    let mut found = found.skip_while(|found| *found == Lookup::Absent);
-    found.next().unwrap_or(Lookup::Absent)
+    for memtable in view.memtables() {
+        match memtable.get(key, visible) {
+            Lookup::Absent => {}
+            found => return found,
+        }
+    }
+    Lookup::Absent
 }
 
 /// The values kept apart that `wanted` names by key and pointer, in that order, read together.

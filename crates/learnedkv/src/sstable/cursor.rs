@@ -321,7 +321,7 @@ impl RunCursor {
             return Ok(false);
         }
         let (ordinal, block) = clip.table.find_block(key, self.walk.caching())?;
-        self.index = block.lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
+        self.index = block.entries().lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.block = Some((ordinal, block));
         self.settle()
     }
@@ -339,7 +339,7 @@ impl RunCursor {
             }
         };
         let (ordinal, block) = clip.table.find_block(key, self.walk.caching())?;
-        let index = block.lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
+        let index = block.entries().lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.index = index.wrapping_sub(1);
         self.block = Some((ordinal, block));
         self.settle()
@@ -354,12 +354,13 @@ impl RunCursor {
             };
             if self.index < block.count() {
                 let table = &here.clip.table;
-                let entry = block.entry(self.index).map_err(|e| e.at_path(table.path()))?;
+                let entry =
+                    block.entries().entry(self.index).map_err(|e| e.at_path(table.path()))?;
                 self.key.clear();
-                self.key.extend_from_slice(block.prefix());
+                self.key.extend_from_slice(block.entries().prefix());
                 self.key.extend_from_slice(entry.key_suffix);
                 self.kind = (entry.kind, entry.sequence);
-                self.value = block.value_range(&entry);
+                self.value = block.entries().value_range(&entry);
                 if here.whole || here.clip.holds(&self.key) {
                     return Ok(true);
                 }
@@ -419,10 +420,10 @@ impl RunCursor {
     /// Goes on upwards to `key` within what was read ahead. False: it does not lie there.
     fn skip_ahead(&mut self, key: &[u8]) -> Result<bool> {
         while let Some((_, block)) = &self.block {
-            match block.place(key) {
+            match block.entries().place(key) {
                 Ordering::Greater => self.block = self.ahead.pop_front(),
                 Ordering::Equal => {
-                    let found = block.lower_bound(key);
+                    let found = block.entries().lower_bound(key);
                     let path = self.here.as_ref().map(|here| here.clip.table.path());
                     let found =
                         found.map_err(|e| e.at_path(path.unwrap_or(Path::new("")))).map(|f| f.0);

@@ -32,7 +32,8 @@ use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Disk, File, OpenFiles};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::block::Block;
+use crate::format::block::{Block, Entries};
+use crate::format::bytes::Probe;
 use crate::format::compression::Codecs;
 use crate::format::entry::{Kind, TableId};
 use crate::format::manifest::{FilterRecord, TableRecord};
@@ -365,16 +366,39 @@ impl Table {
         }
         sought.read.set(false);
         let named = self.index.locate(sought.key());
+        if named.0 == named.1
+            && let Some(found) = self.look_where_lent(named.0, sought)
+        {
+            return found;
+        }
         let (_, block) =
             self.find_block_among(sought.key(), named, None, sought.caching, &sought.read)?;
         self.look_in(block, sought)
+    }
+
+    /// What the block of that number says of the key, if it is lent and the key's place is in it.
+    fn look_where_lent(&self, ordinal: u64, sought: &Sought<'_>) -> Option<Result<Lookup>> {
+        if sought.caching == Caching::Checked {
+            return None;
+        }
+        let lent = self.lent(ordinal)?;
+        let (place, found) = lent.entries.search(sought.key());
+        if place != Ordering::Equal {
+            return None;
+        }
+        self.context.metrics.mapped_reads.fetch_add(1, Relaxed);
+        // A filter would have saved that, too.
+        sought.read.set(true);
+        Some(self.say(&lent.entries, found, sought, |range| lent.slice(range)))
     }
 
     /// Whether no entry has the key for certain; nothing is read to say so.
     fn excludes(&self, sought: &Sought<'_>) -> bool {
         let properties = &self.record.properties;
         let key = sought.key();
-        if key < properties.smallest.as_slice() || key > properties.largest.as_slice() {
+        let probe = Probe::new(key);
+        if probe.compare(&properties.smallest).is_lt() || probe.compare(&properties.largest).is_gt()
+        {
             return true;
         }
         let stops = self.filter.get().is_some_and(|f| !f.filter.may_contain(sought.hash()));
@@ -386,22 +410,35 @@ impl Table {
 
     /// What the block that holds the key's place says of it.
     fn look_in(&self, block: Arc<Block>, sought: &Sought<'_>) -> Result<Lookup> {
-        let key = sought.key();
-        let (index, found) = block.lower_bound(key).map_err(|e| e.at_path(&self.path))?;
-        if !found {
+        let entries = block.entries();
+        let found = entries.lower_bound(sought.key());
+        self.say(&entries, found, sought, |range| Slice::of_block(block.clone(), range))
+    }
+
+    /// What was `found` of the key: which entry of a block, if it is there. `slice` lends of its bytes.
+    #[inline]
+    fn say(
+        &self,
+        entries: &Entries<'_>,
+        found: Result<(usize, bool)>,
+        sought: &Sought<'_>,
+        slice: impl FnOnce(std::ops::Range<usize>) -> Slice,
+    ) -> Result<Lookup> {
+        let (index, is_there) = found.map_err(|e| e.at_path(&self.path))?;
+        if !is_there {
             if self.filter.get().is_some() {
                 sought.false_positives.update(|count| count + 1);
             } else if sought.read.get() {
                 let before = self.misses.fetch_add(1, Relaxed);
                 sought.pays.set(sought.pays.get() || before + 1 == self.misses_that_pay());
             }
-            return Ok(self.without_entry(key));
+            return Ok(self.without_entry(sought.key()));
         }
-        let entry = block.entry(index).map_err(|e| e.at_path(&self.path))?;
-        let (kind, range) = (entry.kind, block.value_range(&entry));
-        Ok(match kind {
-            Kind::Value => Lookup::Value(Slice::of_block(block, range)),
-            Kind::Pointer => Lookup::Pointer(Slice::of_block(block, range)),
+        let entry = entries.entry(index).map_err(|e| e.at_path(&self.path))?;
+        let range = entries.value_range(&entry);
+        Ok(match entry.kind {
+            Kind::Value => Lookup::Value(slice(range)),
+            Kind::Pointer => Lookup::Pointer(slice(range)),
             _ => Lookup::Removed,
         })
     }
@@ -478,7 +515,7 @@ impl Table {
                     }
                 },
             };
-            match block.place(key) {
+            match block.entries().place(key) {
                 Ordering::Equal => return Ok(Some((middle, block))),
                 // Keys below the first block, and above the last, have no better place.
                 Ordering::Less if middle == 0 => return Ok(Some((middle, block))),

@@ -66,12 +66,15 @@ fn the_examples_are_what_is_written() {
 fn entries_are_found_and_strangers_are_not() {
     let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"2"), (b"kdd", b"")]);
     let block = decode(bytes, 1, 0).unwrap();
-    assert_eq!((block.ordinal(), block.count(), block.prefix()), (3, 3, &b"k"[..]));
-    assert_eq!(block.lower_bound(b"kd").unwrap(), (1, true));
-    assert_eq!(block.lower_bound(b"kc").unwrap(), (1, false));
-    assert_eq!(block.lower_bound(b"ky").unwrap(), (3, false));
-    assert_eq!(block.lower_bound(b"z").unwrap(), (3, false));
-    assert_eq!(block.lower_bound(b"").unwrap(), (0, false));
+    assert_eq!(
+        (block.entries().ordinal(), block.count(), block.entries().prefix()),
+        (3, 3, &b"k"[..])
+    );
+    assert_eq!(block.entries().lower_bound(b"kd").unwrap(), (1, true));
+    assert_eq!(block.entries().lower_bound(b"kc").unwrap(), (1, false));
+    assert_eq!(block.entries().lower_bound(b"ky").unwrap(), (3, false));
+    assert_eq!(block.entries().lower_bound(b"z").unwrap(), (3, false));
+    assert_eq!(block.entries().lower_bound(b"").unwrap(), (0, false));
     for (key, place) in [
         (&b"k"[..], Ordering::Less),
         (b"ka", Ordering::Equal),
@@ -79,10 +82,10 @@ fn entries_are_found_and_strangers_are_not() {
         (b"j", Ordering::Less),
         (b"l", Ordering::Greater),
     ] {
-        assert_eq!(block.place(key), place, "{key:?}");
+        assert_eq!(block.entries().place(key), place, "{key:?}");
     }
-    let entry = block.entry(1).unwrap();
-    assert_eq!(&block.bytes()[block.value_range(&entry)], b"2");
+    let entry = block.entries().entry(1).unwrap();
+    assert_eq!(&block.bytes()[block.entries().value_range(&entry)], b"2");
 }
 
 #[test]
@@ -90,23 +93,26 @@ fn wide_blocks_hold_large_values() {
     let large = vec![9; 100_000];
     let bytes = build(b"", b"z", &[(b"a", &large), (b"b", b"x")]);
     let block = decode(bytes, 1, 0).unwrap();
-    assert_eq!(block.entry(0).unwrap().value, large);
-    assert_eq!(block.entry(1).unwrap().value, b"x");
+    assert_eq!(block.entries().entry(0).unwrap().value, large);
+    assert_eq!(block.entries().entry(1).unwrap().value, b"x");
 }
 
 /// Bytes that were checked before are lent unchecked: damage gives an error or other values, no panic.
 #[test]
 fn lent_blocks_are_the_same_and_damaged_ones_panic_nowhere() {
     let bytes = build(b"ka", b"kz", &[(b"kb", b"1"), (b"kd", b"22")]);
-    let lend = |bytes: Vec<u8>| Block::lend(Bytes::from(bytes), 0);
+    let lend = |bytes: Vec<u8>| {
+        let lent = super::entries::Entries::lend(&bytes, 0)?;
+        Ok::<_, Error>(lent.map(|entries| Block::lent(Bytes::from(bytes.clone()), &entries)))
+    };
     // Bytes behind the block are its padding.
     let block = lend([&bytes[..], &[0; 9]].concat()).unwrap().unwrap();
     let kept = decode(bytes.clone(), 1, 0).unwrap();
     assert!(block.is_lent() && !kept.is_lent());
     for index in 0..2 {
-        assert_eq!(block.entry(index).unwrap(), kept.entry(index).unwrap());
+        assert_eq!(block.entries().entry(index).unwrap(), kept.entries().entry(index).unwrap());
     }
-    assert_eq!((block.bytes(), block.ordinal()), (kept.bytes(), 3));
+    assert_eq!((block.bytes(), block.entries().ordinal()), (kept.bytes(), 3));
     let packed = build_as(Compression::Lz4, b"ka", b"kz", &[(b"kb", &[1; 300])]);
     assert!(lend(packed).unwrap().is_none());
     for i in 0..bytes.len() {
@@ -115,8 +121,8 @@ fn lent_blocks_are_the_same_and_damaged_ones_panic_nowhere() {
             let mut bad = bytes.clone();
             bad[i] ^= 1 << bit;
             if let Ok(Some(block)) = lend(bad) {
-                let _ = (block.lower_bound(b"kd"), block.lower_bound(b"kb"));
-                (0..block.count().min(9)).for_each(|index| _ = block.entry(index));
+                let _ = (block.entries().lower_bound(b"kd"), block.entries().lower_bound(b"kb"));
+                (0..block.count().min(9)).for_each(|index| _ = block.entries().entry(index));
             }
         }
     }
@@ -157,11 +163,15 @@ fn compressed_blocks_are_what_raw_ones_are() {
             let block = stored.unpack(&Codecs::default(), vec![9; 3]).unwrap();
             assert_eq!(block.bytes()[24..], raw[24..], "{how}");
             let expected = decode(raw, 1, 0).unwrap();
-            assert_eq!((block.ordinal(), block.count()), (3, entries.len()));
+            assert_eq!((block.entries().ordinal(), block.count()), (3, entries.len()));
             for index in 0..entries.len() {
-                assert_eq!(block.entry(index).unwrap(), expected.entry(index).unwrap(), "{how}");
+                assert_eq!(
+                    block.entries().entry(index).unwrap(),
+                    expected.entries().entry(index).unwrap(),
+                    "{how}"
+                );
             }
-            assert_eq!(block.place(b"kb"), Ordering::Equal);
+            assert_eq!(block.entries().place(b"kb"), Ordering::Equal);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Table {
     /// The block of that number, if it is in the page cache and mapped, or in our cache.
     pub fn at_hand(&self, ordinal: u64, caching: Caching) -> Option<Arc<Block>> {
         if caching != Caching::Checked
-            && let Some(block) = self.lent(ordinal)
+            && let Some(block) = self.lent_block(ordinal)
         {
             self.context.metrics.mapped_reads.fetch_add(1, Relaxed);
             return Some(Arc::new(block));

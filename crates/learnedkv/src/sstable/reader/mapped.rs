@@ -23,7 +23,8 @@ use bytes::Bytes;
 
 use super::Table;
 use crate::disk::Residence;
-use crate::format::block::Block;
+use crate::format::block::{Block, Entries};
+use crate::slice::Slice;
 
 /// See the module page.
 #[derive(Default)]
@@ -63,6 +64,27 @@ impl Bits {
     }
 }
 
+/// A block in the page cache.
+pub(super) struct Lent<'a> {
+    map: &'a Map,
+    /// Where it begins and ends in the file.
+    start: u64,
+    end: u64,
+    pub entries: Entries<'a>,
+}
+
+impl Lent<'_> {
+    /// A part of the block's bytes, to keep.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Slice {
+        let start = self.start as usize;
+        Slice::of_bytes(self.map.bytes.clone(), start + range.start..start + range.end)
+    }
+
+    fn slice_of_file(&self) -> Bytes {
+        self.map.bytes.slice(self.start as usize..self.end as usize)
+    }
+}
+
 impl Map {
     fn size_bytes(&self) -> usize {
         size_of_val(&*self.noted.0) + size_of_val(&*self.checked.0)
@@ -78,7 +100,14 @@ impl Mapped {
 
 impl Table {
     /// The block of that number, if it is in the page cache for all we know.
-    pub(super) fn lent(&self, ordinal: u64) -> Option<Block> {
+    pub(super) fn lent_block(&self, ordinal: u64) -> Option<Block> {
+        let lent = self.lent(ordinal)?;
+        Some(Block::lent(lent.slice_of_file(), &lent.entries))
+    }
+
+    /// The entries of the block of that number, if it is in the page cache for all we know.
+    #[inline]
+    pub(super) fn lent(&self, ordinal: u64) -> Option<Lent<'_>> {
         let map = self.mapped.map.get()?.as_ref()?;
         if !map.noted.has(ordinal) {
             return None;
@@ -87,17 +116,14 @@ impl Table {
         if self.mapped.residence.is_due() && !self.look(map, ordinal, (start, end)) {
             return None;
         }
-        if end > map.bytes.len() as u64 {
-            return None;
-        }
-        let bytes = map.bytes.slice(start as usize..end as usize);
+        let bytes = map.bytes.get(start as usize..end as usize)?;
         if !map.checked.has(ordinal) {
-            self.check(&bytes, ordinal, start).ok()?;
+            self.check(bytes, ordinal, start).ok()?;
             map.checked.add(ordinal);
         }
         // What is no block any more is read again, which says what is wrong.
-        let block = Block::lend(bytes, start).ok()??;
-        (u64::from(block.ordinal()) == ordinal).then_some(block)
+        let entries = Entries::lend(bytes, start).ok()??;
+        (u64::from(entries.ordinal()) == ordinal).then_some(Lent { map, start, end, entries })
     }
 
     /// Whether a block is in the page cache and sound.

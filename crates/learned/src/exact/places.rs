@@ -1,0 +1,131 @@
+//! Where a directory's chunks lie, with what most lookups need of each decoded: kept in memory besides the
+//! encoded bytes, since every lookup needs it, and some six bits a block.
+//!
+//! A *plain* chunk is numeric, and its prefix lies in its head's first seven bytes.
+//! There a separator is the number that `numeric.rs` says, and comparing is done a `shift` lower:
+//! `n << shift <= x` exactly if `n` without its highest `shift` bits is at most `x >> shift`.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+use std::num::NonZeroU8;
+
+use super::numeric::{FRACTION, Numeric};
+use super::{count_while, embed};
+use crate::monotone::bits::{mask, read};
+
+/// Where a chunk lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub first_block: u32,
+    /// One past its last block.
+    pub end_block: u32,
+    /// Where its body begins and ends in the bodies.
+    pub body: u32,
+    pub body_end: u32,
+    pub plain: Option<Plain>,
+}
+
+pub(super) const NOWHERE: Place =
+    Place { first_block: 0, end_block: 0, body: 0, body_end: 0, plain: None };
+
+/// A plain chunk, decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain {
+    /// `(base >> shift) + start`: the line at 0.
+    start: u64,
+    slope: u32,
+    /// Where its codes begin in the bodies.
+    codes: u32,
+    shift: u8,
+    width: u8,
+    exceptions: u8,
+    exception_shift: u8,
+    exception_width: u8,
+    /// How many bits of the head's number are not the prefix: 8 to 64.
+    behind: NonZeroU8,
+}
+
+impl Plain {
+    /// A numeric chunk whose prefix is `of_head` bytes of its head, whose number is `head`, and whose codes
+    /// begin at byte `codes` of the bodies; `None` if it is not plain.
+    pub fn of(numeric: &Numeric<'_>, head: u64, of_head: usize, codes: usize) -> Option<Plain> {
+        if of_head > 7
+            || numeric.exception_base != (head << (8 * of_head)) >> numeric.exception_shift
+        {
+            return None;
+        }
+        Some(Plain {
+            start: numeric.start,
+            slope: u32::try_from(numeric.slope).ok()?,
+            codes: u32::try_from(codes).ok()?,
+            shift: u8::try_from(numeric.shift).ok()?,
+            width: u8::try_from(numeric.width).ok()?,
+            exceptions: u8::try_from(numeric.exceptions).ok()?,
+            exception_shift: u8::try_from(numeric.exception_shift).ok()?,
+            exception_width: u8::try_from(numeric.exception_width).ok()?,
+            behind: NonZeroU8::new(64 - 8 * of_head as u8)?,
+        })
+    }
+}
+
+impl Place {
+    /// How many inner separators it has: one fewer than blocks.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        u64::from(self.end_block.saturating_sub(self.first_block).saturating_sub(1))
+    }
+
+    /// How many inner separators are at most `key`, if the chunk is plain and the key is not shorter than
+    /// its prefix. `head` is the head's number; both are without what the table shares.
+    #[inline]
+    pub fn rank(&self, head: u64, key: &[u8], bodies: &[u8]) -> Option<u64> {
+        let plain = self.plain.as_ref()?;
+        let behind = u32::from(plain.behind.get());
+        let mut number = embed(key);
+        if behind < 64 {
+            let of_head = 8 - behind as usize / 8;
+            if key.len() < of_head {
+                return None;
+            }
+            if (number ^ head) >> behind != 0 {
+                // All separators begin with the prefix: they relate to the key as it does.
+                return Some(if number < head { 0 } else { self.count() });
+            }
+            number = match key.get(of_head..) {
+                Some(tail) if key.len() > 8 => embed(tail),
+                _ => number << (64 - behind),
+            };
+        }
+        let (shift, width) = (u32::from(plain.shift), u32::from(plain.width));
+        let (shifted, significant) = (number >> shift, mask(64 - shift));
+        let (code_mask, exceptions) = (mask(width), u64::from(plain.exceptions));
+        let codes = bodies.get(plain.codes as usize..).unwrap_or_default();
+        let count = self.count();
+        Some(count_while(count, |i| {
+            let at = i as usize * width as usize;
+            let eight = codes.get(at >> 3..).and_then(|rest| rest.first_chunk::<8>());
+            let code = match eight {
+                Some(eight) if width <= 57 => u64::from_le_bytes(*eight) >> (at & 7) & code_mask,
+                _ => read(codes, at, width),
+            };
+            if code_mask - code < exceptions {
+                return plain.exception(head, code, count, codes) <= number;
+            }
+            // At most 2^32 * 64.
+            let risen = (u64::from(plain.slope) * (i + 1)) >> FRACTION;
+            plain.start.wrapping_add(risen).wrapping_add(code) & significant <= shifted
+        }))
+    }
+}
+
+impl Plain {
+    /// The exception that a code names, of a chunk of `count` codes.
+    #[cold]
+    fn exception(&self, head: u64, code: u64, count: u64, codes: &[u8]) -> u64 {
+        let (width, own) = (u32::from(self.width), u32::from(self.exception_width));
+        let at = count * u64::from(width) + (mask(width) - code) * u64::from(own);
+        let shift = u32::from(self.exception_shift);
+        let base = (head << (64 - u32::from(self.behind.get()))) >> shift;
+        base.wrapping_add(read(codes, at as usize, own)) << shift
+    }
+}
