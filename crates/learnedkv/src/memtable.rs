@@ -11,6 +11,7 @@
 //!
 //! A memtable never knows the log, a file, or another memtable.
 
+mod presence;
 mod removals;
 
 mod streamed;
@@ -24,11 +25,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bytes::Bytes;
 use crossbeam_skiplist::SkipSet;
 
+use self::presence::Presence;
 use self::removals::{RANGE_OVERHEAD_BYTES, Removals, RemovedAt, Span};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
 use crate::format::batch::Op;
 use crate::format::bytes::first_eight;
+use crate::format::checksum::{HashedKey, key_hash};
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::Ranges;
 use crate::format::value::LOGGED_TAG_BYTES;
@@ -37,8 +40,8 @@ use streamed::Streamed;
 
 /// What an entry takes besides its key and value, reckoned, not measured: a version (64 bytes), the
 /// skip list's node with a tower of two on average (24), the allocator's header (16), the operation's
-/// own header in the payload (about 8).
-const ENTRY_OVERHEAD_BYTES: usize = 112;
+/// own header in the payload (about 8), its share of [`Presence`] (2 to 18).
+const ENTRY_OVERHEAD_BYTES: usize = 120;
 
 /// One version of a key, in the payload it was committed with.
 #[derive(Clone)]
@@ -175,6 +178,8 @@ impl<'a> Borrow<dyn Place + 'a> for Version {
 /// Fresh writes of one keyspace. See the module page.
 pub struct Memtable {
     versions: SkipSet<Version>,
+    /// Of all keys in the list.
+    presence: Presence,
     removals: Removals,
     size_bytes: AtomicUsize,
     tombstones: AtomicUsize,
@@ -196,6 +201,7 @@ impl Default for Memtable {
     fn default() -> Memtable {
         Memtable {
             versions: SkipSet::new(),
+            presence: Presence::default(),
             removals: Removals::default(),
             size_bytes: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
@@ -226,6 +232,7 @@ impl Memtable {
         }
         let (key, value) = op.key_and_value.split_at(op.key_length);
         let tag_bytes = if op.kind == Kind::Pointer { LOGGED_TAG_BYTES } else { 0 };
+        self.presence.add(key_hash(key));
         self.versions.insert(Version {
             payload: payload.clone(),
             head: first_eight(key),
@@ -323,24 +330,29 @@ impl Memtable {
         self.first_sequence() == 0
     }
 
-    /// The newest version of `key` at or below `visible`.
-    pub fn get(&self, key: &[u8], visible: SequenceNumber) -> Lookup {
+    /// The newest version of a key at or below `visible`.
+    pub fn get(&self, hashed: &HashedKey<'_>, visible: SequenceNumber) -> Lookup {
         // Whoever sees a number as visible sees that it was expected here.
         if self.is_empty() {
             return Lookup::Absent;
         }
+        let key = hashed.key();
         let removed =
             if self.removals.count() == 0 { 0 } else { self.removals.newest(key, visible) };
-        let place: &dyn Place = &Target::new(key, visible);
-        match self.versions.lower_bound(Bound::Included(place)) {
-            Some(found) if found.key() == key && found.sequence > removed => match found.kind {
-                Kind::Value => Lookup::Value(found.value_slice()),
-                Kind::Pointer => Lookup::Pointer(found.value_slice()),
-                _ => Lookup::Removed,
-            },
-            _ if removed > 0 => Lookup::Removed,
-            _ => Lookup::Absent,
+        if self.presence.may_hold(hashed.hash()) {
+            let place: &dyn Place = &Target::new(key, visible);
+            match self.versions.lower_bound(Bound::Included(place)) {
+                Some(found) if found.key() == key && found.sequence > removed => {
+                    return match found.kind {
+                        Kind::Value => Lookup::Value(found.value_slice()),
+                        Kind::Pointer => Lookup::Pointer(found.value_slice()),
+                        _ => Lookup::Removed,
+                    };
+                }
+                _ => {}
+            }
         }
+        if removed > 0 { Lookup::Removed } else { Lookup::Absent }
     }
 
     /// Its entries at or below `visible`, and what it says is gone from older data.

@@ -177,7 +177,7 @@ fn count_while(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut base, mut left) = (0, count);
     while left > 0 {
         // Where it does not hold, and `left` is even, one more is asked than need be.
-        let half = left.div_ceil(2);
+        let half = left - left / 2;
         base = std::hint::select_unpredictable(holds(base + half - 1), base + half, base);
         left -= half;
     }

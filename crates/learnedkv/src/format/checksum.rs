@@ -3,6 +3,8 @@
 //! `place` is a random tag of the file (or the database) mixed with the offset, so that stale,
 //! misplaced and misdirected bytes fail, yet files can be renamed, linked and ingested.
 
+use std::cell::OnceCell;
+
 use twox_hash::XxHash3_64;
 
 /// The checksum of `payload` standing at `offset_bytes` of the file tagged `tag`.
@@ -28,6 +30,30 @@ pub fn seal_end(tag: u64, bytes: &mut [u8]) {
 /// The hash of a key, as filters know it: XXH3-64, unseeded. It stands in files; it never changes.
 pub fn key_hash(key: &[u8]) -> u64 {
     XxHash3_64::oneshot(key)
+}
+
+/// A key, and its hash once somebody asked for it.
+#[derive(Debug)]
+pub struct HashedKey<'a> {
+    key: &'a [u8],
+    hash: OnceCell<u64>,
+}
+
+impl<'a> HashedKey<'a> {
+    /// `key`, not hashed yet.
+    pub fn new(key: &'a [u8]) -> HashedKey<'a> {
+        HashedKey { key, hash: OnceCell::new() }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// Its [`key_hash`].
+    pub fn hash(&self) -> u64 {
+        *self.hash.get_or_init(|| key_hash(self.key))
+    }
 }
 
 /// A bijection of `u64` that spreads every bit (the finalizer of SplitMix64, Steele et al. 2014).

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::format::batch::Ops;
 use crate::format::block::{self, Block, Stored};
 use crate::format::bytes::Reader;
+use crate::format::checksum::HashedKey;
 use crate::format::checksum::mix;
 use crate::format::compression::{Codecs, MOST_EXPANSION};
 use crate::format::entry::SequenceNumber;
@@ -277,14 +278,17 @@ fn apply_batch(payload: &[u8], first: SequenceNumber) -> Result<usize> {
     let mut entries = 0;
     while let Some(key) = cursor.key() {
         let (kind, _) = cursor.kind();
-        assert!(memtable.get(key, SequenceNumber::MAX) != crate::slice::Lookup::Absent, "{kind:?}");
+        assert!(
+            memtable.get(&HashedKey::new(key), SequenceNumber::MAX) != crate::slice::Lookup::Absent,
+            "{kind:?}"
+        );
         entries += 1;
         cursor.advance()?;
     }
     assert!(entries <= operations);
     // What is removed is removed, but for what was put there later.
     for range in memtable.ranges(SequenceNumber::MAX).iter() {
-        let found = memtable.get(&range.start, SequenceNumber::MAX);
+        let found = memtable.get(&HashedKey::new(&range.start), SequenceNumber::MAX);
         assert!(found != crate::slice::Lookup::Absent, "{range:?}");
     }
     Ok(operations)

@@ -39,7 +39,7 @@ pub fn get(
         place[i] = sought.len() - 1;
     }
     for (sought, found) in &mut sought {
-        *found = read::find_in_memtables(view, sought.key(), visible);
+        *found = read::find_in_memtables(view, sought.hashed(), visible);
     }
     let looked_up = find_in_tables(&view.tables, &mut sought, caching);
     for (sought, _) in &sought {

@@ -6,6 +6,7 @@ use super::rows;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::format::checksum::HashedKey;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::KeyRange;
 use crate::format::value::ValuePointer;
@@ -119,11 +120,11 @@ fn find(
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Lookup> {
-    match find_in_memtables(view, key, visible) {
+    let sought = Sought::new(key, caching);
+    match find_in_memtables(view, sought.hashed(), visible) {
         Lookup::Absent => {}
         found => return Ok(found),
     }
-    let sought = Sought::new(key, caching);
     let found = find_in_tables(&view.tables, &sought);
     account(engine, &sought);
     found
@@ -140,7 +141,7 @@ pub(super) fn account(engine: &Engine, sought: &Sought<'_>) {
 /// What the memtables hold of `key`.
 pub(super) fn find_in_memtables(
     view: &KeyspaceView,
-    key: &[u8],
+    key: &HashedKey<'_>,
     visible: SequenceNumber,
 ) -> Lookup {
     for memtable in view.memtables() {

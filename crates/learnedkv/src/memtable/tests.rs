@@ -37,10 +37,10 @@ fn readers_see_the_newest_version_they_may_see() {
     put(&memtable, "b", Some("4"), 4);
     put(&memtable, "", Some("empty"), 5);
     put(&memtable, "c", Some("6"), 6);
-    assert_eq!(memtable.get(b"b", 2), Lookup::Value(Slice::copy_from(b"1")));
-    assert_eq!(memtable.get(b"b", 3), Lookup::Removed);
-    assert_eq!(memtable.get(b"b", 9), Lookup::Value(Slice::copy_from(b"4")));
-    assert_eq!(memtable.get(b"a", 1), Lookup::Absent);
+    assert_eq!(memtable.get(&HashedKey::new(b"b"), 2), Lookup::Value(Slice::copy_from(b"1")));
+    assert_eq!(memtable.get(&HashedKey::new(b"b"), 3), Lookup::Removed);
+    assert_eq!(memtable.get(&HashedKey::new(b"b"), 9), Lookup::Value(Slice::copy_from(b"4")));
+    assert_eq!(memtable.get(&HashedKey::new(b"a"), 1), Lookup::Absent);
     assert_eq!(memtable.first_sequence(), 1);
     assert_eq!(walk(&memtable, 9, Seek::First), "=empty@5 a=2@2 b=4@4 c=6@6");
     assert_eq!(walk(&memtable, 3, Seek::First), "a=2@2 b-@3");

@@ -1,19 +1,18 @@
 //! One lookup, as the tables that are asked see it.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::ReadMetrics;
 use super::reader::Caching;
-use crate::format::checksum::key_hash;
+use crate::format::checksum::HashedKey;
 
 /// A key that is looked up in one table after another: hashed once, when the first filter asks. It
 /// counts what filters did, for the caller to add to the metrics once.
 #[derive(Debug)]
 pub struct Sought<'a> {
-    key: &'a [u8],
+    hashed: HashedKey<'a>,
     pub(super) caching: Caching,
-    hash: OnceCell<u64>,
     pub(super) stops: Cell<u64>,
     pub(super) false_positives: Cell<u64>,
     /// A block was read from the disk in the table asked last.
@@ -26,9 +25,8 @@ impl<'a> Sought<'a> {
     /// A lookup of `key`, what it reads being cached or not.
     pub fn new(key: &'a [u8], caching: Caching) -> Sought<'a> {
         Sought {
-            key,
+            hashed: HashedKey::new(key),
             caching,
-            hash: OnceCell::new(),
             stops: Cell::new(0),
             false_positives: Cell::new(0),
             read: Cell::new(false),
@@ -38,7 +36,7 @@ impl<'a> Sought<'a> {
 
     /// The key.
     pub fn key(&self) -> &'a [u8] {
-        self.key
+        self.hashed.key()
     }
 
     /// Whether a table's misses have reached what its filter costs, by this lookup: somebody should be
@@ -47,8 +45,13 @@ impl<'a> Sought<'a> {
         self.pays.get()
     }
 
+    /// The key, to be hashed once.
+    pub fn hashed(&self) -> &HashedKey<'a> {
+        &self.hashed
+    }
+
     pub(super) fn hash(&self) -> u64 {
-        *self.hash.get_or_init(|| key_hash(self.key))
+        self.hashed.hash()
     }
 
     /// Adds what filters did to `metrics`.
