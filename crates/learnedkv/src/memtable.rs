@@ -40,8 +40,8 @@ use streamed::Streamed;
 
 /// What an entry takes besides its key and value, reckoned, not measured: a version (64 bytes), the
 /// skip list's node with a tower of two on average (24), the allocator's header (16), the operation's
-/// own header in the payload (about 8), its share of [`Presence`] (2 to 18).
-const ENTRY_OVERHEAD_BYTES: usize = 120;
+/// own header in the payload (about 8), and its share of [`Presence`] (2 to 18) is not counted.
+const ENTRY_OVERHEAD_BYTES: usize = 112;
 
 /// One version of a key, in the payload it was committed with.
 #[derive(Clone)]
