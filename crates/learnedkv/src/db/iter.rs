@@ -170,12 +170,16 @@ impl Ends {
             return Some(Err(error.clone()));
         }
         if self.end(front).ahead.is_empty() && self.end(front).behind.is_none() {
-            let first = self.step(front).and_then(|cursor| cursor.map(Found::of).transpose());
-            if let Ok(Some(Found { key, value: Some(value), .. })) = first {
-                self.end(front).together = 1;
-                self.hand_out(front, &key);
-                return Some(Ok((key, value)));
-            }
+            let first = match self.step(front) {
+                // What most walks meet most: a value that stands where its key does.
+                Ok(Some(cursor)) if cursor.kind().0 == Kind::Value => {
+                    let (key, value) = (key_of(cursor), cursor.value_slice());
+                    self.end(front).together = 1;
+                    self.hand_out(front, &key);
+                    return Some(Ok((key, value)));
+                }
+                other => other.and_then(|cursor| cursor.map(Found::of).transpose()),
+            };
             self.read_ahead(front, first);
         }
         let entry = match self.end(front).ahead.pop_front() {

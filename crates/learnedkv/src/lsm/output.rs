@@ -374,6 +374,7 @@ impl Output {
         for record in &self.records {
             let table = self.engine.open_table(record)?;
             table.note_all();
+            table.check_written();
             opened.tables.push(table);
         }
         for id in &self.segments {

@@ -227,7 +227,8 @@ pub(super) fn memtable_sources(
     view: &KeyspaceView,
     visible: SequenceNumber,
 ) -> impl Iterator<Item = Source> {
-    view.memtables().map(move |memtable| memtable.source(visible))
+    let used = view.memtables().filter(|memtable| !memtable.is_empty());
+    used.map(move |memtable| memtable.source(visible))
 }
 
 /// What a run says of `lower <= key < upper`.

@@ -284,7 +284,7 @@ impl Table {
 
     /// Whether `key` lies behind all that it says anything of.
     pub fn ends_by(&self, key: &[u8]) -> bool {
-        let behind_entries = self.properties().largest.as_slice() < key;
+        let behind_entries = Probe::new(key).compare(&self.properties().largest).is_gt();
         behind_entries && (self.properties().ranges == 0 || self.ranges.end_by(key))
     }
 

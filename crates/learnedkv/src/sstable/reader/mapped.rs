@@ -7,8 +7,9 @@
 //! * **Noted** is a block whose pages are in the page cache: one that a read brought, and each of a table that
 //!   was just written. Others are read.
 //! * **Checked** is a block whose checksum was right since it was noted: when it was read, or else when it is
-//!   lent first. So no block is believed that was not computed once from what the device, or the page
-//!   cache that a write went to, gave. One bit each for both.
+//!   lent first; of a table that was just written by whoever wrote it ([`Table::check_written`]). So no block is
+//!   believed that was not computed once from what the device, or the page cache that a write went to, gave. One
+//!   bit each for both.
 //! * When it is time to look ([`Residence`]), a lent block is read again, from the page cache alone. If
 //!   it is not there, or damaged, all notes of the table are forgotten, and while its map rests
 //!   no new ones are taken: our cache serves.
@@ -25,6 +26,9 @@ use super::Table;
 use crate::disk::Residence;
 use crate::format::block::{Block, Entries};
 use crate::slice::Slice;
+
+/// A table just written is checked so many bytes at a time, or a block.
+const CHECK_BYTES: u64 = 256 << 10;
 
 /// See the module page.
 #[derive(Default)]
@@ -163,6 +167,44 @@ impl Table {
         if let Some(map) = self.map() {
             map.noted.set_all(u64::MAX);
         }
+    }
+
+    /// Checks the noted blocks of a table that was just written, so that no reader has to: those that are in
+    /// the page cache. One that is not sound is left to whoever reads it.
+    pub fn check_written(&self) {
+        let Some(map) = self.mapped.map.get().and_then(Option::as_ref) else { return };
+        let mut bytes = Vec::new();
+        let mut first = 0;
+        while first < self.block_count() {
+            let Ok((start, mut end)) = self.extent(first) else { return };
+            let mut next = first + 1;
+            while let Ok((from, to)) = self.extent(next)
+                && from == end
+                && to - start <= CHECK_BYTES
+            {
+                (next, end) = (next + 1, to);
+            }
+            bytes.resize((end - start) as usize, 0);
+            if !self.file.read_cached_at(&mut bytes, start) {
+                return;
+            }
+            for ordinal in first..next {
+                let Ok((from, to)) = self.extent(ordinal) else { return };
+                let block = bytes.get((from - start) as usize..(to - start) as usize);
+                if block.is_some_and(|block| self.check(block, ordinal, from).is_ok()) {
+                    map.checked.add(ordinal);
+                }
+            }
+            first = next;
+        }
+    }
+
+    /// How many blocks need no check any more.
+    #[cfg(test)]
+    pub fn checked_blocks(&self) -> u64 {
+        let map = self.mapped.map.get().and_then(Option::as_ref);
+        let words = map.map_or(&[][..], |map| &map.checked.0);
+        words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
     fn map(&self) -> Option<&Map> {

@@ -73,6 +73,23 @@ fn damage_before_the_first_read_of_a_table_just_written_is_found_by_it() {
     assert!(errors > 0 && errors < 100, "{errors} of {ENTRIES}");
 }
 
+/// Who wrote a table checks it, so that its readers need not; what is damaged by then is found all the same.
+#[test]
+fn a_table_just_written_is_checked_but_for_what_is_damaged() {
+    let f = Fixture::new(Compression::None);
+    f.table.note_all();
+    assert_eq!(f.table.checked_blocks(), 0);
+    f.table.check_written();
+    assert_eq!(f.table.checked_blocks(), f.table.block_count());
+    let f = Fixture::new(Compression::None);
+    let file = f.context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
+    file.write_all_at(&[0xaa; 8], 100).unwrap();
+    f.table.note_all();
+    f.table.check_written();
+    assert_eq!(f.table.checked_blocks(), f.table.block_count() - 1);
+    assert!((0..ENTRIES).any(|number| f.get(number).is_err()));
+}
+
 /// What is copied into other tables is not taken from where its checksum was computed some time ago.
 #[test]
 fn merges_copy_nothing_that_is_lent() {
