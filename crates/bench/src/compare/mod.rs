@@ -74,7 +74,8 @@ pub struct CompareArgs {
     /// Directory with the key sets of the suite sosd
     #[arg(long, value_name = "DIR", default_value = "../shared/data")]
     data: PathBuf,
-    /// An option of one engine, as ENGINE:NAME=VALUE; may be repeated
+    /// An option of one engine, as ENGINE:NAME=VALUE; its own, or reads=HOW or memtable=SIZE for it
+    /// alone; may be repeated
     #[arg(long = "option", value_name = "ENGINE:NAME=VALUE")]
     options: Vec<String>,
     /// Directory for the stores; must be new or empty; removed afterwards
@@ -103,6 +104,11 @@ impl CompareArgs {
         let options = self.options_by_engine(&engines)?;
         let cases =
             asked.cases.iter().map(|case| self.changed(case)).collect::<Result<Vec<_>>>()?;
+        for (case, (engine, options)) in
+            cases.iter().flat_map(|case| engines.iter().zip(&options).map(move |of| (case, of)))
+        {
+            case.for_engine(engine, options)?;
+        }
         if self.rounds == 0 {
             return Err(Error::usage("--rounds: at least 1, found 0"));
         }
@@ -122,31 +128,9 @@ impl CompareArgs {
         };
         let mut failures = Vec::new();
         for case in &cases {
-            if let Some(why) = case.missing(&self.data) {
-                note(&mut comparison.notes, why)?;
-                continue;
-            }
-            for round in 1..=self.rounds {
-                for (number, engine) in engines.iter().enumerate() {
-                    if let Some(why) = case.leaves_out(engine) {
-                        note(&mut comparison.notes, why)?;
-                        continue;
-                    }
-                    say(&format!("{} round {round}: {engine} ", case.name))?;
-                    let job = self.job(engine, *case, round, &options[number]);
-                    match run_limited(&job, &mut comparison.notes) {
-                        Ok(result) => {
-                            comparison.add(case.name, number, &result);
-                            comparison.judge_baseline();
-                            say(&tables::line(&result))?;
-                        }
-                        Err(error) => {
-                            say(&format!("failed: {error}\n"))?;
-                            failures.push(format!("{} round {round}: {error}", case.name));
-                        }
-                    }
-                    self.write(&comparison, &failures)?;
-                }
+            match case.missing(&self.data) {
+                Some(why) => note(&mut comparison.notes, why)?,
+                None => self.run_case(case, &options, &mut comparison, &mut failures)?,
             }
         }
         comparison.notes.append(&mut failures.clone());
@@ -159,6 +143,40 @@ impl CompareArgs {
                 Err(Error::runtime(format!("{} runs failed; the first: {first}", failures.len())))
             }
         }
+    }
+
+    /// Runs every engine of `comparison` on `case`, as often as asked for.
+    fn run_case(
+        &self,
+        case: &Case,
+        options: &[Vec<String>],
+        comparison: &mut Comparison,
+        failures: &mut Vec<String>,
+    ) -> Result<()> {
+        let engines: Vec<String> = comparison.engines.iter().map(|e| e.name.clone()).collect();
+        for round in 1..=self.rounds {
+            for (number, engine) in engines.iter().enumerate() {
+                let job = self.job(engine, case, round, &options[number])?;
+                if let Some(why) = job.case.leaves_out(engine) {
+                    note(&mut comparison.notes, why)?;
+                    continue;
+                }
+                say(&format!("{} round {round}: {engine} ", case.name))?;
+                match run_limited(&job, &mut comparison.notes) {
+                    Ok(result) => {
+                        comparison.add(case.name, number, &result);
+                        comparison.judge_baseline();
+                        say(&tables::line(&result))?;
+                    }
+                    Err(error) => {
+                        say(&format!("failed: {error}\n"))?;
+                        failures.push(format!("{} round {round}: {error}", case.name));
+                    }
+                }
+                self.write(comparison, failures)?;
+            }
+        }
+        Ok(())
     }
 
     /// The case with what the command line changes.
@@ -193,7 +211,7 @@ impl CompareArgs {
         }
         if let Some(reads) = &self.reads {
             let reads: Reads = reads.parse().map_err(|e: Error| e.within("--reads"))?;
-            case.reads = Box::leak(reads.to_string().into_boxed_str());
+            case.reads = reads.name();
         }
         Ok(case)
     }
@@ -216,18 +234,20 @@ impl CompareArgs {
         Ok(by_engine)
     }
 
-    fn job(&self, engine: &str, case: Case, round: usize, options: &[String]) -> Job {
+    /// What `engine` does of `case`; `options` are those of the command line for it.
+    fn job(&self, engine: &str, case: &Case, round: usize, options: &[String]) -> Result<Job> {
         let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let run = format!("{}-{}-{round}", plain(case.name), plain(engine));
-        Job {
+        let (case, options) = case.for_engine(engine, options)?;
+        Ok(Job {
             engine: engine.to_string(),
             case,
-            options: case.options_of(engine).map(str::to_string).chain(options.to_vec()).collect(),
+            options,
             data: self.data.clone(),
             dir: self.dir.clone(),
             out: self.out.join("runs").join(run),
             seed: self.seed + round as u64 - 1,
-        }
+        })
     }
 
     /// Writes what is known so far: a comparison that is cut short leaves what it has.

@@ -186,13 +186,21 @@ impl std::str::FromStr for Reads {
     }
 }
 
-impl std::fmt::Display for Reads {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl Reads {
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
             Reads::Mapped => "mapped",
             Reads::Buffered => "buffered",
             Reads::Direct => "direct",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 

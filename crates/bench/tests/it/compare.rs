@@ -228,6 +228,8 @@ fn what_cannot_be_compared_is_refused_before_anything_is_run() {
         (&["--scale", "huge"], "--scale: expected tiny or full, found `huge`"),
         (&["--rounds", "0"], "--rounds: at least 1"),
         (&["--option", "learnedkv"], "--option: expected ENGINE:NAME=VALUE"),
+        (&["--option", "learnedkv:reads=hard"], "unknown way to read `hard`"),
+        (&["--option", "learnedkv:memtable=some"], "option learnedkv:memtable=some: `some` is not"),
         (&["--rate", "Z=5k"], "--rate: `Z=5k` is for no workload of load"),
         (&["--rate", "A=0"], "at least 1, found 0"),
         (&["--reads", "hard"], "--reads: unknown way to read `hard`"),

@@ -140,7 +140,7 @@ pub struct Settings {
     pub metadata_in_cache: bool,
     /// Whether blobs live in the cache too.
     pub blobs_in_cache: bool,
-    /// Bits a key of the Bloom filters.
+    /// Bits a key of the Bloom filters; 0: none.
     pub filter_bits: f64,
     /// Version of the tables' format.
     pub format_version: i32,
@@ -520,9 +520,11 @@ fn options(api: &Api, settings: &Settings, cache: &Owned) -> Result<Owned> {
         let base = owned((api.rocksdb_options_create)());
         let table = (api.rocksdb_block_based_options_create)();
         let table = Owned { handle: table, destroy: api.rocksdb_block_based_options_destroy };
-        let filter = (api.rocksdb_filterpolicy_create_bloom_full)(settings.filter_bits);
         (api.rocksdb_block_based_options_set_block_cache)(table.handle, cache.handle);
-        (api.rocksdb_block_based_options_set_filter_policy)(table.handle, filter);
+        if settings.filter_bits > 0.0 {
+            let filter = (api.rocksdb_filterpolicy_create_bloom_full)(settings.filter_bits);
+            (api.rocksdb_block_based_options_set_filter_policy)(table.handle, filter);
+        }
         (api.rocksdb_block_based_options_set_block_size)(table.handle, settings.block_bytes);
         (api.rocksdb_block_based_options_set_format_version)(table.handle, settings.format_version);
         (api.rocksdb_block_based_options_set_cache_index_and_filter_blocks)(

@@ -9,7 +9,7 @@
 //! automatic entry charge) of the memory budget less two memtables, a background job per core and
 //! two at least, `bytes_per_sync` of 1 MiB. Blocks are of 4 KiB (its default) unless asked for.
 //! Index and filter blocks are outside the cache (its default: fastest, and not counted in the
-//! budget); `cache_index_and_filter_blocks=true` puts them in. BlobDB: values from 512 bytes on in
+//! budget); `cache_index_and_filter_blocks=true` puts them in, `filter_bits=0` does without filters. BlobDB: values from 512 bytes on in
 //! blob files, blob garbage collection on with its defaults, and blobs in the same cache.
 //! Compression is off unless asked for. Reads are calls (its default; its wiki advises against
 //! `allow_mmap_reads`) or direct. Other options go to RocksDB as they are.
@@ -110,12 +110,16 @@ fn open_as(settings: &OpenSettings, blobs: bool) -> Result<Box<dyn Engine>> {
              blob_compression_type={compression};"
         );
     }
-    let mut metadata_in_cache = false;
+    let (mut metadata_in_cache, mut filter_bits) = (false, 10.0);
     for (name, value) in &settings.options {
-        if name == "cache_index_and_filter_blocks" {
-            metadata_in_cache = value == "true";
-        } else {
-            options += &format!("{name}={value};");
+        match name.as_str() {
+            "cache_index_and_filter_blocks" => metadata_in_cache = value == "true",
+            "filter_bits" => {
+                filter_bits = value.parse().map_err(|_| {
+                    Error::usage(format!("option filter_bits={value}: expected bits a key, or 0"))
+                })?;
+            }
+            _ => options += &format!("{name}={value};"),
         }
     }
     std::fs::create_dir_all(&settings.dir)
@@ -126,7 +130,7 @@ fn open_as(settings: &OpenSettings, blobs: bool) -> Result<Box<dyn Engine>> {
         block_bytes: settings.block_size_bytes.unwrap_or(DEFAULT_BLOCK_BYTES) as usize,
         metadata_in_cache,
         blobs_in_cache: blobs,
-        filter_bits: 10.0,
+        filter_bits,
         format_version: 6,
         synced,
     };
