@@ -1,8 +1,9 @@
-//! One drawing per workload over all cases: how throughput goes with what the cases vary.
+//! Drawings over all cases: how the throughput of each workload, and what a whole run cost, go with what
+//! the cases vary.
 
 use std::fmt::Write;
 
-use super::summary::{Compared, Comparison, Row, THROUGHPUT};
+use super::summary::{Compared, Comparison, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN};
 use crate::report::html::escape;
 use crate::sizes::show_count;
 
@@ -38,12 +39,21 @@ pub(super) fn over_cases(comparison: &Comparison) -> String {
         return out;
     }
     out.push_str("<h2>Over the cases</h2>\n");
-    for workload in workloads(comparison) {
-        let row = |case: &&str| comparison.throughput(case, &workload);
+    let mut draw = |title: &str, workload: &str, metric: &str| {
+        let row = |case: &&str| comparison.row(case, workload, metric);
         let rows: Vec<Option<&Row>> = cases.iter().map(row).collect();
         if rows.iter().flatten().count() >= MIN_CASES {
-            lines(comparison, &workload, &cases, &rows, &mut out);
+            lines(comparison, title, &cases, &rows, &mut out);
         }
+    };
+    for workload in workloads(comparison) {
+        draw(&format!("{workload}, operations per second"), &workload, THROUGHPUT);
+    }
+    for metric in OVER_CASES {
+        let row = comparison.rows.iter().find(|row| row.metric == metric);
+        let unit = row.map_or("", |row| row.unit.as_str());
+        let unit = if unit.is_empty() { String::new() } else { format!(", {unit}") };
+        draw(&format!("whole run, {metric}{unit}: less is better"), WHOLE_RUN, metric);
     }
     out
 }
@@ -59,7 +69,7 @@ pub(super) fn workloads(comparison: &Comparison) -> Vec<String> {
     names
 }
 
-/// From operations per second to a height in the drawing.
+/// From a figure to a height in the drawing.
 struct Scale {
     low: f64,
     high: f64,
@@ -68,7 +78,7 @@ struct Scale {
 
 impl Scale {
     fn of(rates: impl Iterator<Item = f64> + Clone) -> Scale {
-        let high = rates.clone().fold(1.0, f64::max);
+        let high = rates.clone().fold(1e-9, f64::max);
         let low = rates.filter(|rate| *rate > 0.0).fold(high, f64::min);
         let logarithmic = high / low > LOG_FROM;
         // From a power of ten to a power of ten, or from nothing to a little more than the most.
@@ -112,22 +122,22 @@ fn x(number: usize, count: usize) -> f64 {
     LEFT + (number as f64 + 0.5) * (RIGHT - LEFT) / count as f64
 }
 
-/// One workload: a line for each engine.
+/// One metric: a line for each engine.
 fn lines(
     comparison: &Comparison,
-    workload: &str,
+    title: &str,
     cases: &[&str],
     rows: &[Option<&Row>],
     out: &mut String,
 ) {
     let rates = rows.iter().flatten().flat_map(|row| row.cells.iter().flatten());
     let scale = Scale::of(rates.copied());
-    let name = escape(workload);
+    let title = escape(title);
     let how = if scale.logarithmic { ", logarithmic" } else { "" };
     let _ = writeln!(
         out,
-        "<div class=\"card\"><p>{name}, operations per second{how}</p>\n<svg viewBox=\"0 0 900 \
-         {HEIGHT}\" width=\"100%\" role=\"img\" aria-label=\"{name} over the cases\">"
+        "<div class=\"card\"><p>{title}{how}</p>\n<svg viewBox=\"0 0 900 \
+         {HEIGHT}\" width=\"100%\" role=\"img\" aria-label=\"{title}, over the cases\">"
     );
     axes(&scale, cases, out);
     for (number, engine) in comparison.engines.iter().enumerate() {
@@ -140,7 +150,7 @@ fn lines(
     out.push_str("</svg>\n</div>\n");
 }
 
-/// Lines across at round rates, and the cases' names.
+/// Lines across at round figures, and the cases' names.
 fn axes(scale: &Scale, cases: &[&str], out: &mut String) {
     for mark in scale.marks() {
         let y = scale.y(mark);
@@ -150,7 +160,7 @@ fn axes(scale: &Scale, cases: &[&str], out: &mut String) {
              x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 8.0,
             y + 4.0,
-            show_count(mark.round() as u64)
+            if scale.high < 10.0 { format!("{mark:.1}") } else { show_count(mark.round() as u64) }
         );
     }
     for (case, name) in cases.iter().enumerate() {

@@ -36,7 +36,7 @@ pub fn page(comparison: &Comparison) -> String {
         let _ = writeln!(out, "<p class=\"bad\">{}</p>", escape(note));
     }
     out.push_str(&over_cases(comparison));
-    if let Some(table) = overview(comparison) {
+    for table in overview(comparison) {
         cells(&table, &mut out);
     }
     for (case, settings) in &comparison.cases {

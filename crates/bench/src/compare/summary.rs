@@ -112,6 +112,10 @@ const OF_PHASE: &[(&str, &str, OfPhase)] = &[
     }),
 ];
 
+/// Those metrics of a whole run that are looked at over all cases.
+pub const OVER_CASES: [&str; 3] =
+    ["written per byte put", "most space after a workload", "metadata"];
+
 /// Metrics of a whole run.
 const OF_RUN: &[(&str, &str, OfRun)] = &[
     ("written per byte put", "", |result| {
@@ -245,11 +249,10 @@ impl Comparison {
         });
     }
 
-    /// How many operations a second `workload` did in `case`.
+    /// The row of `metric` of `workload` in `case`.
     #[must_use]
-    pub fn throughput(&self, case: &str, workload: &str) -> Option<&Row> {
-        let is =
-            |row: &&Row| row.case == case && row.workload == workload && row.metric == THROUGHPUT;
+    pub fn row(&self, case: &str, workload: &str, metric: &str) -> Option<&Row> {
+        let is = |row: &&Row| row.case == case && row.workload == workload && row.metric == metric;
         self.rows.iter().find(is)
     }
 

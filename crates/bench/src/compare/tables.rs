@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::chart::workloads;
 use super::child::ChildResult;
-use super::summary::{Compared, Comparison, Row, THROUGHPUT, WHOLE_RUN};
+use super::summary::{Compared, Comparison, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN};
 use crate::engines::BASELINE;
 use crate::report::terminal::align;
 
@@ -44,24 +44,44 @@ pub(super) fn of_case(comparison: &Comparison, case: &str) -> Vec<Table> {
     vec![throughput(comparison, case), latency(comparison, case), costs(comparison, case)]
 }
 
-/// Throughput of every workload in every case, if there are several cases.
-pub(super) fn overview(comparison: &Comparison) -> Option<Table> {
+/// Throughput of every workload in every case, and what whole runs cost, if there are several cases.
+pub(super) fn overview(comparison: &Comparison) -> Vec<Table> {
     if comparison.cases.len() < 2 {
-        return None;
+        return Vec::new();
     }
-    let mut rows = vec![head(comparison, "workload: case")];
-    for workload in workloads(comparison) {
-        for (case, _) in &comparison.cases {
-            let Some(row) = comparison.throughput(case, &workload) else { continue };
-            let mut cells = vec![format!("{workload}: {case}")];
-            let engines = 0..comparison.engines.len();
-            let shown = |number| row.median(number).map(|median| short(median / 1e3));
-            cells.extend(engines.map(|number| shown(number).unwrap_or_else(|| "-".to_string())));
-            rows.push(cells);
+    let table = |title: &str, first: &str, lines: &[(String, &str, &str, f64)]| {
+        let mut rows = vec![head(comparison, first)];
+        for (name, workload, metric, unit) in lines {
+            for (case, _) in &comparison.cases {
+                let Some(row) = comparison.row(case, workload, metric) else { continue };
+                let mut cells = vec![format!("{name}: {case}")];
+                let shown = |number| row.median(number).map(|median| short(median / unit));
+                let engines = 0..comparison.engines.len();
+                cells.extend(engines.map(|number| shown(number).unwrap_or_else(|| "-".into())));
+                rows.push(cells);
+            }
         }
-    }
-    let title = "all cases, thousands of operations per second, in the engine".to_string();
-    Some(Table { title, rows, note: String::new() })
+        Table { title: title.to_string(), rows, note: String::new() }
+    };
+    let workloads = workloads(comparison);
+    let throughput: Vec<_> = workloads
+        .iter()
+        .map(|workload| (workload.clone(), workload.as_str(), THROUGHPUT, 1e3))
+        .collect();
+    let unit = |metric: &str| {
+        let row = comparison.rows.iter().find(|row| row.metric == metric && !row.unit.is_empty());
+        row.map_or_else(String::new, |row| format!(", {}", row.unit))
+    };
+    let costs =
+        OVER_CASES.map(|metric| (format!("{metric}{}", unit(metric)), WHOLE_RUN, metric, 1.0));
+    vec![
+        table(
+            "all cases, thousands of operations per second, in the engine",
+            "workload: case",
+            &throughput,
+        ),
+        table("all cases, whole runs", "cost: case", &costs),
+    ]
 }
 
 fn head(comparison: &Comparison, first: &str) -> Vec<String> {

@@ -96,6 +96,8 @@ fn runs_tiny(name: &str) {
     let markdown = std::fs::read_to_string(dir.path().join("out/compare.md")).unwrap();
     assert!(markdown.contains("| workload | learnedkv | learnedkv-lsm | baseline | btree-map |"));
     assert_eq!(markdown.contains("| workload: case |"), suite.cases.len() > 1);
+    assert_eq!(markdown.contains("| cost: case |"), suite.cases.len() > 1);
+    assert_eq!(page.contains("whole run, written per byte put"), suite.cases.len() > 2);
 }
 
 /// Every workload of `case` has its figures of every engine that was not left out.
