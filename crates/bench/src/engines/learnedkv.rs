@@ -11,7 +11,7 @@
 //! *Reads* are by calls even where maps are asked for. Reading blocks where the operating system
 //! holds them is a gift of ours to every store (decision 21), one that the paper's baseline, a
 //! RocksDB, does not have; with maps the baseline would be a second learnedkv rather than a stand-in
-//! for BlobDB, against which it is held (`compare::summary`). Direct reads are done as asked.
+//! for BlobDB, against which it is held (`compare::baseline`). Direct reads are done as asked.
 
 use std::ops::Bound;
 use std::time::Duration;
