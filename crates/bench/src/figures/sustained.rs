@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::sheet::{Rounds, Target};
 use super::store::{OVER_PROVISION_PERCENT, PARTITION_BYTES, Shape, Store, VALUE_BYTES};
-use super::watch::{Watch, occupied};
+use super::watch::Watch;
 use super::{Run, remove};
 use crate::Result;
 use crate::keys::{Generator, KeySet, LoadOrder};
@@ -21,6 +21,7 @@ const SUSTAINED: [Target; 2] =
 /// What the store occupies at its highest, against what DESIGN section 8 allows.
 const SPACE: Target = Target::AtMost { must: 1.0, aim: 0.9 };
 const KEYS: u64 = 1_000_000;
+const KEY_BYTES: u32 = 8;
 const UPDATES: u64 = 4_000_000;
 const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Uniform, Distribution::Zipfian];
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -115,7 +116,7 @@ impl Head<'_> {
          zipfian; the clock stops when the last flush is committed. k puts/s as median (lowest-highest) \
          of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. Space is what tables, \
          filters and values occupied at their highest (looked at every 20 ms), over what the design \
-         allows: live bytes times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two partitions; the log beside \
+         allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two partitions; the log beside \
          it. Every value is checked at the end.",
         show_count(count),
     ));
@@ -196,7 +197,8 @@ impl Load<'_> {
         self.store.settle()?;
         let (most, most_log) = (watch.most_data_bytes() as f64, watch.most_log_bytes() as f64);
         drop(watch);
-        let live = occupied(&self.run.dir).0 as f64;
+        // Every key has one value that is live; what the store is at rest may be more.
+        let live = (self.keys.len() as u64 * u64::from(KEY_BYTES + VALUE_BYTES)) as f64;
         let over_provision = OVER_PROVISION_PERCENT as f64 / 100.0;
         let partitions = 2.0 * self.run.scale.of(PARTITION_BYTES) as f64;
         let allowed = live * (1.0 + 2.0 * over_provision) + partitions;

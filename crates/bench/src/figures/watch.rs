@@ -76,7 +76,7 @@ impl Drop for Watch {
 
 /// What the files in `dir` occupy: tables, filters and values; and the log. A file that goes meanwhile is
 /// not counted.
-pub fn occupied(dir: &Path) -> (u64, u64) {
+fn occupied(dir: &Path) -> (u64, u64) {
     let (mut data, mut log) = (0, 0);
     let Ok(entries) = fs::read_dir(dir) else { return (0, 0) };
     for entry in entries.flatten() {

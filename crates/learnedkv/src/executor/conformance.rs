@@ -336,6 +336,28 @@ fn threads_lose_no_notification() {
     });
 }
 
+/// A flush that always had more to do kept the only other thread for itself, while the urgent one slept: for
+/// many seconds nothing was settled, and nobody was slowed for it.
+#[test]
+fn urgent_jobs_take_no_thread_from_others_while_theirs_is_idle() {
+    const STEPS: usize = 500;
+    let executor = ThreadExecutor::new(2).unwrap();
+    let (elsewhere, steps) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (wrong, counted) = (Arc::clone(&elsewhere), Arc::clone(&steps));
+    let act = move || {
+        let name = std::thread::current().name().map(str::to_string);
+        wrong.fetch_add(usize::from(name.as_deref() != Some("learnedkv-urgent")), SeqCst);
+        counted.fetch_add(1, SeqCst);
+        Step::Wait
+    };
+    executor.spawn(Box::new(Act { act, priority: Priority::Urgent, dropped: Arc::default() }));
+    while steps.load(SeqCst) < STEPS {
+        executor.notify();
+        std::thread::yield_now();
+    }
+    assert_eq!(elsewhere.load(SeqCst), 0, "steps of an urgent job beside its own thread");
+}
+
 /// The urgent thread is there for urgent jobs while the other one is stuck in a step.
 #[test]
 fn an_urgent_job_never_queues_behind_others() {

@@ -1,8 +1,10 @@
 //! The executor of production: named threads of the operating system.
 //!
 //! **Threads.** One thread serves only [`Priority::Urgent`] jobs, so that a flush never queues
-//! behind a compaction; the others serve urgent jobs first, then the rest, each in turn. A job's
-//! step, its `Drop` and a caller's `ready` run with no lock held, so all of them may call back.
+//! behind a compaction. The others serve the rest, each in turn; and in between urgent jobs that the first
+//! thread cannot come to. While it is idle they leave urgent jobs to it: one that always has more to do
+//! would else take a thread from all the rest, for as long as it has. A job's step, its `Drop` and
+//! a caller's `ready` run with no lock held, so all of them may call back.
 //!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
@@ -83,6 +85,10 @@ struct State {
     urgent: VecDeque<Task>,
     normal: VecDeque<Task>,
     waiting: Vec<Task>,
+    /// Whether the thread that serves urgent jobs alone runs a step.
+    urgent_is_busy: bool,
+    /// Whether what a thread of the others was given last was urgent.
+    urgent_was_helped: bool,
     /// Steps that run now, each with the drop of its job.
     running: usize,
     /// Those of them that are inside a call of `shutdown`.
@@ -319,10 +325,16 @@ impl Shared {
                 self.any_work.notify_one();
             }
             state.running += 1;
+            if lane == Lane::Urgent {
+                state.urgent_is_busy = true;
+                if !state.urgent.is_empty() {
+                    self.any_work.notify_one();
+                }
+            }
             let seen = state.epoch;
             self.arm();
             drop(state);
-            self.run(task, seen);
+            self.run(task, seen, lane);
             state = self.lock();
             state.running -= 1;
             state.stopping_steps -= usize::from(STOPPING.take());
@@ -333,9 +345,12 @@ impl Shared {
     }
 
     /// One step of a job, and where the job goes after it. `seen` is the epoch the step began in.
-    fn run(&self, mut task: Task, seen: u64) {
+    fn run(&self, mut task: Task, seen: u64, lane: Lane) {
         let outcome = step_caught(&mut task.job);
         let mut state = self.lock();
+        if lane == Lane::Urgent {
+            state.urgent_is_busy = false;
+        }
         task.due = match outcome {
             Ok(Step::WaitUntil(due)) => Some(due),
             _ => None,
@@ -346,8 +361,11 @@ impl Shared {
                 return;
             }
             // Notified while it ran, or not finished. This thread looks for work next, so no other
-            // need be woken.
+            // need be woken, but for the one that urgent jobs are left to.
             Ok(Step::Wait | Step::WaitUntil(_) | Step::Again) if !state.stopped => {
+                if task.priority == Priority::Urgent && !state.urgent_is_busy {
+                    self.urgent_work.notify_one();
+                }
                 state.push(task);
                 return;
             }
@@ -397,8 +415,13 @@ impl State {
         if self.failed.is_some() {
             return None;
         }
-        let urgent = self.urgent.pop_front();
-        if lane == Lane::Urgent { urgent } else { urgent.or_else(|| self.normal.pop_front()) }
+        if lane == Lane::Urgent {
+            return self.urgent.pop_front();
+        }
+        let helps = self.urgent_is_busy && !(self.urgent_was_helped && !self.normal.is_empty());
+        let urgent = if helps { self.urgent.pop_front() } else { None };
+        self.urgent_was_helped = urgent.is_some();
+        urgent.or_else(|| self.normal.pop_front())
     }
 
     fn drain(&mut self) -> Vec<Task> {
