@@ -144,7 +144,7 @@ impl KeyspaceStats {
             stats.value_live_bytes += table.properties().separated_bytes();
         }
         stats.value_segments = tables.segments.iter().count() as u64;
-        stats.value_bytes = tables.segments.iter().map(|s| s.file_bytes()).sum();
+        stats.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
         stats
     }
 

@@ -299,6 +299,16 @@ fn disjoint_writes_run_concurrently(f: &Fixture) {
     assert!(content(&*f.disk, &f.path("a")) == expected);
 }
 
+fn a_second_name_is_seen(f: &Fixture) {
+    let file = f.disk.create(&f.path("a")).unwrap();
+    let alone = file.has_one_name();
+    f.disk.link(&f.path("a"), &f.path("b")).unwrap();
+    assert!(!file.has_one_name());
+    f.disk.remove(&f.path("a")).unwrap();
+    assert_eq!(f.disk.open(&f.path("b"), Access::Random).unwrap().has_one_name(), alone);
+    assert!(alone || !cfg!(unix), "where the system tells");
+}
+
 fn discard_reads_as_zeros_or_as_before(f: &Fixture) {
     let file = f.file("a", &pattern(40_000));
     file.sync().unwrap();
@@ -561,6 +571,7 @@ battery! {
         many_threads_read_many,
         disjoint_writes_run_concurrently,
         discard_reads_as_zeros_or_as_before,
+        a_second_name_is_seen,
         names_are_found_listed_and_sorted,
         errors_name_kind_and_path,
         rename_replaces_and_keeps_handles,

@@ -225,6 +225,12 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     /// `Io`.
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()>;
 
+    /// Whether the file surely has no other name than the one it was opened by: what is done to it is
+    /// seen by nobody else. Where the system cannot tell, no.
+    fn has_one_name(&self) -> bool {
+        false
+    }
+
     /// The file's length.
     ///
     /// # Errors

@@ -299,13 +299,17 @@ impl Engine {
         }
     }
 
-    /// Removes files that no View uses any more. When it returns they are gone, whoever removed them.
+    /// Removes files, and parts of files, that no View uses any more. When it returns they are gone,
+    /// whoever removed them.
     pub fn bury(&self) {
         let mut buried = lock(&self.ballast.buried);
         for path in self.context.graveyard.take() {
             // What cannot be removed is an orphan that the next open removes.
             let _ = self.disk().remove(&path);
             *buried += 1;
+        }
+        for part in self.context.graveyard.take_parts() {
+            *buried += u64::from(part.give_back());
         }
     }
 

@@ -427,11 +427,12 @@ impl Engine {
         let before = self.view.load_full();
         let mut known: BTreeMap<_, _> = opened.tables.iter().map(|t| (t.id(), t.clone())).collect();
         let mut segments = Segments::default();
-        opened.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         for keyspace in touched.iter().filter_map(|id| before.keyspaces.get(id)) {
             known.extend(keyspace.tables.all().map(|t| (t.id(), t.clone())));
             keyspace.tables.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         }
+        // Among them successors of those.
+        opened.segments.iter().for_each(|segment| segments.insert(segment.clone()));
         let mut shown = Vec::new();
         for id in touched {
             let Some(keyspace) = state.keyspaces.get(id) else { continue };

@@ -418,7 +418,8 @@ impl State {
         if lane == Lane::Urgent {
             return self.urgent.pop_front();
         }
-        let helps = self.urgent_is_busy && !(self.urgent_was_helped && !self.normal.is_empty());
+        let in_turn = !self.urgent_was_helped || self.normal.is_empty();
+        let helps = self.urgent_is_busy && in_turn;
         let urgent = if helps { self.urgent.pop_front() } else { None };
         self.urgent_was_helped = urgent.is_some();
         urgent.or_else(|| self.normal.pop_front())

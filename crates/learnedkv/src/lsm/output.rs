@@ -1,7 +1,7 @@
 //! What a job writes: tables, begun when the first entry comes, and a value segment for what is kept
 //! apart from its keys; all removed if the job fails.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::shadow::Shadow;
@@ -47,6 +47,9 @@ pub struct Output {
     shadow: Option<Shadow>,
     /// See [`Output::moving_values`].
     moves_values: bool,
+    /// Of each segment that values were read from to stand beside their keys, where the last one ends;
+    /// `None` where other pointers into it were copied.
+    emptied: BTreeMap<u64, Option<u64>>,
     /// Removed ranges for the table being written and those after it.
     ranges: Ranges,
     /// See [`Output::with_bought`].
@@ -128,6 +131,7 @@ impl Output {
             victims: Arc::default(),
             shadow: None,
             moves_values: true,
+            emptied: BTreeMap::new(),
             ranges: Ranges::default(),
             bought: None,
         }
@@ -245,6 +249,12 @@ impl Output {
         values.finish()
     }
 
+    /// The segments that no pointer was copied of: all that was read of them now stands elsewhere. And where
+    /// the last of that ends.
+    pub fn emptied(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.emptied.iter().filter_map(|(segment, end)| Some((*segment, (*end)?)))
+    }
+
     /// What the blocks of the table being written take so far, about.
     pub fn data_bytes(&self) -> u64 {
         self.waiting.data_bytes + self.writer.as_ref().map_or(0, TableWriter::data_bytes)
@@ -319,6 +329,8 @@ impl Output {
                     && (pointer.length < self.separate_at
                         || self.victims.contains(&pointer.segment));
                 load = moves.then_some(pointer);
+                let emptied = self.emptied.entry(pointer.segment).or_insert(Some(0));
+                *emptied = emptied.filter(|_| moves).map(|end| end.max(pointer.end()));
                 length = load.map_or(length, |pointer| pointer.length);
             }
             if load.is_some() || !self.waiting.entries.is_empty() {

@@ -90,9 +90,16 @@ impl ReadMetrics {
     }
 }
 
-/// Files that no View uses any more, to be removed by whoever looks.
+/// A part of a file that no View uses any more.
+pub trait Part: std::fmt::Debug + Send + Sync {
+    /// Gives its space back; whether it did.
+    fn give_back(&self) -> bool;
+}
+
+/// Files, and parts of files, that no View uses any more, to be removed by whoever looks.
 pub struct Graveyard {
     paths: Mutex<Vec<PathBuf>>,
+    parts: Mutex<Vec<Box<dyn Part>>>,
     tell: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -106,7 +113,7 @@ impl Graveyard {
     /// An empty one. `tell` is called after each file that comes: the last reader of a file may be
     /// anybody, at any time.
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Graveyard {
-        Graveyard { paths: Mutex::default(), tell: Box::new(tell) }
+        Graveyard { paths: Mutex::default(), parts: Mutex::default(), tell: Box::new(tell) }
     }
 
     /// Adds a file.
@@ -115,7 +122,18 @@ impl Graveyard {
         (self.tell)();
     }
 
-    /// Takes all there are.
+    /// Adds a part of a file.
+    pub fn add_part(&self, part: Box<dyn Part>) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        (self.tell)();
+    }
+
+    /// Takes all parts there are.
+    pub fn take_parts(&self) -> Vec<Box<dyn Part>> {
+        std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes all files there are.
     pub fn take(&self) -> Vec<PathBuf> {
         std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -80,7 +80,7 @@ impl Space {
     pub fn of(tables: &Tables) -> Space {
         let debt = Debt::of(tables);
         let files: BTreeMap<u64, u64> = tables.all().map(|t| (t.id(), t.file_bytes())).collect();
-        let segments = tables.segments.iter().map(|s| s.file_bytes()).sum::<u64>();
+        let segments = tables.segments.iter().map(|s| s.occupied_bytes()).sum::<u64>();
         let (mut frozen, mut gone) = (0, debt.shadowed + debt.covered);
         if let Some(part) = &tables.frozen {
             for table in part.runs.iter().flatten() {

@@ -45,6 +45,7 @@ use crate::manifest::KeyspaceState;
 use crate::sstable::cursor::{self, Clipped, Walk};
 use crate::sstable::reader::Table;
 use crate::sstable::{scale, table_path};
+use crate::value_log::{Segment, Segments};
 use crate::view::{Frozen, KeyspaceView, Partition, Tables};
 
 /// What a step does to its partition.
@@ -64,6 +65,8 @@ pub struct SweepStep {
     output: Output,
     /// Where the output ends if the end of the last partition does not come before.
     target_bytes: u64,
+    /// The segments that only frozen tables point into.
+    fresh_segments: Segments,
     /// What it wrote, once it is over.
     written_bytes: u64,
 }
@@ -196,6 +199,19 @@ pub fn next(
     drop(ahead);
     let step = SweepStep::begin(engine, view, frozen, at, course)?;
     Ok(Next::Rewrite(Box::new(step)))
+}
+
+/// The segments that tables of the frozen part point into, and no others.
+fn fresh_segments(tables: &Tables) -> Segments {
+    let used = |table: &Arc<Table>| table.properties().segments.clone();
+    let frozen = tables.frozen.iter().flat_map(|frozen| frozen.runs.iter().flatten());
+    let mut ids: BTreeSet<u64> = frozen.flat_map(used).map(|used| used.segment).collect();
+    let others = tables.runs.iter().flatten().chain(tables.settled());
+    others.flat_map(used).for_each(|used| _ = ids.remove(&used.segment));
+    let mut segments = Segments::default();
+    let fresh = ids.iter().filter_map(|id| tables.segments.get(*id));
+    fresh.for_each(|segment| segments.insert(segment.clone()));
+    segments
 }
 
 fn frozen_sources(frozen: &Frozen, upper: Option<&[u8]>, walk: Walk) -> Vec<Source> {
@@ -471,6 +487,7 @@ impl SweepStep {
             .moving_values(!disk_is_full)
             .with_ranges(plan.ranges),
             target_bytes: plan.target_bytes,
+            fresh_segments: fresh_segments(tables),
             written_bytes: 0,
         })
     }
@@ -499,9 +516,19 @@ impl SweepStep {
         if ended { self.install().map(Some) } else { Ok(None) }
     }
 
+    /// Of each segment whose values now stand in blocks up to some place: its successor, and that place.
+    /// Values stand in key order there, and nobody else points into it, so all before are dead too.
+    fn ways(&self) -> Vec<(Arc<Segment>, Arc<Segment>, u64)> {
+        let emptied = self.output.emptied();
+        let known = emptied.filter_map(|(id, end)| Some((self.fresh_segments.get(id)?, end)));
+        known.map(|(segment, end)| (segment.clone(), segment.successor(), end)).collect()
+    }
+
     fn install(&mut self) -> Result<bool> {
-        let Written { mut tables, opened, bytes: written } = self.output.finish()?;
+        let Written { mut tables, mut opened, bytes: written } = self.output.finish()?;
         let new = tables.pop();
+        let ways = self.ways();
+        opened.segments.extend(ways.iter().map(|(_, next, _)| next.clone()));
         // Where the output stopped within a partition, its rest keeps the old tables; so do those behind it.
         let rest = self.cursor.key().map(<[u8]>::to_vec);
         rest.iter().for_each(|rest| self.old.end_at(rest));
@@ -531,6 +558,7 @@ impl SweepStep {
             Change::ReplacePartitions { keyspace, from: lower, count, partitions, watermark };
         let fits = commit(&self.engine, keyspace, &self.old, change, &opened)?;
         if fits {
+            ways.into_iter().for_each(|(segment, next, end)| segment.give_way(next, end));
             self.output.keep();
             self.written_bytes = written;
             self.engine.metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);

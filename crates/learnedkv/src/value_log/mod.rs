@@ -7,6 +7,7 @@
 //! segment goes when no table and no memtable of any View does.
 
 mod many;
+mod prefix;
 #[cfg(test)]
 mod tests;
 pub mod writer;
@@ -18,8 +19,10 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use self::prefix::{Map, Prefix};
+
 pub use self::many::load_all;
-use crate::disk::{PooledFile, ReadRequest, Residence};
+use crate::disk::{PooledFile, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
@@ -50,10 +53,12 @@ pub struct Segment {
     file_bytes: u64,
     file: PooledFile,
     /// The file in memory, from when the first value is read there; `None` where the disk does not map.
-    map: OnceLock<Option<Bytes>>,
-    residence: Residence,
+    map: OnceLock<Option<Map>>,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
+    prefix: Arc<Prefix>,
+    /// What Views to come show in its place, and where that begins. See [`prefix`].
+    next: OnceLock<(Arc<Segment>, u64)>,
 }
 
 impl Drop for Segment {
@@ -61,6 +66,11 @@ impl Drop for Segment {
         if *self.obsolete.get_mut() {
             self.context.metrics.retired_bytes.fetch_sub(self.file_bytes, Relaxed);
             self.context.graveyard.add(self.path().to_owned());
+        }
+        // One after the other: where a View was held for long there are very many.
+        let mut next = self.hand_over();
+        while let Some(segment) = next {
+            next = Arc::into_inner(segment).and_then(|mut segment| segment.hand_over());
         }
     }
 }
@@ -99,9 +109,10 @@ impl Segment {
             file_bytes,
             file: pooled,
             map: OnceLock::new(),
-            residence: Residence::default(),
             context: context.clone(),
             obsolete: AtomicBool::new(false),
+            prefix: Arc::default(),
+            next: OnceLock::new(),
         })
     }
 
@@ -178,22 +189,23 @@ impl Segment {
     /// The bytes of a value, if they are in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
         let place = (pointer.offset, pointer.end());
-        if !self.context.maps || pointer.length > LENT_BYTES || self.residence.rests() {
+        if !self.context.maps || pointer.length > LENT_BYTES || self.prefix.residence.rests() {
             return None;
         }
-        if self.residence.is_due() {
+        if self.prefix.residence.is_due() {
             let mut bytes = self.context.cache.buffer(pointer.stored_bytes() as usize);
             let file = self.file.get();
             let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, place.0));
             self.context.cache.give_back(bytes);
-            self.residence.saw(is_there);
+            self.prefix.residence.saw(is_there);
             if !is_there {
                 self.context.metrics.lost_mappings.fetch_add(1, Relaxed);
                 return None;
             }
         }
-        let map = self.map.get_or_init(|| self.file.get().ok()?.map()).as_ref()?;
-        (place.1 <= map.len() as u64).then(|| map.slice(place.0 as usize..place.1 as usize))
+        let map = self.map.get_or_init(|| self.file.get().ok()?.map().map(Map::new)).as_ref()?;
+        let bytes = &map.bytes;
+        (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
     }
 
     /// The value that `pointer` says is `key`'s.

@@ -8,6 +8,7 @@ mod crash;
 mod durability;
 mod faults;
 mod filters;
+mod giving_back;
 mod golden;
 mod lifecycle;
 mod many_keyspaces;

@@ -223,6 +223,10 @@ impl File for FaultyFile {
         self.inner.discard(offset_bytes, length_bytes)
     }
 
+    fn has_one_name(&self) -> bool {
+        self.inner.has_one_name()
+    }
+
     fn length_bytes(&self) -> Result<u64> {
         self.meet(OperationKind::Length)?;
         self.inner.length_bytes()

@@ -96,6 +96,10 @@ impl File for RealFile {
             .map_err(|e| Error::io("give space back", &self.path, &e).at_offset(offset_bytes))
     }
 
+    fn has_one_name(&self) -> bool {
+        platform::name_count(&self.file) == Some(1)
+    }
+
     fn length_bytes(&self) -> Result<u64> {
         Ok(self.file.metadata().map_err(self.failed("read the file's length"))?.len())
     }

@@ -27,6 +27,14 @@ pub(super) fn read_once(file: &File, buffer: &mut [u8], offset_bytes: u64) -> Re
     }
 }
 
+/// How many names a file has, where the system tells.
+pub(super) fn name_count(_file: &File) -> Option<u64> {
+    #[cfg(unix)]
+    return std::os::unix::fs::MetadataExt::nlink(&_file.metadata().ok()?).into();
+    #[cfg(not(unix))]
+    None
+}
+
 /// Fills `buffer` as far as the file goes; returns the bytes filled.
 pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
     let mut filled_bytes = 0;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use super::names::Node;
 use super::random::Random;
 use super::state::Held;
 use super::{Operation, SimDisk};
@@ -121,6 +122,10 @@ impl File for SimFile {
         let end = offset_bytes.saturating_add(length_bytes);
         self.disk.state().inode_mut(self.number).clear(offset_bytes, end);
         Ok(())
+    }
+
+    fn has_one_name(&self) -> bool {
+        self.disk.state().names.count(Node::File(self.number)) == 1
     }
 
     fn length_bytes(&self) -> Result<u64> {

@@ -74,6 +74,11 @@ impl Names {
         self.current.get(path).copied()
     }
 
+    /// How many names stand for it.
+    pub(super) fn count(&self, node: Node) -> usize {
+        self.current.values().filter(|found| **found == node).count()
+    }
+
     /// Whether `path` is a directory: made, or a root (which are always there).
     pub(super) fn is_dir(&self, path: &Path) -> bool {
         path.parent().is_none() || self.get(path) == Some(Node::Dir)

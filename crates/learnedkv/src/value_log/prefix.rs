@@ -1,0 +1,138 @@
+//! The beginning of a segment that nobody needs any more, given back while the rest is in use.
+//!
+//! Values stand in key order in a segment, and a sweep moves them into blocks from the lowest key on: so
+//! below its watermark the segments of the frozen part are dead long before their files go. Who may read
+//! there all the same, and why nobody meets what was given back:
+//! * **Older Views**, and whoever took a [`Segment`] from one. A step of a sweep makes a successor of the
+//!   segment, the same file, for the Views to come. A segment holds its successor, so it is dropped
+//!   only after all before it; then what the successor does without is given back.
+//! * **Users with a value that was lent.** Each segment has a map of its own, which lives as long as
+//!   anything lent from it; nothing is given back while the map of an earlier one lives. The
+//!   next step tries again.
+//! * **Another database.** A checkpoint links files: one that has a second name is left whole. While
+//!   it links, it holds a View, beyond which nothing is given back.
+//! * **The next process.** The edit that moved the watermark is durable before the successor is shown.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use bytes::Bytes;
+
+use super::Segment;
+use crate::disk::{PooledFile, Residence};
+use crate::sstable::Part;
+
+/// The file's header stays, and file systems give back whole blocks.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What a segment and its successors know together.
+#[derive(Debug, Default)]
+pub(super) struct Prefix {
+    /// The blocks behind the first one are given back up to here.
+    given_back_to: AtomicU64,
+    pub(super) residence: Residence,
+    /// The maps of those that were dropped: alive while anything is lent from them.
+    lent: Mutex<Vec<Weak<()>>>,
+}
+
+impl Prefix {
+    pub(super) fn given_back_bytes(&self) -> u64 {
+        self.given_back_to.load(Relaxed).saturating_sub(BLOCK_BYTES)
+    }
+}
+
+/// A file in memory, and whether anything is lent from it.
+#[derive(Debug)]
+pub(super) struct Map {
+    pub(super) bytes: Bytes,
+    lent: Weak<()>,
+}
+
+struct Owner {
+    bytes: Bytes,
+    _lent: Arc<()>,
+}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Map {
+    pub(super) fn new(bytes: Bytes) -> Map {
+        let alive = Arc::new(());
+        let lent = Arc::downgrade(&alive);
+        Map { bytes: Bytes::from_owner(Owner { bytes, _lent: alive }), lent }
+    }
+}
+
+/// What the successor of a dropped segment does without.
+#[derive(Debug)]
+struct Rest {
+    file: PooledFile,
+    prefix: Arc<Prefix>,
+    end: u64,
+}
+
+impl Part for Rest {
+    fn give_back(&self) -> bool {
+        let mut lent = self.prefix.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        lent.retain(|map| map.strong_count() > 0);
+        let from = self.prefix.given_back_to.load(Relaxed).max(BLOCK_BYTES);
+        let to = self.end / BLOCK_BYTES * BLOCK_BYTES;
+        if !lent.is_empty() || from >= to {
+            return false;
+        }
+        // One that is removed by now gives all of it back.
+        let Ok(file) = self.file.get() else { return false };
+        let is_done = file.has_one_name() && file.discard(from, to - from).is_ok();
+        if is_done {
+            self.prefix.given_back_to.store(to, Relaxed);
+        }
+        is_done
+    }
+}
+
+impl Segment {
+    /// The same segment, for Views that read nothing of it below some place.
+    pub fn successor(&self) -> Arc<Segment> {
+        let context = &self.context;
+        Arc::new(Segment {
+            id: self.id,
+            tag: self.tag,
+            file_bytes: self.file_bytes,
+            file: context.segment_files.file(self.path(), context.access),
+            map: OnceLock::new(),
+            context: context.clone(),
+            obsolete: false.into(),
+            prefix: self.prefix.clone(),
+            next: OnceLock::new(),
+        })
+    }
+
+    /// Says that `next` is shown in the place of this one, durably, and that nothing is read through
+    /// it below `end`: that is given back once nobody has this one any more.
+    pub fn give_way(&self, next: Arc<Segment>, end: u64) {
+        // There is one sweep at a time, and each of its steps begins with what the last one showed.
+        let was_first = self.next.set((next, end)).is_ok();
+        debug_assert!(was_first, "a segment has one successor");
+    }
+
+    /// What its file takes, bytes.
+    pub fn occupied_bytes(&self) -> u64 {
+        self.file_bytes.saturating_sub(self.prefix.given_back_bytes())
+    }
+
+    /// The successor, once; what it does without is given back from now on.
+    pub(super) fn hand_over(&mut self) -> Option<Arc<Segment>> {
+        let (next, end) = self.next.take()?;
+        if let Some(map) = self.map.take().flatten() {
+            self.prefix.lent.lock().unwrap_or_else(PoisonError::into_inner).push(map.lent);
+        }
+        let context = &self.context;
+        let file = context.segment_files.file(self.path(), context.access);
+        context.graveyard.add_part(Box::new(Rest { file, prefix: self.prefix.clone(), end }));
+        Some(next)
+    }
+}

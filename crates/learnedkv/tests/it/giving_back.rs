@@ -1,0 +1,201 @@
+//! What a sweep has moved out of value segments is given back while it goes on, and nobody sees it go.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::real::RealDisk;
+use learnedkv::disk::sim::{CrashKind, SimDisk};
+use learnedkv::{Database, Keyspace, KeyspaceOptions};
+
+use crate::workload::Setup;
+
+const KEYS: u32 = 600;
+
+fn setup() -> Setup {
+    let keyspace = KeyspaceOptions::default().separate_at(100).partition_bytes(32 << 10);
+    Setup {
+        memtable_bytes: 64 << 10,
+        log_segment_bytes: 64 << 10,
+        automatic_conversion: false,
+        stream_at: 1 << 20,
+        keyspace: keyspace.block_bytes(4096),
+        ..Setup::default()
+    }
+}
+
+fn value(key: u32, round: u8) -> Vec<u8> {
+    let mut value = vec![round; 1000];
+    value[..4].copy_from_slice(&key.to_be_bytes());
+    value
+}
+
+/// Each key once, in an order that leaves some of each part of the key space in each memtable.
+fn put(keyspace: &Keyspace, round: u8) {
+    for number in 0..KEYS {
+        let key = number * 7 % KEYS;
+        keyspace.insert(key.to_be_bytes(), value(key, round)).unwrap();
+    }
+    keyspace.flush().unwrap();
+}
+
+fn check(keyspace: &Keyspace, round: u8) {
+    for key in 0..KEYS {
+        assert!(*keyspace.get(key.to_be_bytes()).unwrap().unwrap() == value(key, round), "{key}");
+    }
+    let all: Vec<_> = keyspace.iter().map(|entry| entry.unwrap().1.to_vec()).collect();
+    assert!(all == (0..KEYS).map(|key| value(key, round)).collect::<Vec<_>>());
+}
+
+/// The first conversion of values kept apart took twice their space until its end.
+#[test]
+fn a_first_conversion_needs_little_more_than_what_is_live() {
+    let setup = setup();
+    let disk = SimDisk::new(1);
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    put(&keyspace, 1);
+    db.wait_idle().unwrap();
+    let before = disk.used_bytes();
+    let most = Arc::new(AtomicU64::new(0));
+    let seen = most.clone();
+    disk.observe(move |_, disk| _ = seen.fetch_max(disk.used_bytes(), Relaxed));
+    keyspace.convert().unwrap();
+    let live = u64::from(KEYS) * 1004;
+    let extra = most.load(Relaxed) - before;
+    assert!(extra < live / 3, "{extra} bytes beside {before}, of {live} live ones");
+    check(&keyspace, 1);
+}
+
+/// A snapshot holds up what it reads; when it goes, what it held up is given back.
+#[test]
+fn a_snapshot_reads_what_a_sweep_beside_it_moves() {
+    let setup = setup();
+    let disk = SimDisk::new(2);
+    let db = setup.open(&disk, 2).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    put(&keyspace, 1);
+    let discards = Arc::new(AtomicU64::new(0));
+    let seen = discards.clone();
+    disk.observe(move |operation, _| {
+        seen.fetch_add(u64::from(operation.kind == OperationKind::Discard), Relaxed);
+    });
+    let snapshot = db.snapshot();
+    keyspace.convert().unwrap();
+    put(&keyspace, 2);
+    assert_eq!(discards.load(Relaxed), 0, "all is read by the snapshot");
+    for key in 0..KEYS {
+        let found = snapshot.get(&keyspace, key.to_be_bytes()).unwrap().unwrap();
+        assert!(*found == value(key, 1), "{key}");
+    }
+    keyspace.convert().unwrap();
+    drop(snapshot);
+    db.wait_idle().unwrap();
+    check(&keyspace, 2);
+    put(&keyspace, 3);
+    keyspace.convert().unwrap();
+    assert!(discards.load(Relaxed) > 0);
+    check(&keyspace, 3);
+}
+
+/// A checkpoint links the files, at any moment of a sweep: they are left whole from then on.
+#[test]
+fn a_checkpoint_amid_a_sweep_keeps_all_its_values() {
+    let setup = setup();
+    let disk = SimDisk::new(3);
+    let db = setup.open(&disk, 3).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    put(&keyspace, 1);
+    std::thread::scope(|scope| {
+        let copies = scope.spawn(|| {
+            let mut copies = Vec::new();
+            while keyspace.stats().unwrap().settled_share() < 1.0 {
+                let to = format!("/copy{}", copies.len());
+                db.checkpoint(Path::new(&to)).unwrap();
+                copies.push(to);
+            }
+            copies
+        });
+        keyspace.convert().unwrap();
+        let copies = copies.join().unwrap();
+        db.wait_idle().unwrap();
+        for copy in copies {
+            let builder = Database::builder(&copy).disk(Arc::new(disk.clone())).read_only(true);
+            let copy = builder.open().unwrap();
+            check(&copy.find("k").unwrap(), 1);
+        }
+    });
+    check(&keyspace, 1);
+}
+
+/// Values lent from a map stay what they were for as long as somebody has them; after the process died amid
+/// the sweep, too, nothing is missing.
+#[test]
+fn values_that_were_lent_stay_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = setup();
+    let open = || {
+        Database::builder(dir.path().join("db"))
+            .disk(Arc::new(RealDisk::new()))
+            .memtable_bytes(setup.memtable_bytes)
+            .log_segment_bytes(setup.log_segment_bytes)
+            .open()
+            .unwrap()
+    };
+    let db = open();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    put(&keyspace, 1);
+    let lent: Mutex<Vec<_>> = Mutex::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..3 {
+                for key in (0..KEYS).rev() {
+                    let found = keyspace.get(key.to_be_bytes()).unwrap().unwrap();
+                    assert!(found[..4] == key.to_be_bytes());
+                    lent.lock().unwrap().push((key, found));
+                }
+            }
+        });
+        keyspace.convert().unwrap();
+        put(&keyspace, 1);
+        keyspace.convert().unwrap();
+    });
+    for (key, found) in lent.into_inner().unwrap() {
+        assert!(*found == value(key, 1), "{key}");
+    }
+    db.wait_idle().unwrap();
+    check(&keyspace, 1);
+    drop((keyspace, db));
+    check(&open().find("k").unwrap(), 1);
+}
+
+/// The process dies at any moment of a sweep.
+#[test]
+fn what_was_given_back_is_missed_by_nobody_after_a_crash() {
+    let setup = setup();
+    let disk = SimDisk::new(4);
+    let db = setup.open(&disk, 4).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    put(&keyspace, 1);
+    db.wait_idle().unwrap();
+    let seen: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
+    let sink = seen.clone();
+    disk.observe(move |operation, disk| {
+        if operation.kind == OperationKind::Discard {
+            for kind in [CrashKind::Process, CrashKind::Machine] {
+                sink.lock().unwrap().push(disk.crash_clone(kind, operation.index));
+            }
+        }
+    });
+    keyspace.convert().unwrap();
+    let crashed = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(crashed.len() > 10, "{}", crashed.len());
+    for (number, disk) in crashed.iter().enumerate() {
+        let db = setup.open(disk, number as u64).unwrap();
+        let keyspace = db.find("k").unwrap();
+        check(&keyspace, 1);
+        keyspace.convert().unwrap();
+        check(&keyspace, 1);
+    }
+}
