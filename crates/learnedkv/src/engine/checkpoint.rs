@@ -9,8 +9,9 @@
 //! 4. Write a manifest of a new identity; turning `CURRENT` over to it makes the directory a database.
 //!    A crash before leaves no `CURRENT`, which no open takes for a database.
 //!
-//! Whoever adds a kind of file that the state names adds it to [`named_files`]. Whoever writes to, or
-//! punches holes into, a file after it was finished must know that it may be linked: nobody does.
+//! Whoever adds a kind of file that the state names adds it to [`named_files`]. Whoever changes
+//! a file after it was finished must know that it may be linked: nobody writes to one, and
+//! [`crate::value_log`] gives space back only of those that have one name.
 
 use std::path::Path;
 
