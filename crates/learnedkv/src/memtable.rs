@@ -39,8 +39,9 @@ use crate::slice::{Lookup, Slice};
 use streamed::Streamed;
 
 /// What an entry takes besides its key and value, reckoned, not measured: a version (64 bytes), the
-/// skip list's node with a tower of two on average (24), the allocator's header (16), the operation's
-/// own header in the payload (about 8), and its share of [`Presence`] (2 to 18) is not counted.
+/// skip list's node with a tower of two on average (24), the allocator's header (16) and the operation's
+/// own header in the payload (about 8). Its share of [`Presence`] (2 to 18) is counted apart
+/// ([`Memtable::filter_bytes`]).
 const ENTRY_OVERHEAD_BYTES: usize = 112;
 
 /// One version of a key, in the payload it was committed with.
@@ -269,6 +270,11 @@ impl Memtable {
     /// What it takes in memory, about.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes.load(Relaxed)
+    }
+
+    /// What its filter takes beside that, bytes.
+    pub fn filter_bytes(&self) -> usize {
+        self.presence.bytes()
     }
 
     /// Whether any range of keys was removed here.

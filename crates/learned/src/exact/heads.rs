@@ -81,8 +81,9 @@ impl Heads {
                 let length = (u128::from(count) * u128::from(width)).div_ceil(8);
                 let encoded =
                     reader.take(usize::try_from(length).unwrap_or(usize::MAX), "heads")?;
-                // Heads without bits are as many as chunks, whose bodies are not looked for yet.
-                let count = if width == 0 { count.min(reader.remaining() as u64) } else { count };
+                // A chunk's body has a byte at least: that bounds what is allocated, though the bodies
+                // are not looked for yet.
+                let count = count.min(reader.remaining() as u64);
                 let number = |index: u64| {
                     bits::read(encoded, (index as usize).wrapping_mul(width as usize), width)
                 };

@@ -218,12 +218,12 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     /// `DiskFull` or `Io`; then part of the space may have been taken, and the file have grown.
     fn preallocate(&self, length_bytes: u64) -> Result<()>;
 
-    /// Gives back the space of a range; it reads as zeros, or as before, from then on. A hint:
-    /// where the file system cannot, nothing happens.
+    /// Gives back the space of a range; it reads as zeros, or as before, from then on. False where the
+    /// file system cannot: then nothing happens.
     ///
     /// # Errors
     /// `Io`.
-    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()>;
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool>;
 
     /// Whether the file surely has no other name than the one it was opened by: what is done to it is
     /// seen by nobody else. Where the system cannot tell, no.

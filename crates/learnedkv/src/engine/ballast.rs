@@ -308,9 +308,10 @@ impl Engine {
             let _ = self.disk().remove(&path);
             *buried += 1;
         }
-        for part in self.context.graveyard.take_parts() {
-            *buried += u64::from(part.give_back());
-        }
+        drop(buried);
+        let parts = self.context.graveyard.take_parts();
+        let given_back = parts.iter().filter(|part| part.give_back()).count();
+        *lock(&self.ballast.buried) += given_back as u64;
     }
 
     /// For work that begins and may meet a full disk.

@@ -11,7 +11,7 @@
 //!
 //! Whoever adds a kind of file that the state names adds it to [`named_files`]. Whoever changes
 //! a file after it was finished must know that it may be linked: nobody writes to one, and
-//! [`crate::value_log`] gives space back only of those that have one name.
+//! [`crate::value_log`] gives no space back of what is linked here.
 
 use std::path::Path;
 
@@ -55,6 +55,8 @@ impl Engine {
             let log = self.log.begin_copy(&state.log)?;
             (state, log, self.view.load_full())
         };
+        let segments = view.keyspaces.values().flat_map(|keyspace| keyspace.tables.segments.iter());
+        segments.for_each(|segment| segment.is_shared());
         for from in named_files(self.dir(), &state, &view) {
             let name = from.file_name().unwrap_or_default();
             link_or_copy(disk, &from, &to.join(name))?;

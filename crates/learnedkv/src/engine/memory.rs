@@ -105,7 +105,9 @@ impl Engine {
         let largest = active().max().unwrap_or(0);
         let active = active().sum::<usize>() - largest;
         let sealed = keyspaces.iter().flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
-        let sealed = (sealed.sum::<usize>() + active) as u64 + self.pinned_memory_bytes();
+        let filters = keyspaces.iter().flat_map(|k| k.memtables()).map(|m| m.filter_bytes());
+        let filters = filters.sum::<usize>();
+        let sealed = (sealed.sum::<usize>() + active + filters) as u64 + self.pinned_memory_bytes();
         self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
     }
 

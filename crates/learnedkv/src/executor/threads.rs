@@ -325,11 +325,10 @@ impl Shared {
                 self.any_work.notify_one();
             }
             state.running += 1;
-            if lane == Lane::Urgent {
-                state.urgent_is_busy = true;
-                if !state.urgent.is_empty() {
-                    self.any_work.notify_one();
-                }
+            state.urgent_is_busy |= lane == Lane::Urgent;
+            if state.urgent_is_busy && !state.urgent.is_empty() {
+                // Another one may help.
+                self.any_work.notify_one();
             }
             let seen = state.epoch;
             self.arm();

@@ -77,14 +77,17 @@ impl Merge {
             return Ok(None);
         }
         // So many that few enough are left, with room for the next few. Newest first in the View.
-        let fan_in = FAN_IN.max(runs.len() - MAX_RUNS / 2);
-        let windows = runs.windows(fan_in).enumerate();
-        let cheapest = windows.min_by_key(|(_, window)| window.iter().map(bytes).sum::<u64>());
-        let Some((newest, window)) = cheapest else { return Ok(None) };
-        let input_bytes = window.iter().map(bytes).sum();
-        if input_bytes > most_bytes {
-            return Ok(None);
-        }
+        let wide = FAN_IN.max(runs.len() - MAX_RUNS / 2);
+        let cheapest = |fan_in: usize| {
+            let windows = runs.windows(fan_in).enumerate();
+            let windows = windows.map(|(newest, w)| (w.iter().map(bytes).sum::<u64>(), newest, w));
+            windows.min_by_key(|(input_bytes, ..)| *input_bytes)
+        };
+        let fits = |(input_bytes, ..): &(u64, usize, &[Run])| *input_bytes <= most_bytes;
+        // Fewer where that many may not be read now.
+        let chosen = cheapest(wide).filter(fits).or_else(|| cheapest(FAN_IN).filter(fits));
+        let Some((input_bytes, newest, window)) = chosen else { return Ok(None) };
+        let fan_in = window.len();
         let sources = window.iter().map(|run| run_source(run, &[], None, Walk::Bulk)).collect();
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;

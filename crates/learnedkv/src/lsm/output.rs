@@ -394,7 +394,9 @@ impl Output {
             let used: Option<&SegmentUse> =
                 uses.filter(|used| used.segment == *id).max_by_key(|used| used.end);
             if let Some(used) = used {
-                opened.segments.push(self.engine.open_segment(used)?);
+                let segment = self.engine.open_segment(used)?;
+                segment.is_ours();
+                opened.segments.push(segment);
             }
         }
         // The edit names no filter that the open tables do without.

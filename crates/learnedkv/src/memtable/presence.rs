@@ -55,6 +55,11 @@ impl Presence {
         }
     }
 
+    /// What it takes, bytes.
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().filter_map(OnceLock::get).map(|words| words.len() * 8).sum()
+    }
+
     /// False: no key of this hash was added.
     pub fn may_hold(&self, hash: u64) -> bool {
         let Some(last) = self.count.load(Relaxed).checked_sub(1) else { return false };
@@ -85,6 +90,7 @@ mod tests {
             passed += u64::from(presence.may_hold(hash(number + (1 << 40))));
         }
         assert!((0..100_000).all(|number| presence.may_hold(hash(number))));
+        assert_eq!(presence.bytes(), (512 + 4096 + 32_768 + 262_144) * 2);
         assert!(passed < 6_000, "{passed} of 100,000 keys that are not there");
     }
 

@@ -310,7 +310,12 @@ impl SettleJob {
         if self.engine.ballast.is_given_up() {
             return u64::MAX;
         }
-        match lock(&self.shared).sweeps.get(&keyspace.id) {
+        let shared = lock(&self.shared);
+        if shared.failed.contains_key(&keyspace.id) {
+            // The sweep may be stuck for long: runs are not to pile up behind it.
+            return u64::MAX;
+        }
+        match shared.sweeps.get(&keyspace.id) {
             Some(sweeping) => (sweeping.swept_bytes / 2).saturating_sub(sweeping.merged_bytes),
             // One that an earlier process began.
             None if keyspace.tables.frozen.is_some() => 0,

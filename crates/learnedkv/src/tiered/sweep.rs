@@ -521,7 +521,10 @@ impl SweepStep {
     fn ways(&self) -> Vec<(Arc<Segment>, Arc<Segment>, u64)> {
         let emptied = self.output.emptied();
         let known = emptied.filter_map(|(id, end)| Some((self.fresh_segments.get(id)?, end)));
-        known.map(|(segment, end)| (segment.clone(), segment.successor(), end)).collect()
+        known
+            .filter(|(segment, end)| segment.is_worth(*end))
+            .map(|(segment, end)| (segment.clone(), segment.successor(), end))
+            .collect()
     }
 
     fn install(&mut self) -> Result<bool> {

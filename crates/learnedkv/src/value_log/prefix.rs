@@ -9,11 +9,16 @@
 //! * **Users with a value that was lent.** Each segment has a map of its own, which lives as long as
 //!   anything lent from it; nothing is given back while the map of an earlier one lives. The
 //!   next step tries again.
-//! * **Another database.** A checkpoint links files: one that has a second name is left whole. While
-//!   it links, it holds a View, beyond which nothing is given back.
+//! * **Another database, or an earlier life of this one.** Values may be lent from a file that this engine knows
+//!   nothing of: by an engine that was closed, or through a checkpoint, which links files. So space is
+//!   given back only of segments that this engine wrote, that no checkpoint linked, and that have one
+//!   name.
 //! * **The next process.** The edit that moved the watermark is durable before the successor is shown.
+//!
+//! Each successor costs some hundred bytes while a snapshot holds the first of them, and each part a system
+//! call: so there is none before a good part of the file has come together ([`Segment::is_worth`]).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -24,6 +29,9 @@ use crate::sstable::Part;
 
 /// The file's header stays, and file systems give back whole blocks.
 const BLOCK_BYTES: u64 = 4096;
+/// A part that is given back is as large at least, or so large a share of its file.
+const PART_BYTES: u64 = 1 << 20;
+const PART_SHARE: u64 = 16;
 
 /// What a segment and its successors know together.
 #[derive(Debug, Default)]
@@ -31,6 +39,10 @@ pub(super) struct Prefix {
     /// The blocks behind the first one are given back up to here.
     given_back_to: AtomicU64,
     pub(super) residence: Residence,
+    /// Whether nobody beside this engine can have it mapped.
+    is_ours: AtomicBool,
+    /// Where the newest successor begins.
+    begins: AtomicU64,
     /// The maps of those that were dropped: alive while anything is lent from them.
     lent: Mutex<Vec<Weak<()>>>,
 }
@@ -86,7 +98,8 @@ impl Part for Rest {
         }
         // One that is removed by now gives all of it back.
         let Ok(file) = self.file.get() else { return false };
-        let is_done = file.has_one_name() && file.discard(from, to - from).is_ok();
+        let may = self.prefix.is_ours.load(Relaxed) && file.has_one_name();
+        let is_done = may && file.discard(from, to - from).is_ok_and(|done| done);
         if is_done {
             self.prefix.given_back_to.store(to, Relaxed);
         }
@@ -95,6 +108,23 @@ impl Part for Rest {
 }
 
 impl Segment {
+    /// Says that this engine wrote the segment.
+    pub fn is_ours(&self) {
+        self.prefix.is_ours.store(true, Relaxed);
+    }
+
+    /// Says that the file gets a second name, whose readers nobody here knows.
+    pub fn is_shared(&self) {
+        self.prefix.is_ours.store(false, Relaxed);
+    }
+
+    /// Whether it is worth a successor that nothing is read of below `end`.
+    pub fn is_worth(&self, end: u64) -> bool {
+        let part = PART_BYTES.min(self.file_bytes / PART_SHARE).max(BLOCK_BYTES);
+        let prefix = &self.prefix;
+        prefix.is_ours.load(Relaxed) && end >= prefix.begins.load(Relaxed).max(BLOCK_BYTES) + part
+    }
+
     /// The same segment, for Views that read nothing of it below some place.
     pub fn successor(&self) -> Arc<Segment> {
         let context = &self.context;
@@ -115,6 +145,7 @@ impl Segment {
     /// it below `end`: that is given back once nobody has this one any more.
     pub fn give_way(&self, next: Arc<Segment>, end: u64) {
         // There is one sweep at a time, and each of its steps begins with what the last one showed.
+        self.prefix.begins.store(end, Relaxed);
         let was_first = self.next.set((next, end)).is_ok();
         debug_assert!(was_first, "a segment has one successor");
     }

@@ -171,6 +171,41 @@ fn values_that_were_lent_stay_what_they_are() {
     check(&open().find("k").unwrap(), 1);
 }
 
+/// A value outlives the database that lent it. The next one knew nothing of that, and gave the file's beginning
+/// back under it.
+#[test]
+fn values_lent_by_a_database_that_was_closed_stay_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = setup();
+    let open = |name: &str| {
+        let db = Database::builder(dir.path().join(name)).disk(Arc::new(RealDisk::new()));
+        let db = db.memtable_bytes(setup.memtable_bytes).automatic_conversion(false);
+        db.log_segment_bytes(setup.log_segment_bytes).open().unwrap()
+    };
+    let lend = |keyspace: &Keyspace| -> Vec<_> {
+        (0..KEYS).map(|key| keyspace.get(key.to_be_bytes()).unwrap().unwrap()).collect()
+    };
+    let db = open("db");
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    put(&keyspace, 1);
+    db.checkpoint(dir.path().join("copy")).unwrap();
+    let copy = open("copy");
+    // From the copy's maps; then it moves on, and has these files no more.
+    let of_copy = lend(&copy.find("k").unwrap());
+    put(&copy.find("k").unwrap(), 2);
+    copy.find("k").unwrap().convert().unwrap();
+    drop(copy);
+    let of_closed = lend(&keyspace);
+    drop((keyspace, db));
+    let db = open("db");
+    db.find("k").unwrap().convert().unwrap();
+    db.wait_idle().unwrap();
+    for (key, (a, b)) in (0..KEYS).zip(of_copy.iter().zip(&of_closed)) {
+        assert!(**a == value(key, 1) && **b == value(key, 1), "{key}");
+    }
+    check(&db.find("k").unwrap(), 1);
+}
+
 /// The process dies at any moment of a sweep.
 #[test]
 fn what_was_given_back_is_missed_by_nobody_after_a_crash() {

@@ -147,6 +147,32 @@ fn a_sweep_goes_round_a_base_that_cannot_be_read() {
     assert!(keyspace.get(key(0)).unwrap().unwrap() == vec![2; 100]);
 }
 
+/// A sweep that cannot go on, since a value that it is to move is damaged, allowed no merges beside it: each flush
+/// left one run more.
+#[test]
+fn runs_do_not_pile_up_behind_a_sweep_that_is_stuck() {
+    let options = KeyspaceOptions::default().separate_at(100).partition_bytes(16 << 10);
+    let mut setup = setup(options);
+    setup.stream_at = 1 << 20;
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk, &setup);
+    put(&keyspace, 0..300, 200, 1);
+    keyspace.flush().unwrap();
+    for path in files(&disk, "values-") {
+        let file = disk.open(&path, Access::Random).unwrap();
+        file.write_all_at(&[0x55; 8], file.length_bytes().unwrap() / 2).unwrap();
+    }
+    assert!(keyspace.convert().expect_err("values are damaged").is_corruption());
+    for round in 0..60 {
+        put(&keyspace, 1000..1010, 50, round);
+        keyspace.flush().unwrap();
+    }
+    let _reported = db.wait_idle();
+    let runs = keyspace.stats().unwrap().runs;
+    assert!(runs <= 30, "{runs} runs");
+    assert!(keyspace.get(key(1000)).unwrap().unwrap() == vec![59; 50]);
+}
+
 /// A machine whose background work takes time: a step of a sweep a millisecond.
 #[derive(Debug)]
 struct SlowSettling(Arc<SeededExecutor>);

@@ -218,7 +218,7 @@ impl File for FaultyFile {
         self.inner.preallocate(length_bytes)
     }
 
-    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool> {
         self.meet(OperationKind::Discard)?;
         self.inner.discard(offset_bytes, length_bytes)
     }

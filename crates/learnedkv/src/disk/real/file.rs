@@ -88,9 +88,9 @@ impl File for RealFile {
         platform::preallocate(&self.file, length_bytes).map_err(self.failed("reserve space"))
     }
 
-    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool> {
         if length_bytes == 0 {
-            return Ok(());
+            return Ok(true);
         }
         platform::punch(&self.file, offset_bytes, length_bytes)
             .map_err(|e| Error::io("give space back", &self.path, &e).at_offset(offset_bytes))

@@ -270,22 +270,22 @@ fn unsupported(error: &std::io::Error) -> bool {
 
 /// Gives the blocks of a range back; nothing happens where the file system cannot.
 #[cfg(target_os = "linux")]
-pub(super) fn punch(file: &File, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+pub(super) fn punch(file: &File, offset_bytes: u64, length_bytes: u64) -> Result<bool> {
     use rustix::fs::FallocateFlags;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let done = rustix::io::retry_on_intr(|| {
         rustix::fs::fallocate(file, flags, offset_bytes, length_bytes)
     });
     match done.map_err(std::io::Error::from) {
-        Err(e) if unsupported(&e) => Ok(()),
-        other => other,
+        Err(e) if unsupported(&e) => Ok(false),
+        other => other.map(|()| true),
     }
 }
 
 /// Nothing is given back outside Linux.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn punch(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Result<()> {
-    Ok(())
+pub(super) fn punch(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Result<bool> {
+    Ok(false)
 }
 
 /// Whether blocks once reserved stay reserved, and a mapping fails only with its device.

@@ -116,12 +116,12 @@ impl File for SimFile {
         done.map_err(|e| e.at_path(&self.path))
     }
 
-    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool> {
         let operation = self.operation(OperationKind::Discard).at(offset_bytes, length_bytes);
         let _running = self.disk.begin(operation);
         let end = offset_bytes.saturating_add(length_bytes);
         self.disk.state().inode_mut(self.number).clear(offset_bytes, end);
-        Ok(())
+        Ok(true)
     }
 
     fn has_one_name(&self) -> bool {
