@@ -287,7 +287,7 @@ impl Default for KeyspaceOptions {
             block_bytes: 4096,
             partition_bytes: 64 << 20,
             delta_limit_percent: 25,
-            min_conversion_bytes: 256 << 20,
+            min_conversion_bytes: 512 << 20,
             over_provision_percent: 30,
             lsm_ratio_percent: 100,
             separate_at: 512,
@@ -353,7 +353,7 @@ impl KeyspaceOptions {
         self
     }
 
-    /// How large the LSM part gets at least before it is settled by itself; 256 MiB by default.
+    /// How large the LSM part gets at least before it is settled by itself; 512 MiB by default.
     pub fn min_conversion_bytes(mut self, bytes: u64) -> Self {
         self.min_conversion_bytes = bytes;
         self

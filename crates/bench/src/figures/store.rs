@@ -21,7 +21,7 @@ const BUDGET_BYTES: u64 = 256 << 20;
 pub const MEMTABLE_BYTES: u64 = 32 << 20;
 /// Partitions, and what is settled at least, as by default.
 pub const PARTITION_BYTES: u64 = 64 << 20;
-const MIN_CONVERSION_BYTES: u64 = 256 << 20;
+pub const MIN_CONVERSION_BYTES: u64 = 512 << 20;
 /// Garbage that is let lie, per cent of what is settled, as by default.
 pub const OVER_PROVISION_PERCENT: u64 = 30;
 /// Bytes of a value unless a figure says otherwise: with its key a KiB.

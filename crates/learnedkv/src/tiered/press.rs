@@ -3,10 +3,10 @@
 //! Three debts press, and the heaviest counts:
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
 //!   yet. A sweep begins where garbage is `over_provision` of what is live (or `min_conversion`, if
-//!   that is more); the ceiling is twice that, and two partitions. Writers begin to pay where the sweep
-//!   begins, next to nothing at first, and pay [`FULL`] before the ceiling, by what files take for a
-//!   while when they are written and removed: so what is put while a sweep runs is no more than the
-//!   sweep gives back, whatever both rates are.
+//!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay where
+//!   the sweep begins, next to nothing at first, and pay [`FULL`] well before the ceiling: files take space
+//!   for a while when they are written and removed. So what is put while a sweep runs is no
+//!   more than the sweep gives back, whatever both rates are.
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
 //! * **Runs** that wait to be merged: each costs every lookup.
 //!
@@ -25,7 +25,7 @@ use crate::options::{KeyspaceOptions, Store};
 use crate::view::Tables;
 
 /// Garbage, per mille of what begins a sweep: where writers begin to pay, and where they pay [`FULL`].
-const SPACE: (u64, u64) = (1000, 1700);
+const SPACE: (u64, u64) = (1000, 1350);
 /// Fresh data, likewise.
 const FRESH: (u64, u64) = (4000, 12_000);
 /// Runs: as many as wait at most while there is time to merge them, and twice that.
@@ -99,7 +99,7 @@ fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 
         (u128::from(bytes) * u128::from(percent) / 100).min(u128::from(u64::MAX)) as u64
     };
     let promised = share(space.live, options.over_provision()).max(options.min_conversion());
-    let garbage = space.garbage().saturating_sub(options.partition().saturating_mul(2));
+    let garbage = space.garbage().saturating_sub(options.partition());
     let settles_at = share(debt.settled, options.lsm_ratio()).max(options.min_conversion());
     let space = between(permille(garbage, promised), SPACE);
     let fresh = between(permille(debt.fresh, settles_at), FRESH);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn pressure_rises_from_nothing_to_full_and_has_an_end() {
-        assert_eq!([0, 1000, 1001, 1700].map(|g| between(g, SPACE)), [0, 0, 1, FULL]);
+        assert_eq!([0, 1000, 1001, 1350].map(|g| between(g, SPACE)), [0, 0, 2, FULL]);
         assert_eq!(between(u64::MAX, SPACE), FULL);
         assert_eq!(permille(u64::MAX, 0), u64::MAX);
     }
