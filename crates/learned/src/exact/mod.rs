@@ -77,7 +77,7 @@ mod windows;
 pub use builder::DirectoryBuilder;
 pub use directory::{Directory, Statistics};
 
-use crate::bytes::Writer;
+use crate::bytes::{Writer, first_eight as embed};
 use windows::Buffered;
 
 /// What a plan must keep to.
@@ -199,26 +199,6 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     }
     let (a, b) = (a.get(equal..).unwrap_or_default(), b.get(equal..).unwrap_or_default());
     equal + a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// The first eight bytes as a big-endian number, zeros where there are none.
-#[inline]
-fn embed(bytes: &[u8]) -> u64 {
-    if let Some(eight) = bytes.first_chunk::<8>() {
-        return u64::from_be_bytes(*eight);
-    }
-    // Fewer (a key of eight without its prefix, say) are two pieces that may overlap: where they do,
-    // they agree.
-    let last_bit = 64 - 8 * bytes.len() as u32;
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
-        return u64::from(first) << 32 | u64::from(last) << last_bit;
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<2>(), bytes.last_chunk::<2>()) {
-        let (first, last) = (u16::from_be_bytes(*first), u16::from_be_bytes(*last));
-        return u64::from(first) << 48 | u64::from(last) << last_bit;
-    }
-    bytes.first().map_or(0, |&byte| u64::from(byte) << 56)
 }
 
 /// Without the zero bytes at the end.

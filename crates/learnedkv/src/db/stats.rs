@@ -184,7 +184,7 @@ pub struct Stats {
     /// Bytes of memtables that only snapshots keep. More than an eighth of the budget is written to
     /// files; more than a half, where that writes many times what it gives back.
     pub pinned_memory_bytes: u64,
-    /// Bytes of files that only snapshots and reads under way keep.
+    /// Bytes of files, and of parts that a sweep has moved, that only snapshots and reads under way keep.
     pub pinned_disk_bytes: u64,
     /// Times that a snapshot's memtables were written to a file.
     pub spills: u64,
@@ -252,7 +252,8 @@ pub struct Stats {
     pub compacted_bytes: u64,
     /// Tables that went down a level as they are: they overlapped nothing there.
     pub moved_tables: u64,
-    /// Milliseconds that writers were kept back, because there were too many runs to compact.
+    /// Milliseconds that writers were kept back: background work owed too much space, too many runs, or
+    /// too much fresh data.
     pub held_back_ms: u64,
 }
 
@@ -260,13 +261,16 @@ impl Stats {
     pub(crate) fn of(engine: &Engine) -> Stats {
         let (metrics, reads) = (&engine.metrics, &engine.context.metrics);
         let cache = &engine.context.cache;
+        let view = engine.view();
+        let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
+        let held_up = segments.map(|segment| segment.held_up_bytes());
         Stats {
-            keyspaces: engine.view().keyspaces.values().map(|k| KeyspaceStats::of(k)).collect(),
+            keyspaces: view.keyspaces.values().map(|k| KeyspaceStats::of(k)).collect(),
             memory_budget_bytes: engine.options.memory_budget_bytes,
             cache_bytes: cache.used_bytes(),
             cache_capacity_bytes: cache.capacity_bytes(),
             pinned_memory_bytes: engine.pinned_memory_bytes(),
-            pinned_disk_bytes: reads.retired_bytes.load(Relaxed),
+            pinned_disk_bytes: reads.retired_bytes.load(Relaxed) + held_up.sum::<u64>(),
             spills: engine.metrics.spills.load(Relaxed),
             cache_hits: reads.cache_hits.load(Relaxed),
             mapped_reads: reads.mapped_reads.load(Relaxed),

@@ -4,6 +4,8 @@
 
 use std::cmp::Ordering;
 
+pub use learned::bytes::first_eight;
+
 use crate::error::{Error, Result};
 
 /// Appends a `u16`.
@@ -44,25 +46,6 @@ pub fn put_slice(out: &mut Vec<u8>, bytes: &[u8]) {
 /// How many leading bytes two strings share.
 pub fn common_prefix_length(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
-}
-
-/// The first eight bytes as a big-endian number, zeros where there are none.
-#[inline]
-pub fn first_eight(bytes: &[u8]) -> u64 {
-    if let Some(eight) = bytes.first_chunk::<8>() {
-        return u64::from_be_bytes(*eight);
-    }
-    // Fewer are two pieces that may overlap: where they do, they agree.
-    let last_bit = 64 - 8 * bytes.len() as u32;
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
-        return u64::from(first) << 32 | u64::from(last) << last_bit;
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<2>(), bytes.last_chunk::<2>()) {
-        let (first, last) = (u16::from_be_bytes(*first), u16::from_be_bytes(*last));
-        return u64::from(first) << 48 | u64::from(last) << last_bit;
-    }
-    bytes.first().map_or(0, |&byte| u64::from(byte) << 56)
 }
 
 /// A byte string that is compared with several, as `cmp` does, quicker where the first eight bytes decide.

@@ -11,6 +11,7 @@ use crate::lsm::garbage;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
+use crate::value_log::Segment;
 use crate::view::Tables;
 
 /// Sums over a keyspace's tables, bytes.
@@ -68,7 +69,7 @@ impl Debt {
 /// What a keyspace's files take, and how much of it is live, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Space {
-    /// All its tables and value segments.
+    /// All its tables and value segments, without what snapshots alone hold up.
     pub used: u64,
     /// What would be left of them if all were settled now, estimated.
     pub live: u64,
@@ -80,7 +81,8 @@ impl Space {
     pub fn of(tables: &Tables) -> Space {
         let debt = Debt::of(tables);
         let files: BTreeMap<u64, u64> = tables.all().map(|t| (t.id(), t.file_bytes())).collect();
-        let segments = tables.segments.iter().map(|s| s.occupied_bytes()).sum::<u64>();
+        let needed = |s: &Arc<Segment>| s.occupied_bytes().saturating_sub(s.held_up_bytes());
+        let segments = tables.segments.iter().map(needed).sum::<u64>();
         let (mut frozen, mut gone) = (0, debt.shadowed + debt.covered);
         if let Some(part) = &tables.frozen {
             for table in part.runs.iter().flatten() {

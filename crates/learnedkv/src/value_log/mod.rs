@@ -14,7 +14,7 @@ pub mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -56,6 +56,8 @@ pub struct Segment {
     map: OnceLock<Option<Map>>,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
+    /// What it took when it became so.
+    retired_bytes: AtomicU64,
     prefix: Arc<Prefix>,
     /// What Views to come show in its place, and where that begins. See [`prefix`].
     next: OnceLock<(Arc<Segment>, u64)>,
@@ -64,7 +66,7 @@ pub struct Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            self.context.metrics.retired_bytes.fetch_sub(self.file_bytes, Relaxed);
+            self.context.metrics.retired_bytes.fetch_sub(*self.retired_bytes.get_mut(), Relaxed);
             self.context.graveyard.add(self.path().to_owned());
         }
         // One after the other: where a View was held for long there are very many.
@@ -111,6 +113,7 @@ impl Segment {
             map: OnceLock::new(),
             context: context.clone(),
             obsolete: AtomicBool::new(false),
+            retired_bytes: AtomicU64::new(0),
             prefix: Arc::default(),
             next: OnceLock::new(),
         })
@@ -143,7 +146,9 @@ impl Segment {
     /// Has the file removed once nobody uses the segment.
     pub fn retire(&self) {
         if !self.obsolete.swap(true, Relaxed) {
-            self.context.metrics.retired_bytes.fetch_add(self.file_bytes, Relaxed);
+            let bytes = self.occupied_bytes();
+            self.retired_bytes.store(bytes, Relaxed);
+            self.context.metrics.retired_bytes.fetch_add(bytes, Relaxed);
         }
     }
 

@@ -102,6 +102,9 @@ impl Part for Rest {
         let is_done = may && file.discard(from, to - from).is_ok_and(|done| done);
         if is_done {
             self.prefix.given_back_to.store(to, Relaxed);
+        } else {
+            // Nor will the rest be: it is left whole, and counted so.
+            self.prefix.is_ours.store(false, Relaxed);
         }
         is_done
     }
@@ -136,6 +139,7 @@ impl Segment {
             map: OnceLock::new(),
             context: context.clone(),
             obsolete: false.into(),
+            retired_bytes: AtomicU64::new(0),
             prefix: self.prefix.clone(),
             next: OnceLock::new(),
         })
@@ -153,6 +157,15 @@ impl Segment {
     /// What its file takes, bytes.
     pub fn occupied_bytes(&self) -> u64 {
         self.file_bytes.saturating_sub(self.prefix.given_back_bytes())
+    }
+
+    /// What of that older Views alone hold up, bytes: it is given back when the last of them goes.
+    pub fn held_up_bytes(&self) -> u64 {
+        if !self.prefix.is_ours.load(Relaxed) {
+            return 0;
+        }
+        let begins = self.prefix.begins.load(Relaxed) / BLOCK_BYTES * BLOCK_BYTES;
+        begins.saturating_sub(self.prefix.given_back_to.load(Relaxed).max(BLOCK_BYTES))
     }
 
     /// The successor, once; what it does without is given back from now on.

@@ -204,3 +204,34 @@ fn a_retired_segment_is_buried_when_its_last_user_is_gone() {
     assert_eq!(context.graveyard.take(), [segment_path(Path::new("/"), 1)]);
     assert!(Segment::open(&context, &used).is_ok(), "burying is the engine's");
 }
+
+/// Three hold a segment: a View, a snapshot, and the next View, which does without the first half.
+#[test]
+fn what_a_successor_does_without_is_given_back_when_nobody_has_an_earlier_one() {
+    let context = context();
+    let (used, pointers) = write(&context, 1, 0..400);
+    let segment = Arc::new(Segment::open(&context, &used).unwrap());
+    let (key, pointer) = &pointers[200];
+    assert!(!segment.is_worth(pointer.offset), "who wrote it is not known");
+    segment.is_ours();
+    assert!(segment.is_worth(pointer.offset) && !segment.is_worth(4096));
+    let next = segment.successor();
+    let snapshot = segment.clone();
+    segment.give_way(next.clone(), pointer.offset);
+    drop(segment);
+    let half = pointer.offset / 4096 * 4096 - 4096;
+    let seen = |segment: &Segment| (segment.occupied_bytes(), segment.held_up_bytes());
+    assert_eq!((context.graveyard.take_parts().len(), seen(&next)), (0, (used.end, half)));
+    assert!(!next.is_worth(pointer.end()), "it would be too little");
+    drop(snapshot);
+    let parts = context.graveyard.take_parts();
+    assert!(parts.len() == 1 && parts[0].give_back() && !parts[0].give_back());
+    assert_eq!(seen(&next), (used.end - half, 0));
+    assert!(*next.load(key, *pointer).unwrap() == value(200));
+    let (key, pointer) = &pointers[100];
+    assert!(next.load(key, *pointer).unwrap_err().is_corruption(), "it is gone");
+    next.retire();
+    assert_eq!(context.metrics.retired_bytes.load(Relaxed), used.end - half);
+    drop(next);
+    assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
+}

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use learnedkv::disk::OperationKind;
 use learnedkv::disk::real::RealDisk;
 use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::{Database, Keyspace, KeyspaceOptions};
+use learnedkv::disk::{Access, Disk, OperationKind};
+use learnedkv::{Database, Keyspace, KeyspaceOptions, Slice};
 
 use crate::workload::Setup;
 
@@ -23,6 +23,25 @@ fn setup() -> Setup {
         keyspace: keyspace.block_bytes(4096),
         ..Setup::default()
     }
+}
+
+fn open(seed: u64) -> (SimDisk, Database, Keyspace) {
+    let (setup, disk) = (setup(), SimDisk::new(seed));
+    let db = setup.open(&disk, seed).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    put(&keyspace, 1);
+    (disk, db, keyspace)
+}
+
+fn open_real(path: &Path) -> Database {
+    let setup = setup();
+    Database::builder(path)
+        .disk(Arc::new(RealDisk::new()))
+        .memtable_bytes(setup.memtable_bytes)
+        .log_segment_bytes(setup.log_segment_bytes)
+        .automatic_conversion(false)
+        .open()
+        .unwrap()
 }
 
 fn value(key: u32, round: u8) -> Vec<u8> {
@@ -51,11 +70,7 @@ fn check(keyspace: &Keyspace, round: u8) {
 /// The first conversion of values kept apart took twice their space until its end.
 #[test]
 fn a_first_conversion_needs_little_more_than_what_is_live() {
-    let setup = setup();
-    let disk = SimDisk::new(1);
-    let db = setup.open(&disk, 1).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    put(&keyspace, 1);
+    let (disk, db, keyspace) = open(1);
     db.wait_idle().unwrap();
     let before = disk.used_bytes();
     let most = Arc::new(AtomicU64::new(0));
@@ -71,11 +86,7 @@ fn a_first_conversion_needs_little_more_than_what_is_live() {
 /// A snapshot holds up what it reads; when it goes, what it held up is given back.
 #[test]
 fn a_snapshot_reads_what_a_sweep_beside_it_moves() {
-    let setup = setup();
-    let disk = SimDisk::new(2);
-    let db = setup.open(&disk, 2).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    put(&keyspace, 1);
+    let (disk, db, keyspace) = open(2);
     let discards = Arc::new(AtomicU64::new(0));
     let seen = discards.clone();
     disk.observe(move |operation, _| {
@@ -102,11 +113,7 @@ fn a_snapshot_reads_what_a_sweep_beside_it_moves() {
 /// A checkpoint links the files, before a sweep or at any moment of it: they are left whole from then on.
 #[test]
 fn a_checkpoint_keeps_all_its_values() {
-    let setup = setup();
-    let disk = SimDisk::new(3);
-    let db = setup.open(&disk, 3).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    put(&keyspace, 1);
+    let (disk, db, keyspace) = open(3);
     db.checkpoint(Path::new("/before")).unwrap();
     std::thread::scope(|scope| {
         let copies = scope.spawn(|| {
@@ -135,17 +142,9 @@ fn a_checkpoint_keeps_all_its_values() {
 #[test]
 fn values_that_were_lent_stay_what_they_are() {
     let dir = tempfile::tempdir().unwrap();
-    let setup = setup();
-    let open = || {
-        Database::builder(dir.path().join("db"))
-            .disk(Arc::new(RealDisk::new()))
-            .memtable_bytes(setup.memtable_bytes)
-            .log_segment_bytes(setup.log_segment_bytes)
-            .open()
-            .unwrap()
-    };
-    let db = open();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    let path = dir.path().join("db");
+    let db = open_real(&path);
+    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
     put(&keyspace, 1);
     let lent: Mutex<Vec<_>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -168,7 +167,17 @@ fn values_that_were_lent_stay_what_they_are() {
     db.wait_idle().unwrap();
     check(&keyspace, 1);
     drop((keyspace, db));
-    check(&open().find("k").unwrap(), 1);
+    check(&open_real(&path).find("k").unwrap(), 1);
+}
+
+fn lend(keyspace: &Keyspace) -> Vec<Slice> {
+    (0..KEYS).map(|key| keyspace.get(key.to_be_bytes()).unwrap().unwrap()).collect()
+}
+
+fn check_lent(lent: &[Slice]) {
+    for (key, found) in (0..KEYS).zip(lent) {
+        assert!(**found == value(key, 1), "{key}");
+    }
 }
 
 /// A value outlives the database that lent it. The next one knew nothing of that, and gave the file's beginning
@@ -176,44 +185,70 @@ fn values_that_were_lent_stay_what_they_are() {
 #[test]
 fn values_lent_by_a_database_that_was_closed_stay_what_they_are() {
     let dir = tempfile::tempdir().unwrap();
-    let setup = setup();
-    let open = |name: &str| {
-        let db = Database::builder(dir.path().join(name)).disk(Arc::new(RealDisk::new()));
-        let db = db.memtable_bytes(setup.memtable_bytes).automatic_conversion(false);
-        db.log_segment_bytes(setup.log_segment_bytes).open().unwrap()
-    };
-    let lend = |keyspace: &Keyspace| -> Vec<_> {
-        (0..KEYS).map(|key| keyspace.get(key.to_be_bytes()).unwrap().unwrap()).collect()
-    };
-    let db = open("db");
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    let db = open_real(dir.path());
+    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
     put(&keyspace, 1);
-    db.checkpoint(dir.path().join("copy")).unwrap();
-    let copy = open("copy");
-    // From the copy's maps; then it moves on, and has these files no more.
-    let of_copy = lend(&copy.find("k").unwrap());
-    put(&copy.find("k").unwrap(), 2);
-    copy.find("k").unwrap().convert().unwrap();
-    drop(copy);
-    let of_closed = lend(&keyspace);
+    let lent = lend(&keyspace);
     drop((keyspace, db));
-    let db = open("db");
+    let db = open_real(dir.path());
     db.find("k").unwrap().convert().unwrap();
     db.wait_idle().unwrap();
-    for (key, (a, b)) in (0..KEYS).zip(of_copy.iter().zip(&of_closed)) {
-        assert!(**a == value(key, 1) && **b == value(key, 1), "{key}");
-    }
+    check_lent(&lent);
     check(&db.find("k").unwrap(), 1);
+}
+
+/// A checkpoint lends values from files that it shares, and then has them no more: that they have one name
+/// again does not say that nobody reads there.
+#[test]
+fn values_lent_by_a_checkpoint_stay_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_real(&dir.path().join("db"));
+    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
+    put(&keyspace, 1);
+    db.checkpoint(dir.path().join("copy")).unwrap();
+    let copy = open_real(&dir.path().join("copy"));
+    let of_copy = copy.find("k").unwrap();
+    let lent = lend(&of_copy);
+    put(&of_copy, 2);
+    of_copy.convert().unwrap();
+    copy.wait_idle().unwrap();
+    drop((of_copy, copy));
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    check_lent(&lent);
+    check(&keyspace, 1);
+}
+
+/// Somebody else linked a file, to keep it.
+#[test]
+fn a_file_with_a_second_name_is_left_whole() {
+    let (disk, db, keyspace) = open(5);
+    db.wait_idle().unwrap();
+    let names = disk.list(Path::new("/db")).unwrap();
+    let content = |path: &Path| {
+        let file = disk.open(path, Access::Random).unwrap();
+        let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    disk.create_dir(Path::new("/kept")).unwrap();
+    let mut kept = Vec::new();
+    for name in names.iter().filter(|name| name.starts_with("values-")) {
+        let (from, to) = (Path::new("/db").join(name), Path::new("/kept").join(name));
+        disk.link(&from, &to).unwrap();
+        kept.push((content(&from), to));
+    }
+    assert!(kept.len() > 3);
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    assert!(kept.iter().all(|(before, path)| content(path) == *before));
+    check(&keyspace, 1);
 }
 
 /// The process dies at any moment of a sweep.
 #[test]
 fn what_was_given_back_is_missed_by_nobody_after_a_crash() {
-    let setup = setup();
-    let disk = SimDisk::new(4);
-    let db = setup.open(&disk, 4).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    put(&keyspace, 1);
+    let (disk, db, keyspace) = open(4);
     db.wait_idle().unwrap();
     let seen: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
     let sink = seen.clone();
@@ -228,7 +263,7 @@ fn what_was_given_back_is_missed_by_nobody_after_a_crash() {
     let crashed = std::mem::take(&mut *seen.lock().unwrap());
     assert!(crashed.len() > 10, "{}", crashed.len());
     for (number, disk) in crashed.iter().enumerate() {
-        let db = setup.open(disk, number as u64).unwrap();
+        let db = setup().open(disk, number as u64).unwrap();
         let keyspace = db.find("k").unwrap();
         check(&keyspace, 1);
         keyspace.convert().unwrap();

@@ -14,7 +14,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     // Ground.
     ("learned", &[]),
     ("error", &[]),
-    ("format", &["error"]),
+    ("format", &["learned", "error"]),
     ("disk", &["error"]),
     ("executor", &["error"]),
     // Parts.
