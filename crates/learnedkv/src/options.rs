@@ -452,9 +452,10 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Whether a settled table without a filter gets one in the background, once lookups of absent keys
-    /// have cost as much as making it does; true by default. Its kind is that of `settled_filter`, or
-    /// binary fuse. It stays out where metadata would then take more than half the memory budget.
+    /// Whether settled tables for which `settled_filter` asks none get one that rests in its file (blocked
+    /// Bloom, 10 bits a key): it comes into memory once lookups of absent keys have cost as much as that
+    /// does, unless metadata would then take more than half the memory budget. True by default; without it
+    /// bulk loads and sweeps of very small entries are somewhat faster, and an absent key costs a read.
     pub fn attach_filters(mut self, attach: bool) -> Self {
         self.attach_filters = attach;
         self
@@ -554,11 +555,6 @@ impl KeyspaceOptions {
         if self.move_values { self.inline_limit + 1 } else { self.separate_at }
     }
 
-    /// The kind of filter that settled tables get later; `None`: they get none.
-    pub(crate) fn attached_filter(&self) -> Option<FilterKind> {
-        self.attach_filters.then(|| self.settled_filter.unwrap_or(FilterKind::BinaryFuse8))
-    }
-
     fn limits(&self) -> Limits {
         Limits { block_bytes: self.block_bytes as usize }
     }
@@ -569,15 +565,20 @@ impl KeyspaceOptions {
             index: self.lsm_index,
             compression: self.lsm_compression,
             filter: self.lsm_filter,
+            filter_rests: false,
         }
     }
 
     pub(crate) fn settled_table(&self) -> TableOptions {
+        // Cheap to make: who misses nothing pays for it too.
+        let resting = FilterKind::BlockedBloom { bits_per_key: 10 };
+        let resting = self.attach_filters.then_some(resting);
         TableOptions {
             limits: self.limits(),
             index: self.settled_index,
             compression: self.settled_compression,
-            filter: self.settled_filter,
+            filter: self.settled_filter.or(resting),
+            filter_rests: self.settled_filter.is_none(),
         }
     }
 }

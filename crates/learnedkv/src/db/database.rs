@@ -323,8 +323,8 @@ impl Database {
         engine.log.sync(engine.log.visible()).inspect_err(|e| engine.poison(e))
     }
 
-    /// Waits until there is no background work: flushes, merges and sweeps under way are done, filters that
-    /// misses have paid for are made, and files that nobody uses any more are removed.
+    /// Waits until there is no background work: flushes, merges and sweeps under way are done, and
+    /// files that nobody uses any more are removed.
     ///
     /// # Errors
     /// The error that background work met.
@@ -337,7 +337,7 @@ impl Database {
                 || tiered.any(|k| {
                     k.tables.frozen.is_some() || k.tables.runs.len() > lsm::merge::MAX_RUNS
                 });
-            unsettled || lsm::is_busy(engine, &view) || tiered::filter_is_due(engine, &view)
+            unsettled || lsm::is_busy(engine, &view)
         };
         if engine.health.is_read_only() {
             return Ok(());

@@ -61,11 +61,15 @@ pub struct KeyspaceStats {
     pub value_live_bytes: u64,
     /// Bytes of memory that find the blocks of all its tables.
     pub metadata_bytes: u64,
-    /// Tables that have a filter.
+    /// Tables that have a filter in memory.
     pub filters: u64,
+    /// Tables whose filter rests in its file, until misses have paid for its place in memory.
+    pub resting_filters: u64,
+    /// Bytes that the files of all filters take.
+    pub filter_file_bytes: u64,
     /// Bytes of memory that these filters take; part of `metadata_bytes`.
     pub filter_bytes: u64,
-    /// Entries of the tables that have a filter.
+    /// Entries of the tables that have a filter in memory.
     pub filtered_entries: u64,
     /// Bytes of the index sections of all its tables, as they stand on the disk.
     pub index_bytes: u64,
@@ -135,6 +139,8 @@ impl KeyspaceStats {
                 stats.filter_bytes += bytes as u64;
                 stats.filtered_entries += table.properties().entries;
             }
+            stats.resting_filters += u64::from(table.has_resting_filter());
+            stats.filter_file_bytes += table.filter_file_bytes();
             stats.index_bytes += table.index_bytes();
             stats.blocks += table.block_count();
             stats.block_bytes += table.properties().data_bytes;
@@ -218,9 +224,9 @@ pub struct Stats {
     pub filter_stops: u64,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: u64,
-    /// Filters made for settled tables that had none, because misses paid for them.
+    /// Filters at rest that came into memory, because misses paid for that.
     pub attached_filters: u64,
-    /// Filters that could not be read, or not made when they paid, and are done without.
+    /// Filters that could not be read and are done without.
     pub dropped_filters: u64,
     /// Bytes of keys and values put.
     pub put_bytes: u64,
@@ -378,10 +384,11 @@ impl fmt::Display for KeyspaceStats {
         )?;
         writeln!(
             f,
-            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables",
+            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables, {} at rest",
             self.filter_bytes as f64 / MIB,
             self.filter_bits_per_key(),
-            self.filters
+            self.filters,
+            self.resting_filters
         )
     }
 }

@@ -25,7 +25,8 @@
 //!   after which less than the half would be left is dropped, and the sweep stops with `DiskFull`. Once more is
 //!   removed it goes on: removals have the other half.
 //! * A merge of runs frees space only at its end: it waits for sweeps, and begins only where its output has
-//!   room. A filter that comes later waits till the disk is full no more.
+//!   room. Filters that would only rest in their files are not written; what is rewritten later has
+//!   them again.
 //!
 //! So a conversion ends if what is fresh and alive finds room in half of the ballast: always, where all was
 //! removed. Files that were replaced go when nobody reads them any more, and another job removes them: work

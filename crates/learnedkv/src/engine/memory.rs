@@ -110,10 +110,4 @@ impl Engine {
         let sealed = (sealed.sum::<usize>() + active + filters) as u64 + self.pinned_memory_bytes();
         self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
     }
-
-    /// Whether metadata may grow by `bytes` and still take half the budget at most.
-    pub fn has_room_for_metadata(&self, bytes: u64) -> bool {
-        self.context.metrics.metadata_bytes.load(Ordering::Relaxed) + bytes
-            <= self.options.memory_budget_bytes / 2
-    }
 }

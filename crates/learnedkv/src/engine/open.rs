@@ -251,6 +251,7 @@ fn context(
         access: if options.direct_reads { Access::Direct } else { Access::Random },
         maps: options.mapped_reads && !options.direct_reads,
         cache: BlockCache::new(options.cache_bytes(0, 0)),
+        most_metadata_bytes: options.memory_budget_bytes / 2,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: Graveyard::new(move || executor.notify()),
@@ -283,7 +284,7 @@ fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
 fn without_dropped_filters(mut state: State, view: &View) -> State {
     for (id, keyspace) in &mut state.keyspaces {
         let tables = view.keyspaces.get(id).into_iter().flat_map(|k| k.tables.all());
-        let filtered = tables.filter(|table| table.filter_bytes().is_some());
+        let filtered = tables.filter(|table| table.filter_file_bytes() > 0);
         let filtered: BTreeSet<_> = filtered.map(|table| table.id()).collect();
         for table in keyspace.tables_mut().filter(|table| !filtered.contains(&table.id)) {
             table.filter = None;

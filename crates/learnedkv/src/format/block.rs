@@ -225,11 +225,6 @@ impl Block {
         self.head.compression == RAW
     }
 
-    /// Whether it shares bytes that were lent.
-    pub fn is_lent(&self) -> bool {
-        matches!(self.bytes, Memory::Lent(_))
-    }
-
     /// How many entries it holds.
     pub fn count(&self) -> usize {
         self.count as usize

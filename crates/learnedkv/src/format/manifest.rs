@@ -22,8 +22,7 @@ use super::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::error::{Error, ErrorKind, Result};
 pub use records::{FilterRecord, PartitionRecord, TableRecord};
 use records::{
-    put_filter, put_list, put_partition, put_table, take_filter, take_list, take_partition,
-    take_table, take_text,
+    put_list, put_partition, put_table, take_list, take_partition, take_table, take_text,
 };
 
 /// What stands before the first edit.
@@ -121,15 +120,6 @@ pub enum Change {
         runs: Vec<Vec<TableRecord>>,
         /// Keys below it are settled.
         watermark: Vec<u8>,
-    },
-    /// A table gets a filter, or another one; or it loses the one it had.
-    SetFilter {
-        /// Its keyspace.
-        keyspace: KeyspaceId,
-        /// The table, wherever the keyspace lists it.
-        table: TableId,
-        /// Its filter from now on.
-        filter: Option<FilterRecord>,
     },
     /// Tables of runs and levels are replaced by tables of one level.
     ReplaceTables {
@@ -333,8 +323,7 @@ mod code {
     pub const REPLACE_PARTITIONS: u8 = 7;
     pub const FROZEN: u8 = 8;
     pub const LOG: u8 = 9;
-    pub const SET_FILTER: u8 = 10;
-    pub const REPLACE_TABLES: u8 = 11;
+    pub const REPLACE_TABLES: u8 = 10;
 }
 
 fn put_numbers(out: &mut Vec<u8>, change: u8, numbers: &[u64]) {
@@ -385,10 +374,6 @@ fn put_change(out: &mut Vec<u8>, change: &Change) {
             put_numbers(out, code::FROZEN, &[*keyspace]);
             put_list(out, runs, |out, run| put_list(out, run, put_table));
             put_slice(out, watermark);
-        }
-        Change::SetFilter { keyspace, table, filter } => {
-            put_numbers(out, code::SET_FILTER, &[*keyspace, *table]);
-            put_filter(out, *filter);
         }
         Change::ReplaceTables { keyspace, removed, level, at, tables } => {
             put_numbers(out, code::REPLACE_TABLES, &[*keyspace]);
@@ -445,9 +430,6 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
             partitions: take_list(reader, take_partition)?,
             watermark: take_watermark(reader)?,
         },
-        code::SET_FILTER => {
-            Change::SetFilter { keyspace, table: reader.varint()?, filter: take_filter(reader)? }
-        }
         code::REPLACE_TABLES => Change::ReplaceTables {
             keyspace,
             removed: take_list(reader, |r| r.varint())?,
@@ -484,9 +466,11 @@ mod tests {
             tag: 1 << 63,
             file_bytes: 1 << 33,
             properties: Properties { smallest: b"a".to_vec(), ..Properties::default() },
-            filter: id
-                .is_multiple_of(2)
-                .then_some(FilterRecord { id: id + 7, file_bytes: 1 << 20 }),
+            filter: id.is_multiple_of(2).then_some(FilterRecord {
+                id: id + 7,
+                file_bytes: 1 << 20,
+                rests: id.is_multiple_of(4),
+            }),
         }
     }
 
@@ -516,12 +500,6 @@ mod tests {
                     watermark: Watermark::Raise(b"q".to_vec()),
                 },
                 Change::Frozen { keyspace, runs: vec![vec![table(5)]], watermark: vec![] },
-                Change::SetFilter {
-                    keyspace,
-                    table: 5,
-                    filter: Some(FilterRecord { id: 6, file_bytes: 300 }),
-                },
-                Change::SetFilter { keyspace, table: 5, filter: None },
                 Change::ReplaceTables {
                     keyspace,
                     removed: vec![1, 300],

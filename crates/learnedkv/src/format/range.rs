@@ -117,6 +117,11 @@ impl Ranges {
         Ranges(union)
     }
 
+    /// All keys.
+    pub fn everything() -> Ranges {
+        Ranges(vec![KeyRange { start: Vec::new(), end: None }])
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -87,7 +87,7 @@ fn table_record(id: u64) -> TableRecord {
         segments: vec![used],
         ..Properties::default()
     };
-    let filter = Some(FilterRecord { id, file_bytes: 100 });
+    let filter = Some(FilterRecord { id, file_bytes: 100, rests: id.is_multiple_of(2) });
     TableRecord { id, tag: TAG, file_bytes: 1 << 20, properties, filter }
 }
 
@@ -163,7 +163,7 @@ fn manifests() {
             Change::AddRun { keyspace, tables: vec![table_record(1), table_record(2)] },
             Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
         ],
-        vec![Change::SetFilter { keyspace, table: 1, filter: None }, Change::Freeze { keyspace }],
+        vec![Change::Freeze { keyspace }],
         vec![Change::ReplacePartitions {
             keyspace,
             from: Vec::new(),

@@ -46,17 +46,17 @@ fn ranges(pick: &Pick) -> Ranges {
     Ranges::union(taken.flat_map(|table| table.ranges().iter().cloned()).collect())
 }
 
-/// Of which keys tables of the last level have filters that misses bought, so that what takes their place
-/// gets them too. Each of its tables stands for the keys up to its end. (Not for more: a filter
-/// would spread to all tables in the end. Nor is one that a table brought down from above bought.)
-fn bought(view: &KeyspaceView, pick: &Pick) -> Ranges {
+/// Of which keys tables of the last level have filters that misses woke, so that those that take their place
+/// are woken too. Each of its tables stands for the keys up to its end. (Not for more: in the end all
+/// would be in memory.)
+fn woken(view: &KeyspaceView, pick: &Pick) -> Ranges {
     let last = view.tables.levels().get(LEVELS - 1).into_iter().flatten();
     let taken = |table: &&Arc<Table>| pick.runs.iter().flatten().any(|t| t.id() == table.id());
     let (mut start, mut ranges) = (Vec::new(), Vec::new());
     let mut taken = last.filter(taken).peekable();
     while let Some(table) = taken.next() {
         let end = taken.peek().and_then(|_| Extent::of(table).end);
-        if table.bought_filter() {
+        if table.has_woken_filter() {
             ranges.push(KeyRange { start: start.clone(), end: end.clone() });
         }
         start = end.unwrap_or_default();
@@ -99,8 +99,7 @@ impl Compaction {
                 if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
             let (separate_at, segments) = (options.separate_fresh_at(), &view.tables.segments);
             let output = Output::new(engine, table, separate_at, segments);
-            let bought = if pick.to == LEVELS { bought(view, &pick) } else { Ranges::default() };
-            let output = output.with_bought(bought, options.attached_filter());
+            let output = output.waking_filters(woken(view, &pick));
             let output = output.with_victims(pick.victims.clone()).with_ranges(ranges(&pick));
             (entries(&pick), output)
         });

@@ -14,7 +14,6 @@ use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
-use crate::sstable::filter::FilterKind;
 use crate::sstable::filter::file::filter_path;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
@@ -52,8 +51,8 @@ pub struct Output {
     emptied: BTreeMap<u64, Option<u64>>,
     /// Removed ranges for the table being written and those after it.
     ranges: Ranges,
-    /// See [`Output::with_bought`].
-    bought: Option<(Ranges, FilterKind)>,
+    /// See [`Output::waking_filters`].
+    woken: Ranges,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -110,13 +109,16 @@ impl Waiting {
 }
 
 impl Output {
-    /// No tables yet.
+    /// No tables yet. While the disk is full they get no filters that would only rest.
     pub fn new(
         engine: &Arc<Engine>,
-        options: TableOptions,
+        mut options: TableOptions,
         separate_at: u64,
         sources: &Segments,
     ) -> Output {
+        if options.filter_rests && engine.ballast.is_given_up() {
+            options.filter = None;
+        }
         Output {
             engine: engine.clone(),
             options,
@@ -133,14 +135,14 @@ impl Output {
             moves_values: true,
             emptied: BTreeMap::new(),
             ranges: Ranges::default(),
-            bought: None,
+            woken: Ranges::default(),
         }
     }
 
-    /// Has tables that begin in `ranges` get a filter though others do not: misses there bought one.
-    pub fn with_bought(mut self, ranges: Ranges, kind: Option<FilterKind>) -> Output {
-        let wanted = !ranges.is_empty() && self.options.filter.is_none();
-        self.bought = kind.filter(|_| wanted).map(|kind| (ranges, kind));
+    /// Has filters at rest of tables that begin in `ranges` come into memory at once: misses there paid for
+    /// them, and would only come back.
+    pub fn waking_filters(mut self, ranges: Ranges) -> Output {
+        self.woken = ranges;
         self
     }
 
@@ -197,7 +199,7 @@ impl Output {
             }
             _ => None,
         };
-        self.begin_table(key)?;
+        self.begin_table()?;
         if let Some(shadow) = &mut self.shadow {
             shadow.add(key);
         }
@@ -208,20 +210,14 @@ impl Output {
         }
     }
 
-    /// Has a table be written that begins at `key`.
-    fn begin_table(&mut self, key: &[u8]) -> Result<()> {
+    /// Has a table be written.
+    fn begin_table(&mut self) -> Result<()> {
         if self.writer.is_some() {
             return Ok(());
         }
         let id = self.engine.next_file();
         let (disk, dir) = (self.engine.disk(), self.engine.dir());
-        let bought = self.bought.as_ref().filter(|(ranges, _)| ranges.covers(key));
-        let filter = self.options.filter.or(bought.map(|(_, kind)| *kind));
-        let options = TableOptions { filter, ..self.options };
-        let writer = self.writer.insert(TableWriter::create(disk, dir, id, options)?);
-        if bought.is_some() {
-            writer.number_filter(self.engine.next_file());
-        }
+        self.writer = Some(TableWriter::create(disk, dir, id, self.options)?);
         Ok(())
     }
 
@@ -376,7 +372,7 @@ impl Output {
     pub fn finish(&mut self) -> Result<Written> {
         self.end_values()?;
         if !self.ranges.is_empty() {
-            self.begin_table(&[])?;
+            self.begin_table()?;
         }
         self.end_table_with(Ranges::default())?;
         if !self.records.is_empty() {
@@ -387,6 +383,9 @@ impl Output {
             let table = self.engine.open_table(record)?;
             table.note_all();
             table.check_written();
+            if self.woken.covers(&record.properties.smallest) {
+                table.wake_filter();
+            }
             opened.tables.push(table);
         }
         for id in &self.segments {

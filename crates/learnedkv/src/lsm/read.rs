@@ -111,8 +111,7 @@ pub fn contains(
     Ok(!matches!(found, Lookup::Removed | Lookup::Absent))
 }
 
-/// The newest version of `key`. What filters did is counted; where the misses of a table have come to
-/// pay for one, background work is woken.
+/// The newest version of `key`. What filters did is counted.
 fn find(
     engine: &Engine,
     view: &KeyspaceView,
@@ -130,11 +129,11 @@ fn find(
     found
 }
 
-/// Counts what filters did for `sought`; wakes background work if a filter has come to pay.
+/// Counts what filters did for `sought`; the cache makes way for one that came into memory.
 pub(super) fn account(engine: &Engine, sought: &Sought<'_>) {
     sought.count(&engine.context.metrics);
-    if sought.pays() {
-        engine.executor.notify();
+    if sought.has_woken() {
+        engine.fit_cache();
     }
 }
 

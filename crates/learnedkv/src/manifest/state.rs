@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::{
-    Change, Edit, FilterRecord, LEVELS, LogState, PartitionRecord, TableRecord, Watermark,
+    Change, Edit, LEVELS, LogState, PartitionRecord, TableRecord, Watermark,
 };
 
 /// A frozen part: runs that a sweep is merging into the settled run.
@@ -51,16 +51,6 @@ impl KeyspaceState {
         let frozen = self.frozen.iter_mut().flat_map(|f| &mut f.runs);
         let runs = self.runs.iter_mut().chain(&mut self.levels).chain(frozen).flatten();
         runs.chain(self.partitions.iter_mut().flat_map(|p| p.base.iter_mut().chain(&mut p.delta)))
-    }
-
-    /// Says which filter a table has, wherever it is listed. False: it is nowhere.
-    fn set_filter(&mut self, table: TableId, filter: Option<FilterRecord>) -> bool {
-        let mut found = false;
-        for record in self.tables_mut().filter(|record| record.id == table) {
-            record.filter = filter;
-            found = true;
-        }
-        found
     }
 }
 
@@ -174,11 +164,6 @@ impl State {
             Change::Frozen { keyspace, runs, watermark } => {
                 let frozen = FrozenState { runs: runs.clone(), watermark: watermark.clone() };
                 self.keyspace(*keyspace)?.frozen = Some(frozen);
-            }
-            Change::SetFilter { keyspace, table, filter } => {
-                if !self.keyspace(*keyspace)?.set_filter(*table, *filter) {
-                    return Err(misfit(format!("keyspace {keyspace} has no table {table}")));
-                }
             }
             Change::ReplaceTables { keyspace, removed, level, at, tables } => {
                 self.keyspace(*keyspace)?.replace_tables(removed, *level, *at, tables)?;
@@ -349,7 +334,6 @@ pub fn touched_keyspaces(changes: &[Change]) -> BTreeSet<KeyspaceId> {
         | Change::Freeze { keyspace }
         | Change::ReplacePartitions { keyspace, .. }
         | Change::Frozen { keyspace, .. }
-        | Change::SetFilter { keyspace, .. }
         | Change::ReplaceTables { keyspace, .. } => Some(*keyspace),
         Change::Log { .. } => None,
     });

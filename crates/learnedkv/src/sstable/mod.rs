@@ -66,13 +66,13 @@ pub struct ReadMetrics {
     pub filter_stops: AtomicU64,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: AtomicU64,
-    /// Filters made for tables that had none, because misses paid for them.
+    /// Filters at rest that came into memory, because misses paid for that.
     pub attached_filters: AtomicU64,
     /// What open tables keep in memory to find blocks, bytes.
     pub metadata_bytes: AtomicU64,
     /// Bytes of tables and value segments that no View of now shows: snapshots and reads under way keep them.
     pub retired_bytes: AtomicU64,
-    /// Filters that could not be read, or not made when they paid, and are done without.
+    /// Filters that could not be read and are done without.
     pub dropped_filters: AtomicU64,
 }
 

@@ -10,12 +10,13 @@
 //! 4. Of a key without an entry the table's removed ranges may say that it is gone from older data.
 //!
 //! [`many`] looks many keys up at once; [`blocks`] brings blocks from the cache or the file; [`estimates`]
-//! says what lies where without reading.
+//! says what lies where without reading; [`resting`] knows when a filter comes into memory.
 
 mod blocks;
 mod estimates;
 pub mod many;
 mod mapped;
+mod resting;
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -24,7 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use self::mapped::Mapped;
-use super::filter::{self, Filter, file::filter_path};
+use self::resting::TableFilter;
+use super::filter::file::filter_path;
 use super::index::{self, Index, fence::Fence};
 use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::Sought;
@@ -36,7 +38,7 @@ use crate::format::block::{Block, Entries};
 use crate::format::bytes::Probe;
 use crate::format::compression::Codecs;
 use crate::format::entry::{Kind, TableId};
-use crate::format::manifest::{FilterRecord, TableRecord};
+use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::Properties;
 use crate::slice::{Lookup, Slice};
@@ -45,13 +47,6 @@ use crate::slice::{Lookup, Slice};
 pub const PROPERTIES: &str = "properties";
 /// The section of [`Ranges`].
 pub const RANGES: &str = "ranges";
-
-/// So many bytes are read in order in the time of one random read of a block, about.
-const MISS_BYTES: u64 = 64 << 10;
-/// So many random reads take as long as the syncs of a filter, its name, log and manifest, about.
-const SYNC_MISSES: u64 = 16;
-/// What a filter takes, about.
-const FILTER_BITS_PER_KEY: u64 = 10;
 
 /// Blocks with their numbers.
 type Blocks = Vec<(u64, Arc<Block>)>;
@@ -71,12 +66,21 @@ pub struct TableContext {
     pub maps: bool,
     /// Where blocks are kept.
     pub cache: BlockCache,
+    /// How much metadata may take, bytes, before filters at rest stay there.
+    pub most_metadata_bytes: u64,
     /// What decompresses them.
     pub codecs: Codecs,
     /// What reading costs.
     pub metrics: ReadMetrics,
     /// Files that no View uses any more.
     pub graveyard: Graveyard,
+}
+
+impl TableContext {
+    /// Whether metadata may grow by `bytes`.
+    fn has_room_for_metadata(&self, bytes: u64) -> bool {
+        self.metrics.metadata_bytes.load(Relaxed) + bytes <= self.most_metadata_bytes
+    }
 }
 
 /// What a read does with blocks it had to fetch. Blocks that are in the cache serve it either way.
@@ -107,22 +111,12 @@ pub struct Table {
     walked: OnceLock<Result<Fence>>,
     /// Its blocks in the page cache.
     mapped: Mapped,
-    /// Asked first by lookups. It may come later than the table: no answer depends on it.
-    filter: OnceLock<TableFilter>,
-    /// Lookups that read a block, where it is mapped or from the file, and found nothing, which a filter would have saved; since the table was
-    /// opened, or [`Table::forget_misses`].
-    misses: AtomicU64,
+    /// Asked first by lookups, once it is in memory.
+    filter: TableFilter,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
     /// What of its metadata is counted in the metrics.
     counted_bytes: AtomicU64,
-}
-
-#[derive(Debug)]
-struct TableFilter {
-    record: FilterRecord,
-    filter: Box<dyn Filter>,
-    size_bytes: usize,
 }
 
 impl std::fmt::Debug for Table {
@@ -137,7 +131,7 @@ impl Drop for Table {
         self.context.metrics.metadata_bytes.fetch_sub(counted_bytes, Relaxed);
         if *self.obsolete.get_mut() {
             self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Relaxed);
-            let filter = self.filter.get().map(|f| filter_path(&self.context.dir, f.record.id));
+            let filter = self.record.filter.map(|f| filter_path(&self.context.dir, f.id));
             self.context.graveyard.add(std::mem::take(&mut self.path));
             filter.into_iter().for_each(|path| self.context.graveyard.add(path));
         }
@@ -150,7 +144,7 @@ impl Table {
     /// # Errors
     /// `Corruption` if the file is not what the record says; `Unsupported` if it has a required
     /// section this build does not know; any error of the disk.
-    pub fn open(context: &Arc<TableContext>, record: TableRecord) -> Result<Table> {
+    pub fn open(context: &Arc<TableContext>, mut record: TableRecord) -> Result<Table> {
         let path = table_path(&context.dir, record.id);
         let file = context.disk.open(&path, context.access).map_err(|e| match e.kind() {
             ErrorKind::NotFound => {
@@ -200,13 +194,12 @@ impl Table {
                 Box::new(walk(&*file, &record).map_err(|e| e.at_path(&path))?)
             }
         };
-        let filter = read_filter(context, &record).map(OnceLock::from);
+        let filter = TableFilter::open(context, &mut record);
         let table = Table {
             record,
             path,
             file,
-            filter: filter.unwrap_or_default(),
-            misses: AtomicU64::new(0),
+            filter,
             index_memory_bytes: index.size_bytes(),
             index,
             ranges: Arc::new(ranges),
@@ -248,7 +241,7 @@ impl Table {
 
     /// What the manifest says of it, but of a filter that could not be read: that is left out.
     pub fn record(&self) -> TableRecord {
-        TableRecord { filter: self.filter.get().map(|f| f.record), ..self.record.clone() }
+        self.record.clone()
     }
 
     /// Its number.
@@ -259,17 +252,6 @@ impl Table {
     /// The length of its file.
     pub fn file_bytes(&self) -> u64 {
         self.record.file_bytes
-    }
-
-    /// What its filter takes in memory, bytes; `None` if it has none.
-    pub fn filter_bytes(&self) -> Option<usize> {
-        self.filter.get().map(|f| f.size_bytes)
-    }
-
-    /// Whether misses bought its filter, or that of a table it came from: such a filter has a number of
-    /// its own, one that every table of its place gets has the table's.
-    pub fn bought_filter(&self) -> bool {
-        self.filter.get().is_some_and(|filter| filter.record.id != self.record.id)
     }
 
     /// What it says of itself.
@@ -305,34 +287,6 @@ impl Table {
     /// What its index takes in the file, bytes.
     pub fn index_bytes(&self) -> u64 {
         self.index_bytes
-    }
-
-    /// Gives the table a filter, which a durable edit names; unless it has one.
-    pub fn attach(&self, record: FilterRecord, filter: Box<dyn Filter>) {
-        let size_bytes = filter.size_bytes();
-        let _ = self.filter.set(TableFilter { record, filter, size_bytes });
-        self.count_metadata();
-    }
-
-    /// Whether a filter, had it been there, would have saved as much as making it now costs. Whoever
-    /// pays then never pays more than twice what was best in hindsight (rent or buy: Karlin et al.,
-    /// "Competitive Snoopy Caching", 1988).
-    pub fn filter_pays(&self) -> bool {
-        self.filter.get().is_none()
-            && self.properties().entries <= filter::MAX_KEYS as u64
-            && self.misses.load(Relaxed) >= self.misses_that_pay()
-    }
-
-    /// What making the filter costs, in lookups that read a block for nothing: reading the table and
-    /// writing the filter in large requests, and some syncs.
-    fn misses_that_pay(&self) -> u64 {
-        let filter_bytes = self.properties().entries * FILTER_BITS_PER_KEY / 8;
-        SYNC_MISSES + (self.record.file_bytes + filter_bytes) / MISS_BYTES
-    }
-
-    /// Begins to count anew: the filter could not be made.
-    pub fn forget_misses(&self) {
-        self.misses.store(0, Relaxed);
     }
 
     /// What it keeps in memory to find blocks, or that there is nothing to find, bytes.
@@ -387,8 +341,6 @@ impl Table {
             return None;
         }
         self.context.metrics.mapped_reads.fetch_add(1, Relaxed);
-        // A filter would have saved that, too.
-        sought.read.set(true);
         Some(self.say(&lent.entries, found, sought, |range| lent.slice(range)))
     }
 
@@ -401,7 +353,7 @@ impl Table {
         {
             return true;
         }
-        let stops = self.filter.get().is_some_and(|f| !f.filter.may_contain(sought.hash()));
+        let stops = self.filter.refuses(sought);
         if stops {
             sought.stops.update(|stops| stops + 1);
         }
@@ -426,12 +378,7 @@ impl Table {
     ) -> Result<Lookup> {
         let (index, is_there) = found.map_err(|e| e.at_path(&self.path))?;
         if !is_there {
-            if self.filter.get().is_some() {
-                sought.false_positives.update(|count| count + 1);
-            } else if sought.read.get() {
-                let before = self.misses.fetch_add(1, Relaxed);
-                sought.pays.set(sought.pays.get() || before + 1 == self.misses_that_pay());
-            }
+            self.miss(sought);
             return Ok(self.without_entry(sought.key()));
         }
         let entry = entries.entry(index).map_err(|e| e.at_path(&self.path))?;
@@ -504,11 +451,7 @@ impl Table {
             let block = match at_hand {
                 Some((_, block)) => block.clone(),
                 None => match self.at_hand(middle, caching) {
-                    Some(block) => {
-                        // A filter would have saved that, too.
-                        read.set(read.get() || block.is_lent());
-                        block
-                    }
+                    Some(block) => block,
                     None => {
                         read.set(true);
                         self.uncached(middle, caching)?
@@ -566,18 +509,5 @@ impl Table {
             self.count_metadata();
         }
         self.walked.get_or_init(|| unreachable!("it was set above")).as_ref()
-    }
-}
-
-/// The filter that `record` names; none if it cannot be read, whatever the reason.
-fn read_filter(context: &TableContext, record: &TableRecord) -> Option<TableFilter> {
-    let named = record.filter?;
-    let (tag, keys) = (record.tag, record.properties.entries);
-    match filter::file::read(&*context.disk, &context.dir, named, tag, keys) {
-        Ok(filter) => Some(TableFilter { record: named, size_bytes: filter.size_bytes(), filter }),
-        Err(_) => {
-            context.metrics.dropped_filters.fetch_add(1, Relaxed);
-            None
-        }
     }
 }

@@ -17,8 +17,8 @@ pub struct Sought<'a> {
     pub(super) false_positives: Cell<u64>,
     /// A block was read from the disk in the table asked last.
     pub(super) read: Cell<bool>,
-    /// By the misses of some table a filter would be paid for now.
-    pub(super) pays: Cell<bool>,
+    /// It brought a filter into memory.
+    pub(super) has_woken: Cell<bool>,
 }
 
 impl<'a> Sought<'a> {
@@ -30,7 +30,7 @@ impl<'a> Sought<'a> {
             stops: Cell::new(0),
             false_positives: Cell::new(0),
             read: Cell::new(false),
-            pays: Cell::new(false),
+            has_woken: Cell::new(false),
         }
     }
 
@@ -39,10 +39,9 @@ impl<'a> Sought<'a> {
         self.hashed.key()
     }
 
-    /// Whether a table's misses have reached what its filter costs, by this lookup: somebody should be
-    /// told.
-    pub fn pays(&self) -> bool {
-        self.pays.get()
+    /// Whether it brought a filter into memory: somebody should see what that leaves to others.
+    pub fn has_woken(&self) -> bool {
+        self.has_woken.get()
     }
 
     /// The key, to be hashed once.

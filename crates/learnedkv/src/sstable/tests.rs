@@ -69,6 +69,7 @@ fn context_on(disk: Arc<dyn Disk>, cache_bytes: u64, maps: bool) -> Arc<TableCon
         access: Access::Random,
         maps,
         cache: BlockCache::new(cache_bytes),
+        most_metadata_bytes: 1 << 20,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: Graveyard::new(|| {}),
@@ -86,6 +87,7 @@ fn table(context: &Arc<TableContext>, index: IndexKind, compression: Compression
         index,
         compression,
         filter: None,
+        filter_rests: false,
     };
     let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
     for number in 0..ENTRIES {
@@ -168,6 +170,7 @@ fn walks_read_ahead_more_the_longer_they_go() {
         index: IndexKind::Exact,
         compression: Compression::None,
         filter: None,
+        filter_rests: false,
     };
     let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
     for number in 0..3000 {

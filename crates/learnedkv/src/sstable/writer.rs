@@ -37,6 +37,8 @@ pub struct TableOptions {
     pub compression: Compression,
     /// Which filter is written beside it.
     pub filter: Option<FilterKind>,
+    /// Whether that stays in its file until misses have paid for its place in memory.
+    pub filter_rests: bool,
 }
 
 struct Pending {
@@ -58,7 +60,6 @@ pub struct TableWriter {
     tag: u64,
     index: Option<Box<dyn IndexBuilder>>,
     filter: Option<FilterBuilder>,
-    filter_id: u64,
     properties: Properties,
     ranges: Ranges,
     /// Entries not yet in a block: keys and values back to back, where each stands, how large each is.
@@ -98,7 +99,6 @@ impl TableWriter {
             tag: disk.random_u64(),
             index: None,
             filter: options.filter.map(FilterBuilder::new),
-            filter_id: id,
             properties: Properties::default(),
             ranges: Ranges::default(),
             bytes: Vec::new(),
@@ -118,14 +118,9 @@ impl TableWriter {
         self.id
     }
 
-    /// Has its filter take a number of its own: it was bought (see [`super::reader::Table::bought_filter`]).
-    pub fn number_filter(&mut self, id: u64) {
-        self.filter_id = id;
-    }
-
     /// The number of its filter, if it gets one.
     pub fn filter_id(&self) -> Option<u64> {
-        self.filter.as_ref().map(|_| self.filter_id)
+        self.filter.as_ref().map(|_| self.id)
     }
 
     /// What the data takes so far, about: what is pending is taken to shrink as what was written did.
@@ -335,11 +330,12 @@ impl TableWriter {
         Footer::new(self.tag, directory_offset, &directory).encode(&mut self.out);
         self.write_out()?;
         self.file.sync().map_err(|e| e.at_path(&self.path))?;
-        // Numbered as the table is, as a rule: both are never used again.
+        // Numbered as the table is: both are never used again.
         let filter = self.filter.take().filter(|_| self.properties.entries > 0);
         let filter = filter.and_then(|filter| filter.finish(self.tag));
+        let rests = self.options.filter_rests;
         let filter =
-            filter.map(|bytes| file::write(&*self.disk, &self.dir, self.filter_id, &bytes));
+            filter.map(|bytes| file::write(&*self.disk, &self.dir, self.id, &bytes, rests));
         Ok(TableRecord {
             id: self.id,
             tag: self.tag,

@@ -4,10 +4,9 @@
 //! Recency is structural: memtables, runs, frozen part, delta, base. The first that holds a key
 //! holds its newest version, and no job ever places older data above newer.
 //!
-//! [`sweep`] settles, [`settle`] says when, [`press`] slows writers where it cannot keep up, [`attach`] gives settled tables filters, [`ingest`] takes sorted data in bulk.
+//! [`sweep`] settles, [`settle`] says when, [`press`] slows writers where it cannot keep up, [`ingest`] takes sorted data in bulk.
 //! This room knows the engine and its parts; it never knows the API above it.
 
-mod attach;
 mod debt;
 pub mod ingest;
 mod jobs;
@@ -15,5 +14,4 @@ mod press;
 mod settle;
 mod sweep;
 
-pub use attach::is_due as filter_is_due;
 pub use jobs::spawn;

@@ -1,6 +1,5 @@
 //! The jobs that settle. Each does one thing at a time: the beginning of a sweep, else a merge of runs where
-//! a keyspace has too many, else the next step of a sweep, else a filter that has come to pay. A sweep
-//! begins when it was asked for or a trigger is met: rotate, wait until what was rotated is flushed, freeze;
+//! a keyspace has too many, else the next step of a sweep. A sweep begins when it was asked for or a trigger is met: rotate, wait until what was rotated is flushed, freeze;
 //! then steps until the watermark passes the last key.
 //!
 //! **Merges and sweeps share.** Merges are for reads, sweeps for space, and a keyspace has one of them at a time. A
@@ -22,7 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use super::attach::Attach;
 use super::debt::{self, Debt};
 use super::sweep::{self, Course, Next, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
@@ -57,8 +55,6 @@ pub fn spawn(engine: &Arc<Engine>) {
 struct Shared {
     /// The keyspaces that a job works at.
     held: BTreeSet<KeyspaceId>,
-    /// Whether a job makes a filter.
-    attaching: bool,
     /// The keyspace worked at last: the next one's turn it is.
     last: KeyspaceId,
     sweeps: BTreeMap<KeyspaceId, Sweeping>,
@@ -87,7 +83,6 @@ enum Work {
     None,
     Merge(Box<Merge>),
     Sweep(Box<SweepStep>),
-    Attach(Box<Attach>),
 }
 
 /// Merges runs and sweeps. See the module page.
@@ -153,15 +148,6 @@ impl SettleJob {
                     self.let_go();
                 }
             },
-            Work::Attach(mut attach) => {
-                if attach.step() {
-                    lock(&self.shared).attaching = false;
-                    // Whoever waits for it looks again, also where nothing came of it.
-                    self.engine.executor.notify();
-                } else {
-                    self.work = Work::Attach(attach);
-                }
-            }
             Work::None => {
                 self.room_seen = self.engine.room_seen();
                 return self.find();
@@ -223,8 +209,7 @@ impl SettleJob {
         Ok(self.find_at(&keyspaces, Self::begin_sweep)?
             || (!full && self.find_merges(&keyspaces, &view)?)
             || self.find_at(&keyspaces, Self::find_step)?
-            || (full && self.find_merges(&keyspaces, &view)?)
-            || self.find_filter(&view))
+            || (full && self.find_merges(&keyspaces, &view)?))
     }
 
     fn find_merges(&mut self, keyspaces: &[Arc<KeyspaceView>], view: &View) -> Result<bool> {
@@ -399,28 +384,9 @@ impl SettleJob {
         Ok(Found::Done)
     }
 
-    /// A filter that has come to pay, where nothing else is to do.
-    fn find_filter(&mut self, view: &View) -> bool {
-        if std::mem::replace(&mut lock(&self.shared).attaching, true) {
-            return false;
-        }
-        match Attach::find(&self.engine, view) {
-            Some(attach) => {
-                self.work = Work::Attach(Box::new(attach));
-                true
-            }
-            None => {
-                lock(&self.shared).attaching = false;
-                false
-            }
-        }
-    }
-
     /// Gives up what it does.
     fn drop_work(&mut self) {
-        if let Work::Attach(_) = std::mem::replace(&mut self.work, Work::None) {
-            lock(&self.shared).attaching = false;
-        }
+        self.work = Work::None;
         self.let_go();
     }
 }

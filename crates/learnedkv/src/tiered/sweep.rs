@@ -450,13 +450,10 @@ impl SweepStep {
         let disk_is_full = engine.ballast.is_given_up();
         let plan = Plan::of(view, frozen, at, course, disk_is_full);
         let (rewrite, joined) = (plan.rewrite, at..plan.end);
-        // A filter that misses paid for once is made anew with its table.
-        let mut options = view.options.settled_table();
-        let mut tables_here =
-            tables.partitions[joined.clone()].iter().flat_map(|p| p.base.iter().chain(&p.delta));
-        if tables_here.any(|table| table.filter_bytes().is_some()) {
-            options.filter = options.filter.or(view.options.attached_filter());
-        }
+        let partitions = &tables.partitions[joined.clone()];
+        let mut replaced = partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta));
+        let wakes = replaced.any(|table| table.has_woken_filter());
+        let woken = if wakes { Ranges::everything() } else { Ranges::default() };
         let upper = tables.upper(joined.end - 1);
         let mut sources = Vec::new();
         if disk_is_full && rewrite == Rewrite::Base {
@@ -479,13 +476,14 @@ impl SweepStep {
             cursor,
             output: Output::new(
                 engine,
-                options,
+                view.options.settled_table(),
                 view.options.separate_settled_at(),
                 &tables.segments,
             )
             .with_victims(course.victims.clone())
             .moving_values(!disk_is_full)
-            .with_ranges(plan.ranges),
+            .with_ranges(plan.ranges)
+            .waking_filters(woken),
             target_bytes: plan.target_bytes,
             fresh_segments: fresh_segments(tables),
             written_bytes: 0,

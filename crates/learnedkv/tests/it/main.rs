@@ -18,6 +18,7 @@ mod open_errors;
 mod reads;
 mod regressions;
 mod removals;
+mod resting;
 mod settling;
 mod snapshots;
 mod space;

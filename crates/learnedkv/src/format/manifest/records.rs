@@ -1,19 +1,19 @@
 //! What the changes of a manifest say of tables, their filters and partitions, and lists of these.
 //!
 //! ```text
-//! table     := id varint | tag u64 | file length varint | properties | 0, or 1 and its filter
-//! filter    := id varint | file length varint
+//! table     := id varint | tag u64 | file length varint | properties | filter
+//! filter    := 0: none; or 1, or 2: one at rest; then id varint | file length varint
 //! partition := lower slice | 0, or 1 and its base table | 0, or 1 and its delta table
 //! list      := count varint | item*
 //! ```
 //! The table 3 of 256 bytes, tagged 9, whose properties say nothing but the key `a` twice, with filter
-//! 3 of 77 bytes:
+//! 3 of 77 bytes at rest:
 //!
 //! ```text
 //!  0  03 09 00 00 00 00 00 00
 //!  8  00 80 02 00 00 00 00 00
 //! 16  00 00 00 00 00 01 61 01
-//! 24  61 00 01 03 4d
+//! 24  61 00 02 03 4d
 //! ```
 
 use super::super::bytes::{Reader, put_slice, put_u64, put_varint};
@@ -43,7 +43,13 @@ pub struct FilterRecord {
     pub id: u64,
     /// The file's length.
     pub file_bytes: u64,
+    /// Whether it stays in its file until misses have paid for its place in memory.
+    pub rests: bool,
 }
+
+/// How a filter is recorded that is in memory with its table, and one at rest.
+const FILTER: u8 = 1;
+const RESTING_FILTER: u8 = 2;
 
 /// A part of the settled run: all keys from `lower` up to the next partition's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,16 +70,21 @@ pub(super) fn put_table(out: &mut Vec<u8>, table: &TableRecord) {
     put_filter(out, table.filter);
 }
 
-pub(super) fn put_filter(out: &mut Vec<u8>, filter: Option<FilterRecord>) {
-    out.push(u8::from(filter.is_some()));
-    if let Some(FilterRecord { id, file_bytes }) = filter {
-        put_varint(out, id);
-        put_varint(out, file_bytes);
-    }
+fn put_filter(out: &mut Vec<u8>, filter: Option<FilterRecord>) {
+    let Some(FilterRecord { id, file_bytes, rests }) = filter else { return out.push(0) };
+    out.push(if rests { RESTING_FILTER } else { FILTER });
+    put_varint(out, id);
+    put_varint(out, file_bytes);
 }
 
-pub(super) fn take_filter(reader: &mut Reader<'_>) -> Result<Option<FilterRecord>> {
-    take_optional(reader, |r| Ok(FilterRecord { id: r.varint()?, file_bytes: r.varint()? }))
+fn take_filter(reader: &mut Reader<'_>) -> Result<Option<FilterRecord>> {
+    let rests = match reader.u8()? {
+        0 => return Ok(None),
+        FILTER => false,
+        RESTING_FILTER => true,
+        other => return Err(Error::corruption(format!("expected 0, 1 or 2, found {other}"))),
+    };
+    Ok(Some(FilterRecord { id: reader.varint()?, file_bytes: reader.varint()?, rests }))
 }
 
 fn take_optional<'a, T>(
@@ -147,7 +158,7 @@ mod tests {
     fn the_example_of_the_module_page() {
         let (smallest, largest) = (b"a".to_vec(), b"a".to_vec());
         let properties = Properties { smallest, largest, ..Properties::default() };
-        let filter = Some(FilterRecord { id: 3, file_bytes: 77 });
+        let filter = Some(FilterRecord { id: 3, file_bytes: 77, rests: true });
         let table = TableRecord { id: 3, tag: 9, file_bytes: 256, properties, filter };
         let mut bytes = Vec::new();
         put_table(&mut bytes, &table);
@@ -160,7 +171,7 @@ mod tests {
         let mut reader = Reader::new(&bytes);
         assert_eq!(take_table(&mut reader).unwrap(), table);
         assert!(reader.is_empty());
-        bytes[26] = 2;
+        bytes[26] = 3;
         assert!(take_table(&mut Reader::new(&bytes)).unwrap_err().is_corruption());
     }
 }

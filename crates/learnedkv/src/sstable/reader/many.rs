@@ -113,7 +113,6 @@ impl<'a> Round<'a> {
                 continue;
             }
             if let Some(block) = table.at_hand(ordinal, Caching::Fill) {
-                sought.read.set(sought.read.get() || block.is_lent());
                 self.at_hand.insert(name, block);
             } else if let Ok((start, end)) = table.extent(ordinal) {
                 table.context.metrics.cache_misses.fetch_add(1, Relaxed);

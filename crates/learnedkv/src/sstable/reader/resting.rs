@@ -1,0 +1,159 @@
+//! A table's filter: in memory since the table was opened, or at rest in its file until lookups that found
+//! nothing have paid for its place in memory.
+//!
+//! * **Rent** is what each such lookup paid that a filter would have saved, in units of one whose block was
+//!   in memory: [`READ`], where it was read from the disk. Lookups that are to leave no blocks in memory pay none:
+//!   they are no reason for filters there either.
+//! * **The price** is reading the filter, and of the blocks whose place in memory it takes each once again.
+//!   Whoever pays then never pays more than twice what was best in hindsight (rent or buy: Karlin et al.,
+//!   "Competitive Snoopy Caching", 1988).
+//!
+//! The lookup that pays the last of it has its answer, and loads the filter; others go on without meanwhile.
+//! Nothing but memory changes: the next open finds the filter at rest. Where metadata may not grow, or the
+//! read fails, rent is paid anew; a filter that is no filter is left alone until the table is opened again. No
+//! answer depends on any of this, so older Views gain too.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{Caching, Sought, Table, TableContext};
+use crate::error::ErrorKind;
+use crate::format::manifest::{FilterRecord, TableRecord};
+use crate::sstable::filter::{Filter, file};
+
+/// So many lookups that find their block in memory cost as much as one that reads it from the disk, about.
+const READ: u64 = 64;
+/// A block that is read, about.
+const BLOCK_BYTES: u64 = 4 << 10;
+
+/// See the module page.
+#[derive(Debug, Default)]
+pub(super) struct TableFilter {
+    /// Asked by lookups from when it is there.
+    resident: OnceLock<Resident>,
+    /// Paid since the table was opened, or since the filter could not come.
+    rent: AtomicU64,
+    /// Somebody loads it, or nobody is to.
+    is_taken: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Resident {
+    filter: Box<dyn Filter>,
+    size_bytes: usize,
+}
+
+impl Resident {
+    fn of(filter: Box<dyn Filter>) -> Resident {
+        Resident { size_bytes: filter.size_bytes(), filter }
+    }
+}
+
+/// What the filter costs in rent.
+fn price(filter: FilterRecord) -> u64 {
+    READ * (1 + filter.file_bytes.div_ceil(BLOCK_BYTES))
+}
+
+impl TableFilter {
+    /// The filter that `record` names. One that cannot be read, whatever the reason, is counted, and left out
+    /// of the record; of one at rest only the length is looked at.
+    pub fn open(context: &TableContext, record: &mut TableRecord) -> TableFilter {
+        let Some(named) = record.filter else { return TableFilter::default() };
+        let (disk, dir) = (&*context.disk, &*context.dir);
+        let opened = if named.rests {
+            file::check(disk, dir, named).map(|()| OnceLock::new())
+        } else {
+            let read = file::read(disk, dir, named, record.tag, record.properties.entries);
+            read.map(|filter| Resident::of(filter).into())
+        };
+        let resident = opened.unwrap_or_else(|_| {
+            context.metrics.dropped_filters.fetch_add(1, Ordering::Relaxed);
+            record.filter = None;
+            OnceLock::new()
+        });
+        TableFilter { resident, ..TableFilter::default() }
+    }
+
+    /// Whether it is in memory, and refuses the hash.
+    #[inline]
+    pub fn refuses(&self, sought: &Sought<'_>) -> bool {
+        self.resident.get().is_some_and(|r| !r.filter.may_contain(sought.hash()))
+    }
+
+    /// Whether it is in memory.
+    pub fn is_resident(&self) -> bool {
+        self.resident.get().is_some()
+    }
+
+    /// What it takes in memory, bytes.
+    pub fn size_bytes(&self) -> Option<usize> {
+        self.resident.get().map(|resident| resident.size_bytes)
+    }
+}
+
+impl Table {
+    /// What its filter takes in memory, bytes; `None` if it is not there.
+    pub fn filter_bytes(&self) -> Option<usize> {
+        self.filter.size_bytes()
+    }
+
+    /// The length of its filter's file; 0 if it has none.
+    pub fn filter_file_bytes(&self) -> u64 {
+        self.record.filter.map_or(0, |filter| filter.file_bytes)
+    }
+
+    /// Whether it has a filter that is in its file only.
+    pub fn has_resting_filter(&self) -> bool {
+        self.record.filter.is_some() && !self.filter.is_resident()
+    }
+
+    /// Whether misses brought its filter into memory, or that of a table it came from.
+    pub fn has_woken_filter(&self) -> bool {
+        self.record.filter.is_some_and(|named| named.rests) && self.filter.is_resident()
+    }
+
+    /// Counts a lookup that found no entry here. If that pays for the filter, it is loaded.
+    pub(super) fn miss(&self, sought: &Sought<'_>) {
+        if self.filter.is_resident() {
+            sought.false_positives.update(|count| count + 1);
+            return;
+        }
+        let Some(named) = self.record.filter.filter(|_| sought.caching != Caching::Leave) else {
+            return;
+        };
+        let rent = if sought.read.get() { READ } else { 1 };
+        let before = self.filter.rent.fetch_add(rent, Ordering::Relaxed);
+        if before + rent >= price(named) && self.wake_filter() {
+            self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);
+            sought.has_woken.set(true);
+        }
+    }
+
+    /// Brings the filter into memory, if it is at rest and metadata may grow so much. True: it did.
+    #[cold]
+    pub fn wake_filter(&self) -> bool {
+        let Some(named) = self.record.filter else { return false };
+        if self.filter.is_resident() || self.filter.is_taken.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        let (context, record) = (&*self.context, &self.record);
+        self.filter.rent.store(0, Ordering::Relaxed);
+        let mut is_over = false;
+        if context.has_room_for_metadata(named.file_bytes) {
+            let (tag, keys) = (record.tag, record.properties.entries);
+            match file::read(&*context.disk, &context.dir, named, tag, keys) {
+                Ok(filter) => {
+                    is_over = self.filter.resident.set(Resident::of(filter)).is_ok();
+                    self.count_metadata();
+                }
+                Err(e) => {
+                    // What is there will not get better.
+                    is_over = e.kind() != ErrorKind::Io;
+                    context.metrics.dropped_filters.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        self.filter.is_taken.store(is_over, Ordering::Release);
+        self.filter.is_resident()
+    }
+}
