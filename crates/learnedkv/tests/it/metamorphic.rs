@@ -66,6 +66,7 @@ fn setups() -> Vec<(String, Setup)> {
         let filtered = with(keyspace().lsm_filter(kind).settled_filter(kind));
         setups.push((format!("filters {name}"), filtered));
     }
+    setups.push(("no filters at rest".to_owned(), with(keyspace().attach_filters(false))));
     // So few bits that most absent keys pass.
     let poor = Some(FilterKind::BlockedBloom { bits_per_key: 1 });
     setups.push(("poor filters".to_owned(), with(keyspace().lsm_filter(poor))));
