@@ -1,7 +1,7 @@
 //! Filters that rest in their files: who writes them, when misses bring them into memory, what becomes of them
 //! when their table, the disk or the process goes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
@@ -345,7 +345,7 @@ fn a_filter_whose_read_fails_is_tried_again() {
     }
 }
 
-fn replace(disk: &SimDisk, path: &PathBuf, bytes: Option<Vec<u8>>) {
+fn replace(disk: &SimDisk, path: &Path, bytes: Option<Vec<u8>>) {
     disk.remove(path).unwrap();
     if let Some(bytes) = bytes {
         disk.create(path).unwrap().write_all_at(&bytes, 0).unwrap();
