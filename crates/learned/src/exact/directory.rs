@@ -287,16 +287,21 @@ impl Directory {
         }
     }
 
+    /// Bytes the directory takes in memory, its struct included.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+            + size_of_val(&*self.places)
+            + self.heads.unpacked_bytes()
+            + size_of::<Self>()
+    }
+
     /// What the directory consists of. Visits every chunk.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics {
             blocks: self.blocks,
             head_bits: 8 * self.heads.encoded_bytes() as u64,
             offset_bits: 8 * self.ends.encoded_bytes() as u64,
-            size_bytes: self.bytes.len()
-                + size_of_val(&*self.places)
-                + self.heads.unpacked_bytes()
-                + size_of::<Self>(),
+            size_bytes: self.size_bytes(),
             ..Statistics::default()
         };
         for index in 0..self.chunks {
