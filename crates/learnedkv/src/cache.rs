@@ -1,6 +1,9 @@
-//! Decoded data blocks in memory, the most useful of them, within a stated number of bytes.
+//! Decoded data blocks in memory, the most useful of them, within a stated number of bytes; and
+//! among them the indexes of tables that do not keep theirs by themselves.
 //!
-//! A cache never knows a file: blocks are named by table and ordinal.
+//! A cache never knows a file: blocks are named by table and ordinal, an index by its table. What
+//! an index is it does not know either, only what it weighs. Parts of the cache have a lock each;
+//! what is larger than a part is not kept.
 //!
 //! The bytes of evicted blocks serve the next blocks that are read or decompressed: nothing is allocated, cleared
 //! and freed for a miss, and the allocator need not keep a heap of freed blocks for each thread
@@ -9,7 +12,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache;
-use quick_cache::{DefaultHashBuilder, Lifecycle};
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder};
 
 use crate::format::block::Block;
 use crate::format::entry::TableId;
@@ -17,15 +20,47 @@ use crate::format::entry::TableId;
 /// What names a block: its table and its number in it.
 type Name = (TableId, u64);
 
-#[derive(Clone)]
-struct BlockBytes;
+/// The number that an index has in place of a block's.
+const INDEX: u64 = u64::MAX;
 
-impl quick_cache::Weighter<Name, Arc<Block>> for BlockBytes {
-    fn weight(&self, _: &Name, block: &Arc<Block>) -> u64 {
-        // The cache's own bookkeeping is counted at 64 bytes an entry.
-        block.size_bytes() as u64 + 64
+/// What is kept for tables beside their blocks.
+pub trait Weight: Send + Sync {
+    /// What it takes in memory, bytes.
+    fn size_bytes(&self) -> usize;
+}
+
+enum Cached<I> {
+    Block(Arc<Block>),
+    Index(Arc<I>),
+}
+
+impl<I> Clone for Cached<I> {
+    fn clone(&self) -> Cached<I> {
+        match self {
+            Cached::Block(block) => Cached::Block(block.clone()),
+            Cached::Index(index) => Cached::Index(index.clone()),
+        }
     }
 }
+
+#[derive(Clone)]
+struct Bytes;
+
+impl<I: Weight> quick_cache::Weighter<Name, Cached<I>> for Bytes {
+    fn weight(&self, _: &Name, cached: &Cached<I>) -> u64 {
+        let bytes = match cached {
+            Cached::Block(block) => block.size_bytes(),
+            Cached::Index(index) => index.size_bytes(),
+        };
+        // The cache's own bookkeeping is counted at 64 bytes an entry.
+        bytes as u64 + 64
+    }
+}
+
+/// How large a part is that has a lock of its own: the fence pointers of a table may take a MiB.
+const PART_BYTES: u64 = 4 << 20;
+/// More parts than this there are not, however large the cache is.
+const MOST_PARTS: u64 = 64;
 
 /// Buffers kept for the next reads; more than this are given back.
 const KEPT_BUFFERS: usize = 64;
@@ -49,38 +84,44 @@ impl Recycled {
     }
 }
 
-impl Lifecycle<Name, Arc<Block>> for Recycled {
+impl<I> Lifecycle<Name, Cached<I>> for Recycled {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _: Name, block: Arc<Block>) {
-        if let Ok(block) = Arc::try_unwrap(block) {
+    fn on_evict(&self, (): &mut (), _: Name, cached: Cached<I>) {
+        if let Cached::Block(block) = cached
+            && let Ok(block) = Arc::try_unwrap(block)
+        {
             self.keep(block.into_bytes());
         }
     }
 }
 
-/// The block cache, shared by all keyspaces of a database.
-pub struct BlockCache {
-    blocks: Option<Cache<Name, Arc<Block>, BlockBytes, DefaultHashBuilder, Recycled>>,
+/// The block cache, shared by all keyspaces of a database; `I` is an index.
+pub struct BlockCache<I> {
+    kept: Option<Cache<Name, Cached<I>, Bytes, DefaultHashBuilder, Recycled>>,
     recycled: Recycled,
 }
 
-impl std::fmt::Debug for BlockCache {
+impl<I: Weight> std::fmt::Debug for BlockCache<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "BlockCache({} of {} bytes)", self.used_bytes(), self.capacity_bytes())
     }
 }
 
-impl BlockCache {
+impl<I: Weight> BlockCache<I> {
     /// A cache of at most `capacity_bytes`; with 0 nothing is kept.
-    pub fn new(capacity_bytes: u64) -> BlockCache {
+    pub fn new(capacity_bytes: u64) -> BlockCache<I> {
         let items = (capacity_bytes / 4096).max(16) as usize;
         let recycled = Recycled::default();
-        let blocks = (capacity_bytes > 0).then(|| {
+        let mut options = OptionsBuilder::new();
+        options.estimated_items_capacity(items).weight_capacity(capacity_bytes);
+        options.shards((capacity_bytes / PART_BYTES).clamp(1, MOST_PARTS) as usize);
+        let options = options.build().ok().filter(|_| capacity_bytes > 0);
+        let kept = options.map(|options| {
             let hash = DefaultHashBuilder::default();
-            Cache::with(items, capacity_bytes, BlockBytes, hash, recycled.clone())
+            Cache::with_options(options, Bytes, hash, recycled.clone())
         });
-        BlockCache { blocks, recycled }
+        BlockCache { kept, recycled }
     }
 
     /// A buffer of `length` bytes to read a block into, its content any.
@@ -100,32 +141,57 @@ impl BlockCache {
 
     /// The block, if it is here.
     pub fn get(&self, table: TableId, ordinal: u64) -> Option<Arc<Block>> {
-        self.blocks.as_ref()?.get(&(table, ordinal))
+        match self.kept.as_ref()?.get(&(table, ordinal))? {
+            Cached::Block(block) => Some(block),
+            Cached::Index(_) => None,
+        }
     }
 
     /// Keeps a block, at the cost of less useful ones.
     pub fn insert(&self, table: TableId, ordinal: u64, block: &Arc<Block>) {
-        if let Some(blocks) = &self.blocks {
-            blocks.insert((table, ordinal), block.clone());
+        if let Some(kept) = &self.kept {
+            kept.insert((table, ordinal), Cached::Block(block.clone()));
         }
     }
 
-    /// What the blocks here take.
+    /// A table's index, if it is here.
+    pub fn index(&self, table: TableId) -> Option<Arc<I>> {
+        match self.kept.as_ref()?.get(&(table, INDEX))? {
+            Cached::Index(index) => Some(index),
+            Cached::Block(_) => None,
+        }
+    }
+
+    /// Keeps a table's index, at the cost of what is less useful.
+    pub fn insert_index(&self, table: TableId, index: &Arc<I>) {
+        if let Some(kept) = &self.kept {
+            kept.insert((table, INDEX), Cached::Index(index.clone()));
+        }
+    }
+
+    /// Forgets a table's index: nobody will ask for it any more.
+    pub fn remove_index(&self, table: TableId) {
+        if let Some(kept) = &self.kept {
+            kept.remove(&(table, INDEX));
+        }
+    }
+
+    /// What is here takes.
     pub fn used_bytes(&self) -> u64 {
-        self.blocks.as_ref().map_or(0, Cache::weight)
+        self.kept.as_ref().map_or(0, Cache::weight)
     }
 
-    /// The most they may take.
+    /// The most it may take.
     pub fn capacity_bytes(&self) -> u64 {
-        self.blocks.as_ref().map_or(0, Cache::capacity)
+        self.kept.as_ref().map_or(0, Cache::capacity)
     }
 
-    /// Sets the most they may take; a cache made with 0 stays empty.
+    /// Sets the most it may take; a cache made with 0 stays empty.
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
-        if let Some(blocks) = &self.blocks
-            && blocks.capacity() != capacity_bytes
+        if let Some(kept) = &self.kept
+            && kept.capacity() != capacity_bytes
         {
-            blocks.set_capacity(capacity_bytes);
+            kept.set_capacity(capacity_bytes);
         }
     }
 }

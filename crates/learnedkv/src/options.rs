@@ -111,6 +111,8 @@ impl ReadOptions {
 pub struct DatabaseOptions {
     /// All memory the database may use: memtables, indexes, cache.
     pub memory_budget_bytes: u64,
+    /// How much of it metadata may take, as far as it can be done without.
+    pub metadata_percent: u64,
     /// How large a memtable grows before it is flushed.
     pub memtable_bytes: usize,
     /// How large a log segment is.
@@ -139,6 +141,7 @@ impl Default for DatabaseOptions {
     fn default() -> DatabaseOptions {
         DatabaseOptions {
             memory_budget_bytes: 512 << 20,
+            metadata_percent: 50,
             memtable_bytes: 32 << 20,
             log_segment_bytes: 32 << 20,
             durability: Durability::Buffered,
@@ -165,7 +168,17 @@ impl DatabaseOptions {
             return 0;
         }
         let taken = sealed_bytes + self.memtable_bytes as u64 + metadata_bytes;
-        self.memory_budget_bytes.saturating_sub(taken).max(1 << 20)
+        self.memory_budget_bytes.saturating_sub(taken).max(self.least_cache_bytes())
+    }
+
+    /// What the block cache has at least: a sixteenth of the budget, and not more than a MiB.
+    fn least_cache_bytes(&self) -> u64 {
+        (self.memory_budget_bytes / 16).min(1 << 20)
+    }
+
+    /// How much metadata may take, as far as it can be done without.
+    pub fn max_metadata_bytes(&self) -> u64 {
+        self.memory_budget_bytes * self.metadata_percent / 100
     }
 
     /// How much the memtables of all keyspaces may take together before some are flushed early: a quarter
@@ -195,6 +208,7 @@ impl DatabaseOptions {
         within("memtable_bytes", self.memtable_bytes as u64, 4 << 10, 4 << 30)?;
         within("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         within("memory_budget_bytes", self.memory_budget_bytes, 64 << 10, 1 << 50)?;
+        within("metadata_percent", self.metadata_percent, 0, 100)?;
         within("stream_at", self.stream_at, 1, 256 << 20)?;
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {

@@ -92,6 +92,17 @@ impl Builder {
         self
     }
 
+    /// How much of the memory budget metadata may take, 0 to 100 percent; 50 by default. Tables
+    /// that are opened when indexes and filters take more do not keep their index
+    /// (`stats().paged_tables`): it is read when it is needed, one request more, and kept in the
+    /// cache beside the blocks (docs/decisions/0024). Less makes sense where a store is much larger
+    /// than memory and few of its keys are hot: then use decides which indexes are in memory, and
+    /// not which table came first. More: where reads are spread evenly.
+    pub fn metadata_percent(mut self, percent: u64) -> Self {
+        self.options.metadata_percent = percent;
+        self
+    }
+
     /// Reads blocks where the operating system holds them, in its page cache, by mapping tables into
     /// memory; on by default. A block is mapped once a read brought it there and found its checksum
     /// right; where the system drops pages, blocks are read and cached again (docs/decisions/0021). Only on

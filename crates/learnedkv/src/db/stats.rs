@@ -73,6 +73,11 @@ pub struct KeyspaceStats {
     pub filtered_entries: u64,
     /// Bytes of the index sections of all its tables, as they stand on the disk.
     pub index_bytes: u64,
+    /// Tables whose index is not with them, because metadata would take more than half of the
+    /// memory budget: it is read when it is needed, and then in the cache.
+    pub paged_tables: u64,
+    /// Bytes of these tables' index sections; not part of `metadata_bytes`.
+    pub paged_index_bytes: u64,
     /// Data blocks of all its tables.
     pub blocks: u64,
     /// Bytes of these blocks as they are stored, with their padding.
@@ -142,6 +147,10 @@ impl KeyspaceStats {
             stats.resting_filters += u64::from(table.has_resting_filter());
             stats.filter_file_bytes += table.filter_file_bytes();
             stats.index_bytes += table.index_bytes();
+            if table.is_paged() {
+                stats.paged_tables += 1;
+                stats.paged_index_bytes += table.index_bytes();
+            }
             stats.blocks += table.block_count();
             stats.block_bytes += table.properties().data_bytes;
             stats.unpacked_block_bytes += table.properties().unpacked_bytes;
@@ -194,7 +203,7 @@ pub struct Stats {
     pub pinned_disk_bytes: u64,
     /// Times that a snapshot's memtables were written to a file.
     pub spills: u64,
-    /// Bytes of cached blocks.
+    /// Bytes of cached blocks, and of cached indexes of paged tables.
     pub cache_bytes: u64,
     /// The most the cache may hold now.
     pub cache_capacity_bytes: u64,
@@ -206,7 +215,7 @@ pub struct Stats {
     pub lost_mappings: u64,
     /// Blocks found neither in the cache nor there.
     pub cache_misses: u64,
-    /// Read requests to the disk for data blocks.
+    /// Read requests to the disk for data blocks, and for indexes of paged tables.
     pub read_requests: u64,
     /// Bytes they asked for.
     pub read_bytes: u64,
@@ -220,6 +229,14 @@ pub struct Stats {
     pub index_fallbacks: u64,
     /// Tables whose index was rebuilt from their blocks.
     pub rebuilt_indexes: u64,
+    /// Tables of all keyspaces whose index is not with them, because metadata would take more than
+    /// half of the memory budget. Each needs one request more where neither cache nor others have
+    /// its index.
+    pub paged_tables: u64,
+    /// Bytes of these tables' index sections.
+    pub paged_index_bytes: u64,
+    /// Indexes read for them; these reads are among `read_requests`.
+    pub index_loads: u64,
     /// Lookups of a table that its filter ended: no index was asked, and no block was read.
     pub filter_stops: u64,
     /// Lookups of a table that its filter let pass, though the key is not there.
@@ -270,8 +287,12 @@ impl Stats {
         let view = engine.view();
         let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
         let held_up = segments.map(|segment| segment.held_up_bytes());
+        let keyspaces: Vec<_> = view.keyspaces.values().map(|k| KeyspaceStats::of(k)).collect();
         Stats {
-            keyspaces: view.keyspaces.values().map(|k| KeyspaceStats::of(k)).collect(),
+            paged_tables: keyspaces.iter().map(|k| k.paged_tables).sum(),
+            paged_index_bytes: keyspaces.iter().map(|k| k.paged_index_bytes).sum(),
+            index_loads: reads.index_loads.load(Relaxed),
+            keyspaces,
             memory_budget_bytes: engine.options.memory_budget_bytes,
             cache_bytes: cache.used_bytes(),
             cache_capacity_bytes: cache.capacity_bytes(),
@@ -375,6 +396,12 @@ impl fmt::Display for KeyspaceStats {
             self.unpacked_block_bytes as f64 / MIB,
             self.compression_ratio()
         )?;
+        self.show_metadata(f)
+    }
+}
+
+impl KeyspaceStats {
+    fn show_metadata(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks",
@@ -382,6 +409,14 @@ impl fmt::Display for KeyspaceStats {
             self.metadata_bits_per_entry(),
             self.blocks
         )?;
+        if self.paged_tables > 0 {
+            writeln!(
+                f,
+                "  not in memory  {:>12.3} MiB  indexes of {} tables, read when needed",
+                self.paged_index_bytes as f64 / MIB,
+                self.paged_tables
+            )?;
+        }
         writeln!(
             f,
             "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables, {} at rest",
@@ -425,14 +460,7 @@ impl fmt::Display for Stats {
             self.index_fallbacks,
             self.rebuilt_indexes
         )?;
-        writeln!(
-            f,
-            "filters          {:>12}      lookups stopped, {} false positives; {} filters attached, {} dropped",
-            self.filter_stops,
-            self.filter_false_positives,
-            self.attached_filters,
-            self.dropped_filters
-        )?;
+        self.show_metadata(f)?;
         writeln!(
             f,
             "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged, {:.1} swept \
@@ -458,6 +486,26 @@ impl fmt::Display for Stats {
             self.last_sequence,
             self.synced_sequence,
             self.ballast_bytes as f64 / MIB
+        )
+    }
+}
+
+impl Stats {
+    fn show_metadata(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "paged indexes    {:>12}      loads; {} tables, {:.3} MiB",
+            self.index_loads,
+            self.paged_tables,
+            self.paged_index_bytes as f64 / MIB
+        )?;
+        writeln!(
+            f,
+            "filters          {:>12}      lookups stopped, {} false positives; {} filters attached, {} dropped",
+            self.filter_stops,
+            self.filter_false_positives,
+            self.attached_filters,
+            self.dropped_filters
         )
     }
 }

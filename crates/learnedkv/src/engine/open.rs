@@ -251,7 +251,7 @@ fn context(
         access: if options.direct_reads { Access::Direct } else { Access::Random },
         maps: options.mapped_reads && !options.direct_reads,
         cache: BlockCache::new(options.cache_bytes(0, 0)),
-        most_metadata_bytes: options.memory_budget_bytes / 2,
+        max_metadata_bytes: options.max_metadata_bytes(),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: Graveyard::new(move || executor.notify()),

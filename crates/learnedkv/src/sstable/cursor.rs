@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::reader::{Caching, Table};
+use super::reader::{Caching, Indexed, Loan, Table};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
 use crate::format::block::Block;
@@ -189,18 +189,23 @@ impl Row for Vec<Clipped> {
     }
 }
 
-/// A table that is walked.
+/// A table that is walked, with its index on loan until it is left.
 struct Here {
     clip: Clipped,
+    index: Loan,
     /// Whether all of its keys count.
     whole: bool,
 }
 
 impl Here {
-    fn of(clip: Clipped) -> Arc<Here> {
+    fn of(clip: Clipped, index: Loan) -> Arc<Here> {
         let properties = clip.table.properties();
         let whole = clip.holds(&properties.smallest) && clip.holds(&properties.largest);
-        Arc::new(Here { clip, whole })
+        Arc::new(Here { clip, index, whole })
+    }
+
+    fn table(&self) -> Indexed<'_> {
+        self.clip.table.with(&self.index)
     }
 }
 
@@ -285,9 +290,15 @@ impl RunCursor {
         let mut to = to;
         while self.at < self.row.count() {
             if let Some(clip) = self.row.clipped(self.at).filter(Clipped::is_inhabited) {
-                let here = Here::of(clip);
+                let index = match &self.here {
+                    Some(before) if Arc::ptr_eq(&before.clip.table, &clip.table) => {
+                        before.index.clone()
+                    }
+                    _ => clip.table.borrow(self.walk.caching())?,
+                };
+                let here = Here::of(clip, index);
                 self.here = Some(here.clone());
-                if self.search(&here.clip, to)? {
+                if self.search(&here, to)? {
                     return Ok(());
                 }
             }
@@ -299,14 +310,15 @@ impl RunCursor {
     }
 
     /// Looks for where `to` leads in a table.
-    fn search(&mut self, clip: &Clipped, to: Seek<'_>) -> Result<bool> {
+    fn search(&mut self, here: &Here, to: Seek<'_>) -> Result<bool> {
+        let clip = &here.clip;
         match to {
-            Seek::First => self.seek_up(clip, &clip.lower),
-            Seek::AtOrAfter(key) => self.seek_up(clip, key.max(clip.lower.as_slice())),
-            Seek::Last => self.seek_down(clip, clip.upper.as_deref()),
+            Seek::First => self.seek_up(here, &clip.lower),
+            Seek::AtOrAfter(key) => self.seek_up(here, key.max(clip.lower.as_slice())),
+            Seek::Last => self.seek_down(here, clip.upper.as_deref()),
             Seek::Before(key) => {
                 let upper = clip.upper.as_deref().map_or(key, |upper| upper.min(key));
-                self.seek_down(clip, Some(upper))
+                self.seek_down(here, Some(upper))
             }
         }
     }
@@ -316,29 +328,31 @@ impl RunCursor {
         self.at = if self.forward { self.at + 1 } else { self.at.wrapping_sub(1) };
     }
 
-    fn seek_up(&mut self, clip: &Clipped, key: &[u8]) -> Result<bool> {
+    fn seek_up(&mut self, here: &Here, key: &[u8]) -> Result<bool> {
+        let clip = &here.clip;
         if key > clip.table.properties().largest.as_slice() {
             return Ok(false);
         }
-        let (ordinal, block) = clip.table.find_block(key, self.walk.caching())?;
+        let (ordinal, block) = here.table().find_block(key, self.walk.caching())?;
         self.index = block.entries().lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.block = Some((ordinal, block));
         self.settle()
     }
 
-    fn seek_down(&mut self, clip: &Clipped, before: Option<&[u8]>) -> Result<bool> {
+    fn seek_down(&mut self, here: &Here, before: Option<&[u8]>) -> Result<bool> {
+        let clip = &here.clip;
         let key = match before {
             Some(key) if key <= clip.table.properties().smallest.as_slice() => return Ok(false),
             Some(key) if key <= clip.table.properties().largest.as_slice() => key,
             _ => {
                 let ordinal = clip.table.block_count() - 1;
-                let block = clip.table.block(ordinal, self.walk.caching())?;
+                let block = here.table().block(ordinal, self.walk.caching())?;
                 self.index = block.count().wrapping_sub(1);
                 self.block = Some((ordinal, block));
                 return self.settle();
             }
         };
-        let (ordinal, block) = clip.table.find_block(key, self.walk.caching())?;
+        let (ordinal, block) = here.table().find_block(key, self.walk.caching())?;
         let index = block.entries().lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.index = index.wrapping_sub(1);
         self.block = Some((ordinal, block));
@@ -387,7 +401,7 @@ impl RunCursor {
             return Ok(None);
         }
         if self.walk != Walk::Bulk
-            && let Some(block) = table.at_hand(next, self.walk.caching())
+            && let Some(block) = here.table().at_hand(next, self.walk.caching())
         {
             return Ok(Some((next, block)));
         }
@@ -397,14 +411,14 @@ impl RunCursor {
             .unwrap_or(0);
         self.readahead_bytes = (self.readahead_bytes * 2).min(READAHEAD_BYTES);
         if blocks <= 1 {
-            return Ok(Some((next, table.block(next, self.walk.caching())?)));
+            return Ok(Some((next, here.table().block(next, self.walk.caching())?)));
         }
         let (first, last) = if self.forward {
             (next, (next + blocks - 1).min(table.block_count() - 1))
         } else {
             (next.saturating_sub(blocks - 1), next)
         };
-        let blocks = table.read_range(first, last)?;
+        let blocks = here.table().read_range(first, last)?;
         if self.walk == Walk::Cached {
             blocks.iter().for_each(|(ordinal, block)| table.keep(*ordinal, block));
         }

@@ -39,7 +39,7 @@ pub fn scale(bytes: u64, numerator: u64, denominator: u64) -> u64 {
 /// What reading tables costs, counted as it happens.
 #[derive(Debug, Default)]
 pub struct ReadMetrics {
-    /// Read requests to the disk for data blocks.
+    /// Read requests to the disk for data blocks, and for indexes that are not kept in memory.
     pub requests: AtomicU64,
     /// Bytes they asked for.
     pub bytes: AtomicU64,
@@ -62,6 +62,8 @@ pub struct ReadMetrics {
     pub mapped_values: AtomicU64,
     /// Tables whose index could not be used and was rebuilt from their blocks.
     pub rebuilt_indexes: AtomicU64,
+    /// Indexes read because their tables do not keep them in memory.
+    pub index_loads: AtomicU64,
     /// Lookups of a table that its filter ended.
     pub filter_stops: AtomicU64,
     /// Lookups of a table that its filter let pass, though the key is not there.

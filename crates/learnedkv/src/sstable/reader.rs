@@ -9,22 +9,26 @@
 //!
 //! 4. Of a key without an entry the table's removed ranges may say that it is gone from older data.
 //!
-//! [`many`] looks many keys up at once; [`blocks`] brings blocks from the cache or the file; [`estimates`]
-//! says what lies where without reading; [`resting`] knows when a filter comes into memory.
+//! [`paged`] has the index at hand, wherever it is; [`many`] looks many keys up at once; [`search`]
+//! goes from the index to the block, [`blocks`] brings blocks from the cache or the file;
+//! [`estimates`] says what lies where without reading one; [`resting`] knows when a filter comes into
+//! memory.
 
 mod blocks;
 mod estimates;
 pub mod many;
 mod mapped;
+mod paged;
 mod resting;
+mod search;
 
-use std::cell::Cell;
-use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use self::mapped::Mapped;
+use self::paged::Home;
+pub use self::paged::{Held, Indexed, Loan};
 use self::resting::TableFilter;
 use super::filter::file::filter_path;
 use super::index::{self, Index, fence::Fence};
@@ -64,23 +68,16 @@ pub struct TableContext {
     pub access: Access,
     /// Whether blocks in the page cache are read there.
     pub maps: bool,
-    /// Where blocks are kept.
-    pub cache: BlockCache,
-    /// How much metadata may take, bytes, before filters at rest stay there.
-    pub most_metadata_bytes: u64,
+    /// Where blocks are kept, and indexes that their tables do not keep.
+    pub cache: BlockCache<Held>,
+    /// The most that metadata may take, as far as it can be done without.
+    pub max_metadata_bytes: u64,
     /// What decompresses them.
     pub codecs: Codecs,
     /// What reading costs.
     pub metrics: ReadMetrics,
     /// Files that no View uses any more.
     pub graveyard: Graveyard,
-}
-
-impl TableContext {
-    /// Whether metadata may grow by `bytes`.
-    fn has_room_for_metadata(&self, bytes: u64) -> bool {
-        self.metrics.metadata_bytes.load(Relaxed) + bytes <= self.most_metadata_bytes
-    }
 }
 
 /// What a read does with blocks it had to fetch. Blocks that are in the cache serve it either way.
@@ -100,15 +97,13 @@ pub struct Table {
     record: TableRecord,
     path: PathBuf,
     file: Arc<dyn File>,
-    index: Box<dyn Index>,
+    index: Home,
     /// Keys that are gone from all older data.
     ranges: Arc<Ranges>,
-    /// What the index takes in memory; asked often, and costly to count.
-    index_memory_bytes: usize,
-    /// The length of the index's section.
-    index_bytes: u64,
     /// The separators of the blocks themselves, once they were needed.
     walked: OnceLock<Result<Fence>>,
+    /// Held by whoever walks them.
+    walking: Mutex<()>,
     /// Its blocks in the page cache.
     mapped: Mapped,
     /// Asked first by lookups, once it is in memory.
@@ -129,6 +124,9 @@ impl Drop for Table {
     fn drop(&mut self) {
         let counted_bytes = *self.counted_bytes.get_mut();
         self.context.metrics.metadata_bytes.fetch_sub(counted_bytes, Relaxed);
+        if self.is_paged() {
+            self.context.cache.remove_index(self.record.id);
+        }
         if *self.obsolete.get_mut() {
             self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Relaxed);
             let filter = self.record.filter.map(|f| filter_path(&self.context.dir, f.id));
@@ -139,7 +137,8 @@ impl Drop for Table {
 }
 
 impl Table {
-    /// Opens the table that `record` tells of: its index is in memory from then on.
+    /// Opens the table that `record` tells of. If there is room its index is in memory from then
+    /// on.
     ///
     /// # Errors
     /// `Corruption` if the file is not what the record says; `Unsupported` if it has a required
@@ -155,13 +154,14 @@ impl Table {
             _ => e,
         })?;
         let sections = read_directory(&*file, &record).map_err(|e| e.at_path(&path))?;
-        let (mut index, mut index_bytes, mut ranges) = (None, 0, Ranges::default());
-        for section in &sections {
-            let bytes = read_section(&*file, &record, section);
+        let (mut index, mut ranges) = (None, Ranges::default());
+        for section in sections {
             if section.name.starts_with(index::SECTION_PREFIX) {
-                index = Some(bytes.and_then(|bytes| index::decode(&section.name, bytes)));
-                index_bytes += section.length;
-            } else if section.name == PROPERTIES {
+                index = Some(section);
+                continue;
+            }
+            let bytes = read_section(&*file, &record, &section);
+            if section.name == PROPERTIES {
                 check_properties(&bytes.map_err(|e| e.at_path(&path))?, &record)
                     .map_err(|e| e.at_path(&path))?;
             } else if section.name == RANGES {
@@ -184,27 +184,18 @@ impl Table {
             ))
             .at_path(&path));
         }
-        let index: Box<dyn Index> = match index {
-            None if record.properties.entries == 0 => Box::new(Fence::default()),
-            Some(Ok(index)) if index.block_count() == record.properties.blocks => index,
-            Some(Err(e)) if e.kind() == ErrorKind::Unsupported => return Err(e.at_path(&path)),
-            // Damaged, missing, or of another table: the blocks know better.
-            _ => {
-                context.metrics.rebuilt_indexes.fetch_add(1, Relaxed);
-                Box::new(walk(&*file, &record).map_err(|e| e.at_path(&path))?)
-            }
-        };
+        let opened = Home::open(context, &*file, &record, index);
+        let (index, _room) = opened.map_err(|e| e.at_path(&path))?;
         let filter = TableFilter::open(context, &mut record);
         let table = Table {
             record,
             path,
             file,
             filter,
-            index_memory_bytes: index.size_bytes(),
             index,
             ranges: Arc::new(ranges),
-            index_bytes,
             walked: OnceLock::new(),
+            walking: Mutex::new(()),
             mapped: Mapped::default(),
             context: context.clone(),
             obsolete: AtomicBool::new(false),
@@ -216,10 +207,16 @@ impl Table {
 
     /// Has the metrics know what it takes by now.
     fn count_metadata(&self) {
-        let now = self.metadata_bytes() as u64;
-        let before = self.counted_bytes.swap(now, Relaxed);
-        // The sum of all such differences is right, whatever order they come in.
-        self.context.metrics.metadata_bytes.fetch_add(now.wrapping_sub(before), Relaxed);
+        loop {
+            let now = self.metadata_bytes() as u64;
+            let before = self.counted_bytes.swap(now, Relaxed);
+            // The sum of all such differences is right, whatever order they come in; the last to
+            // look sees all.
+            self.context.metrics.metadata_bytes.fetch_add(now.wrapping_sub(before), Relaxed);
+            if now == self.metadata_bytes() as u64 {
+                return;
+            }
+        }
     }
 
     /// The same table with another index: one that lies, say.
@@ -228,15 +225,14 @@ impl Table {
         // `Drop` forbids taking fields out of `self`.
         let context = self.context.clone();
         let mut table = Table::open(&context, self.record.clone()).expect("it was open");
-        let honest = std::mem::replace(&mut table.index, Box::new(Fence::default()));
-        table.index = index(honest);
+        table.index.replace(index);
         table
     }
 
     /// The first block that its index names for a key.
     #[cfg(test)]
     pub fn index_names(&self, key: &[u8]) -> u64 {
-        self.index.locate(key).0
+        self.with(&self.borrow(Caching::Fill).expect("an index")).index.locate(key).0
     }
 
     /// What the manifest says of it, but of a filter that could not be read: that is left out.
@@ -286,14 +282,14 @@ impl Table {
 
     /// What its index takes in the file, bytes.
     pub fn index_bytes(&self) -> u64 {
-        self.index_bytes
+        self.index.section_bytes()
     }
 
     /// What it keeps in memory to find blocks, or that there is nothing to find, bytes.
     pub fn metadata_bytes(&self) -> usize {
-        let walked = self.walked.get().and_then(|w| w.as_ref().ok()).map_or(0, Fence::size_bytes);
+        let walked = self.walked_before().map_or(0, Fence::size_bytes);
         let record = &self.record.properties;
-        self.index_memory_bytes
+        self.index.size_bytes()
             + self.mapped.size_bytes()
             + walked
             + self.filter_bytes().unwrap_or(0)
@@ -318,30 +314,11 @@ impl Table {
         if self.excludes(sought) {
             return Ok(self.without_entry(sought.key()));
         }
-        sought.read.set(false);
-        let named = self.index.locate(sought.key());
-        if named.0 == named.1
-            && let Some(found) = self.look_where_lent(named.0, sought)
-        {
-            return found;
+        if let Some(indexed) = self.resident() {
+            return indexed.get(sought);
         }
-        let (_, block) =
-            self.find_block_among(sought.key(), named, None, sought.caching, &sought.read)?;
-        self.look_in(block, sought)
-    }
-
-    /// What the block of that number says of the key, if it is lent and the key's place is in it.
-    fn look_where_lent(&self, ordinal: u64, sought: &Sought<'_>) -> Option<Result<Lookup>> {
-        if sought.caching == Caching::Checked {
-            return None;
-        }
-        let lent = self.lent(ordinal)?;
-        let (place, found) = lent.entries.search(sought.key());
-        if place != Ordering::Equal {
-            return None;
-        }
-        self.context.metrics.mapped_reads.fetch_add(1, Relaxed);
-        Some(self.say(&lent.entries, found, sought, |range| lent.slice(range)))
+        let loan = self.borrow(sought.caching)?;
+        self.with(&loan).get(sought)
     }
 
     /// Whether no entry has the key for certain; nothing is read to say so.
@@ -390,124 +367,34 @@ impl Table {
         })
     }
 
-    /// The block whose separators hold `key`; the first or the last block for keys outside all.
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub fn find_block(&self, key: &[u8], caching: Caching) -> Result<(u64, Arc<Block>)> {
-        self.find_block_among(key, self.index.locate(key), None, caching, &Cell::new(false))
-    }
-
-    /// As [`Table::find_block`], of a key whose index `named` blocks; those `at_hand` were read. Says in
-    /// `read` whether a block was read from the disk for it.
-    fn find_block_among(
-        &self,
-        key: &[u8],
-        named: (u64, u64),
-        at_hand: Option<Blocks>,
-        caching: Caching,
-        read: &Cell<bool>,
-    ) -> Result<(u64, Arc<Block>)> {
-        let (first, last) = named;
-        let fetched = match at_hand {
-            Some(blocks) => Ok(blocks),
-            None if last > first => self.fetch(first, last, caching, read),
-            None => Ok(Vec::new()),
-        };
-        let found = fetched.and_then(|fetched| self.search(&fetched, named, key, caching, read));
-        match found {
-            Ok(Some(found)) => return Ok(found),
-            // A read that failed says nothing about the index.
-            Err(e) if !e.is_corruption() => return Err(e),
-            _ => {}
-        }
-        self.context.metrics.fallbacks.fetch_add(1, Relaxed);
-        match (self.walked(), found) {
-            (Ok(fence), _) => {
-                let (ordinal, _) = fence.locate(key);
-                Ok((ordinal, self.read_extent(ordinal, fence.extent(ordinal), caching)?))
-            }
-            (Err(_), Err(e)) => Err(e),
-            (Err(e), Ok(_)) => Err(e.clone()),
-        }
-    }
-
-    /// Among the blocks `first..=last`, some of which were `fetched`, the one that holds `key`'s place.
-    fn search(
-        &self,
-        fetched: &[(u64, Arc<Block>)],
-        (first, last): (u64, u64),
-        key: &[u8],
-        caching: Caching,
-        read: &Cell<bool>,
-    ) -> Result<Option<(u64, Arc<Block>)>> {
-        // An absent key's place may be in the block just before or after those named.
-        let count = self.block_count();
-        let (mut low, mut high) = (first.saturating_sub(1), last.saturating_add(2).min(count));
-        // The named blocks come first: present keys lie in them.
-        let mut middle = first + last.saturating_sub(first) / 2;
-        while low < high {
-            let at_hand = fetched.iter().find(|(ordinal, _)| *ordinal == middle);
-            let block = match at_hand {
-                Some((_, block)) => block.clone(),
-                None => match self.at_hand(middle, caching) {
-                    Some(block) => block,
-                    None => {
-                        read.set(true);
-                        self.uncached(middle, caching)?
-                    }
-                },
-            };
-            match block.entries().place(key) {
-                Ordering::Equal => return Ok(Some((middle, block))),
-                // Keys below the first block, and above the last, have no better place.
-                Ordering::Less if middle == 0 => return Ok(Some((middle, block))),
-                Ordering::Greater if middle + 1 == self.block_count() => {
-                    return Ok(Some((middle, block)));
-                }
-                Ordering::Less => high = middle,
-                Ordering::Greater => low = middle + 1,
-            }
-            middle = low + (high - low) / 2;
-        }
-        Ok(None)
-    }
-
     /// How many blocks it has.
     pub fn block_count(&self) -> u64 {
         self.record.properties.blocks
     }
 
-    fn extent(&self, ordinal: u64) -> Result<(u64, u64)> {
-        if ordinal >= self.block_count() {
-            return Err(Error::corruption(format!(
-                "expected one of {} blocks, found that the index names number {ordinal}",
-                self.block_count()
-            ))
-            .at_path(&self.path));
-        }
-        let (start, end) = match self.walked.get() {
-            Some(Ok(fence)) => fence.extent(ordinal),
-            _ => self.index.extent(ordinal),
-        };
-        let limit = self.record.properties.data_bytes;
-        if start >= end || end > limit {
-            return Err(Error::corruption(format!(
-                "block {ordinal}: expected a place within {limit} bytes, found {start}..{end}"
-            ))
-            .at_path(&self.path));
-        }
-        Ok((start, end))
+    /// The walk over its blocks, if there was one and it found them.
+    fn walked_before(&self) -> Option<&Fence> {
+        self.walked.get()?.as_ref().ok()
     }
 
-    fn walked(&self) -> std::result::Result<&Fence, &Error> {
+    /// The walk over its blocks. A read that fails says nothing of them: the next one walks again.
+    fn walked(&self) -> Result<&Fence> {
+        if let Some(walked) = self.walked.get() {
+            return walked.as_ref().map_err(Clone::clone);
+        }
+        let _one_at_a_time = self.walking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.walked.get().is_none() {
-            self.walked.get_or_init(|| {
-                self.context.metrics.rebuilt_indexes.fetch_add(1, Relaxed);
-                walk(&*self.file, &self.record).map_err(|e| e.at_path(&self.path))
-            });
+            self.context.metrics.rebuilt_indexes.fetch_add(1, Relaxed);
+            let walked = walk(&*self.file, &self.record).map_err(|e| e.at_path(&self.path));
+            if let Err(e) = &walked
+                && !e.is_corruption()
+            {
+                return Err(e.clone());
+            }
+            let _ = self.walked.set(walked);
             self.count_metadata();
         }
-        self.walked.get_or_init(|| unreachable!("it was set above")).as_ref()
+        let walked = self.walked.get_or_init(|| unreachable!("it was set above"));
+        walked.as_ref().map_err(Clone::clone)
     }
 }

@@ -23,6 +23,7 @@ use crate::format::entry::Kind;
 use crate::slice::Lookup;
 
 mod mapped;
+mod paged;
 
 const ENTRIES: u64 = 500;
 const BLOCK_BYTES: usize = 512;
@@ -62,6 +63,15 @@ fn context(cache_bytes: u64) -> Arc<TableContext> {
 }
 
 fn context_on(disk: Arc<dyn Disk>, cache_bytes: u64, maps: bool) -> Arc<TableContext> {
+    context_with(disk, cache_bytes, maps, u64::MAX)
+}
+
+fn context_with(
+    disk: Arc<dyn Disk>,
+    cache_bytes: u64,
+    maps: bool,
+    max_metadata_bytes: u64,
+) -> Arc<TableContext> {
     Arc::new(TableContext {
         segment_files: Arc::new(OpenFiles::new(disk.clone(), 2)),
         disk,
@@ -69,7 +79,7 @@ fn context_on(disk: Arc<dyn Disk>, cache_bytes: u64, maps: bool) -> Arc<TableCon
         access: Access::Random,
         maps,
         cache: BlockCache::new(cache_bytes),
-        most_metadata_bytes: 1 << 20,
+        max_metadata_bytes,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: Graveyard::new(|| {}),
@@ -330,8 +340,9 @@ fn compression_changes_where_blocks_end_and_not_what_is_in_them() {
     let of = |kind, compression| {
         let context = context(0);
         let table = table(&context, kind, compression);
-        let blocks =
-            (0..table.block_count()).map(|ordinal| table.block(ordinal, Caching::Fill).unwrap());
+        let loan = table.borrow(Caching::Fill).unwrap();
+        let block = |ordinal| table.with(&loan).block(ordinal, Caching::Fill).unwrap();
+        let blocks = (0..table.block_count()).map(block);
         blocks.map(|block| block.bytes()[24..].to_vec()).collect::<Vec<_>>()
     };
     for &kind in IndexKind::ALL {

@@ -26,7 +26,7 @@ fn context_that(maps: bool) -> Arc<TableContext> {
         access: Access::Random,
         maps,
         cache: BlockCache::new(0),
-        most_metadata_bytes: 1 << 20,
+        max_metadata_bytes: u64::MAX,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         graveyard: Graveyard::new(|| {}),

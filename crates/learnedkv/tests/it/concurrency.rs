@@ -10,10 +10,11 @@ const WRITERS: u64 = 3;
 const COMMITS: u64 = 1500;
 const KEYS: u64 = 40;
 
-fn open(dir: &std::path::Path) -> Database {
+fn open(dir: &std::path::Path, metadata_percent: u64) -> Database {
     Database::builder(dir.join("db"))
         .memtable_bytes(16 << 10)
         .memory_budget_bytes(1 << 20)
+        .metadata_percent(metadata_percent)
         .log_segment_bytes(4 << 10)
         .open()
         .unwrap()
@@ -115,18 +116,25 @@ fn read(db: &Database, pair: &[Keyspace; 2], over: &AtomicBool) -> u64 {
 
 #[test]
 fn threads_see_whole_batches_and_nothing_goes_back() {
-    see_whole_batches(Store::Tiered);
+    see_whole_batches(Store::Tiered, 50);
 }
 
 #[test]
 fn threads_see_whole_batches_of_a_store_of_levels_and_nothing_goes_back() {
-    see_whole_batches(Store::Lsm);
+    see_whole_batches(Store::Lsm, 50);
+}
+
+/// Indexes are loaded by several at once, and pushed out by others.
+#[test]
+fn threads_see_whole_batches_where_tables_do_not_keep_their_index() {
+    see_whole_batches(Store::Tiered, 0);
+    see_whole_batches(Store::Lsm, 1);
 }
 
 /// Conversions end beside the writers of others.
-fn see_whole_batches(store: Store) {
+fn see_whole_batches(store: Store, metadata_percent: u64) {
     let dir = tempfile::tempdir().unwrap();
-    let db = open(dir.path());
+    let db = open(dir.path(), metadata_percent);
     let pair = ["a", "b"].map(|name| db.keyspace(name, options(store)).unwrap());
     let over = AtomicBool::new(false);
     let rounds = thread::scope(|scope| {
@@ -153,7 +161,7 @@ fn see_whole_batches(store: Store) {
     assert_eq!(last.len() as u64, WRITERS * KEYS);
     drop((db, pair));
     // Segments were used in the order of their numbers, or this misses some.
-    let db = open(dir.path());
+    let db = open(dir.path(), metadata_percent);
     let pair = ["a", "b"].map(|name| db.find(name).unwrap());
     assert_eq!(whole(&db, &pair), last, "opened again");
 }

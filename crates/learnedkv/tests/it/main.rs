@@ -15,6 +15,7 @@ mod many_keyspaces;
 mod metamorphic;
 mod model;
 mod open_errors;
+mod paged;
 mod reads;
 mod regressions;
 mod removals;

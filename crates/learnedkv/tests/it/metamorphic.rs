@@ -50,6 +50,7 @@ fn setups() -> Vec<(String, Setup)> {
         ("all deltas".to_owned(), with(keyspace().delta_limit_percent(100))),
     ];
     setups.extend(levels());
+    setups.extend(paged());
     for &kind in IndexKind::ALL {
         setups.push((format!("lsm index {}", kind.name()), with(keyspace().lsm_index(kind))));
         let settled = with(keyspace().settled_index(kind));
@@ -77,6 +78,42 @@ fn with(keyspace: KeyspaceOptions) -> Setup {
     Setup { keyspace, ..Setup::default() }
 }
 
+/// Those whose tables do not keep their index, or not all of them.
+fn paged() -> Vec<(String, Setup)> {
+    let mut setups = vec![
+        ("paged, no cache".to_owned(), Setup::default().paged(false)),
+        ("tight".to_owned(), Setup::default().tight()),
+        ("levels, paged, no cache".to_owned(), Setup::levels().paged(false)),
+        ("levels, tight".to_owned(), Setup::levels().tight()),
+    ];
+    for &kind in IndexKind::ALL {
+        let of = |setup: Setup| {
+            let keyspace = setup.keyspace.clone().lsm_index(kind).settled_index(kind);
+            Setup { keyspace, ..setup }.paged(true)
+        };
+        setups.push((format!("paged, index {}", kind.name()), of(Setup::default())));
+        setups.push((format!("levels, paged, index {}", kind.name()), of(Setup::levels())));
+    }
+    setups
+}
+
+/// Whether tables keep their indexes as the setup says.
+fn check_residence(db: &Database, setup: &Setup) -> Result<(), String> {
+    let stats = db.stats();
+    let all: u64 = stats.keyspaces.iter().map(|k| k.index_bytes).sum();
+    let (paged, loads) = (stats.paged_index_bytes, stats.index_loads);
+    let holds = match setup.metadata_percent {
+        0 => paged == all && loads > 0,
+        50 => paged == 0 && loads == 0,
+        _ => paged < all,
+    };
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{paged} of {all} bytes of indexes paged; {loads} loads"))
+    }
+}
+
 /// Runs `ops`, opening anew now and then, and compares with the model as often.
 fn run(ops: &[Op], setup: &Setup, mut open: impl FnMut(u64) -> Database) -> Result<(), String> {
     let mut db = open(0);
@@ -102,6 +139,7 @@ fn run(ops: &[Op], setup: &Setup, mut open: impl FnMut(u64) -> Database) -> Resu
     }
     db.wait_idle().map_err(|e| format!("coming to rest: {e:?}"))?;
     compare(&db, &model, ops.len())?;
+    check_residence(&db, setup)?;
     let fallbacks = db.stats().index_fallbacks;
     if fallbacks > 0 { Err(format!("{fallbacks} fallbacks of honest indexes")) } else { Ok(()) }
 }

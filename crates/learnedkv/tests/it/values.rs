@@ -14,13 +14,13 @@ fn setup() -> Setup {
         memtable_bytes: 64 << 10,
         log_segment_bytes: 64 << 10,
         block_cache: false,
-        mapped_reads: true,
         automatic_conversion: false,
         stream_at: 1 << 20,
         keyspace: KeyspaceOptions::default()
             .separate_at(100)
             .inline_limit(500)
             .delta_limit_percent(0),
+        ..Setup::default()
     }
 }
 

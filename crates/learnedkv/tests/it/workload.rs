@@ -265,6 +265,8 @@ pub struct Setup {
     pub log_segment_bytes: u64,
     pub block_cache: bool,
     pub mapped_reads: bool,
+    pub memory_budget_bytes: u64,
+    pub metadata_percent: u64,
     pub automatic_conversion: bool,
     pub stream_at: u64,
     pub keyspace: KeyspaceOptions,
@@ -278,6 +280,8 @@ impl Default for Setup {
             log_segment_bytes: 4 << 10,
             block_cache: true,
             mapped_reads: true,
+            memory_budget_bytes: 1 << 20,
+            metadata_percent: 50,
             automatic_conversion: true,
             stream_at: 400,
             keyspace: KeyspaceOptions::default()
@@ -299,13 +303,30 @@ impl Setup {
     }
 
     /// The smallest of a store, with fresh and settled tables compressed as the seed says: each way with
-    /// each.
+    /// each; and their indexes in memory or not.
     pub fn of(store: Store, seed: u64) -> Setup {
         let setup = if store == Store::Lsm { Setup::levels() } else { Setup::default() };
         let [fresh, settled] = Setup::compressions(seed);
         let keyspace = setup.keyspace.clone();
         let keyspace = keyspace.lsm_compression(fresh).settled_compression(settled);
-        Setup { keyspace, ..setup }
+        let setup = Setup { keyspace, ..setup };
+        match seed % 4 {
+            1 => setup.tight(),
+            2 => setup.paged(true),
+            3 => setup.paged(false),
+            _ => setup,
+        }
+    }
+
+    /// The same where no table keeps its index. The cache is large enough for all of them, or holds
+    /// none.
+    pub fn paged(self, block_cache: bool) -> Setup {
+        Setup { metadata_percent: 0, block_cache, ..self }
+    }
+
+    /// The same where there is room for some indexes, while tables come and go.
+    pub fn tight(self) -> Setup {
+        Setup { metadata_percent: 1, ..self }
     }
 
     fn compressions(seed: u64) -> [Compression; 2] {
@@ -320,7 +341,8 @@ impl Setup {
             .disk(Arc::new(disk.clone()))
             .executor(Arc::new(SeededExecutor::new(seed)))
             .memtable_bytes(self.memtable_bytes)
-            .memory_budget_bytes(1 << 20)
+            .memory_budget_bytes(self.memory_budget_bytes)
+            .metadata_percent(self.metadata_percent)
             .log_segment_bytes(self.log_segment_bytes)
             .block_cache(self.block_cache)
             .mapped_reads(self.mapped_reads)

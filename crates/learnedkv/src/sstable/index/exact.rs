@@ -13,6 +13,8 @@ pub const NAME: &str = "exact";
 
 /// Blocks that are planned together: what a directory's chunk holds.
 const BLOCKS_PER_CHUNK: usize = 64;
+/// What a block takes in memory at most besides the section, bytes; see [`super::most_bytes`].
+pub const BLOCK_BYTES: u64 = 2;
 /// Separators are about as long as keys are at the start of the table, and at least this.
 const SEPARATOR_BYTES: usize = 8;
 
@@ -81,6 +83,6 @@ impl Index for Exact {
     }
 
     fn size_bytes(&self) -> usize {
-        self.0.statistics().size_bytes
+        self.0.size_bytes()
     }
 }

@@ -13,6 +13,9 @@ use crate::sstable::partition::{Cut, Limits, by_size};
 /// The kind's name.
 pub const NAME: &str = "fence";
 
+/// What a block takes in memory at most besides the section, bytes; see [`super::most_bytes`].
+pub const BLOCK_BYTES: u64 = 12;
+
 /// Builds [`Fence`].
 #[derive(Debug)]
 pub struct FenceBuilder {
@@ -89,6 +92,9 @@ impl Fence {
             fence.push(separator, end);
         }
         reader.finish("fence pointers")?;
+        fence.separators.shrink_to_fit();
+        fence.separator_ends.shrink_to_fit();
+        fence.ends.shrink_to_fit();
         Ok(fence)
     }
 

@@ -139,6 +139,27 @@ pub fn decode(section: &str, bytes: Vec<u8>) -> Result<Box<dyn Index>> {
     }
 }
 
+/// Whether [`decode`] knows a section of that name.
+pub fn is_known(section: &str) -> bool {
+    let name = section.strip_prefix(SECTION_PREFIX);
+    IndexKind::ALL.iter().any(|kind| Some(kind.name()) == name)
+}
+
+/// The most that the index in a section of that name and length takes in memory, bytes, if it has
+/// so many blocks: known without reading it. Of `exact` and `fence` it is close.
+pub fn most_bytes(section: &str, length: u64, blocks: u64) -> u64 {
+    let (decoded, per_block) = match section.strip_prefix(SECTION_PREFIX) {
+        Some(exact::NAME) => (length, exact::BLOCK_BYTES),
+        Some(fence::NAME) => (length, fence::BLOCK_BYTES),
+        // Segments of models are much longer in memory.
+        _ => (length.saturating_mul(6), stretches::BLOCK_BYTES),
+    };
+    decoded.saturating_add(blocks.saturating_mul(per_block)).saturating_add(STRUCT_BYTES)
+}
+
+/// What an index takes at most before its first block, bytes.
+const STRUCT_BYTES: u64 = 512;
+
 /// A model's refusal of its bytes, as an error of the engine.
 fn refused(name: &str, error: &learned::DecodeError) -> Error {
     Error::corruption(format!("index {name}: {error}"))

@@ -4,67 +4,125 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Table};
+use super::{Blocks, Caching, Indexed, Table};
 use crate::error::{Error, Result};
 use crate::format::block::{Block, Stored};
 
-impl Table {
+impl Indexed<'_> {
     /// The block of that number, from memory or the disk.
     ///
     /// # Errors
     /// As [`Table::get`].
-    pub fn block(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
+    pub fn block(self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
         match self.at_hand(ordinal, caching) {
             Some(block) => Ok(block),
             None => self.uncached(ordinal, caching),
         }
     }
 
-    pub(super) fn uncached(&self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
-        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
+    pub(super) fn uncached(self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
+        self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
         self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching))
     }
 
     /// The block of that number, if it is in the page cache and mapped, or in our cache.
-    pub fn at_hand(&self, ordinal: u64, caching: Caching) -> Option<Arc<Block>> {
+    pub fn at_hand(self, ordinal: u64, caching: Caching) -> Option<Arc<Block>> {
         if caching != Caching::Checked
             && let Some(block) = self.lent_block(ordinal)
         {
-            self.context.metrics.mapped_reads.fetch_add(1, Relaxed);
+            self.table.context.metrics.mapped_reads.fetch_add(1, Relaxed);
             return Some(Arc::new(block));
         }
-        let block = self.context.cache.get(self.record.id, ordinal)?;
-        self.context.metrics.cache_hits.fetch_add(1, Relaxed);
+        let block = self.table.context.cache.get(self.table.record.id, ordinal)?;
+        self.table.context.metrics.cache_hits.fetch_add(1, Relaxed);
         Some(block)
     }
 
     /// Does `read`; if it finds no blocks where the index says, once more where the walk found them.
-    fn or_walked<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+    fn or_walked<T>(self, read: impl Fn() -> Result<T>) -> Result<T> {
         match read() {
-            Err(e) if e.is_corruption() && self.walked.get().is_none() => {
-                self.context.metrics.fallbacks.fetch_add(1, Relaxed);
-                if self.walked().is_ok() { read() } else { Err(e) }
+            Err(e) if e.is_corruption() && self.table.walked.get().is_none() => {
+                self.table.context.metrics.fallbacks.fetch_add(1, Relaxed);
+                if self.table.walked().is_ok() { read() } else { Err(e) }
             }
             done => done,
         }
     }
 
     pub(super) fn read_extent(
-        &self,
+        self,
         ordinal: u64,
         (start, end): (u64, u64),
         caching: Caching,
     ) -> Result<Arc<Block>> {
-        let mut bytes = self.context.cache.buffer((end - start) as usize);
-        self.context.metrics.request(bytes.len());
-        self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
-        let block = Arc::new(self.decode(bytes, ordinal, start)?);
+        let mut bytes = self.table.context.cache.buffer((end - start) as usize);
+        self.table.context.metrics.request(bytes.len());
+        self.table
+            .file
+            .read_exact_at(&mut bytes, start)
+            .map_err(|e| e.at_path(&self.table.path))?;
+        let block = Arc::new(self.table.decode(bytes, ordinal, start)?);
         if caching != Caching::Leave {
-            self.keep(ordinal, &block);
+            self.table.keep(ordinal, &block);
         }
         Ok(block)
     }
 
+    /// The blocks `first..=last`: from memory if all are there, else by one request.
+    pub(super) fn fetch(
+        self,
+        first: u64,
+        last: u64,
+        caching: Caching,
+        read: &Cell<bool>,
+    ) -> Result<Blocks> {
+        let at_hand = (first..=last.min(self.table.block_count()))
+            .map(|ordinal| Some((ordinal, self.at_hand(ordinal, caching)?)));
+        if let Some(blocks) = at_hand.collect::<Option<Vec<_>>>() {
+            return Ok(blocks);
+        }
+        self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
+        read.set(true);
+        let blocks = self.read_range(first, last)?;
+        if caching != Caching::Leave {
+            blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block));
+        }
+        Ok(blocks)
+    }
+
+    /// Reads the blocks `first..=last` by one request, past the cache.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn read_range(self, first: u64, last: u64) -> Result<Blocks> {
+        self.or_walked(|| self.read_range_once(first, last))
+    }
+
+    fn read_range_once(self, first: u64, last: u64) -> Result<Blocks> {
+        let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
+        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        self.table.context.metrics.request(bytes.len());
+        self.table
+            .file
+            .read_exact_at(&mut bytes, start)
+            .map_err(|e| e.at_path(&self.table.path))?;
+        let mut blocks = Vec::with_capacity((last - first) as usize + 1);
+        for ordinal in first..=last {
+            let (from, to) = self.extent(ordinal)?;
+            let piece = from.checked_sub(start).zip(to.checked_sub(start));
+            let piece = piece.and_then(|(from, to)| bytes.get(from as usize..to as usize));
+            let piece = piece.ok_or_else(|| {
+                Error::corruption("the index's block ends are out of order")
+                    .at_path(&self.table.path)
+            })?;
+            let block = self.table.unpack(&self.table.check(piece, ordinal, from)?)?;
+            blocks.push((ordinal, Arc::new(block)));
+        }
+        Ok(blocks)
+    }
+}
+
+impl Table {
     /// The block in `bytes`, which are its own if it is not compressed.
     pub(super) fn decode(&self, bytes: Vec<u8>, ordinal: u64, start: u64) -> Result<Block> {
         let stored = self.check(&bytes, ordinal, start)?;
@@ -101,59 +159,10 @@ impl Table {
         stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
     }
 
-    /// The blocks `first..=last`: from memory if all are there, else by one request.
-    pub(super) fn fetch(
-        &self,
-        first: u64,
-        last: u64,
-        caching: Caching,
-        read: &Cell<bool>,
-    ) -> Result<Blocks> {
-        let at_hand = (first..=last.min(self.block_count()))
-            .map(|ordinal| Some((ordinal, self.at_hand(ordinal, caching)?)));
-        if let Some(blocks) = at_hand.collect::<Option<Vec<_>>>() {
-            return Ok(blocks);
-        }
-        self.context.metrics.cache_misses.fetch_add(1, Relaxed);
-        read.set(true);
-        let blocks = self.read_range(first, last)?;
-        if caching != Caching::Leave {
-            blocks.iter().for_each(|(ordinal, block)| self.keep(*ordinal, block));
-        }
-        Ok(blocks)
-    }
-
     /// Has a block that was just read be at hand from now on: mapped, or in our cache.
     pub fn keep(&self, ordinal: u64, block: &Arc<Block>) {
         if !(block.is_as_stored() && self.note(ordinal)) {
             self.context.cache.insert(self.record.id, ordinal, block);
         }
-    }
-
-    /// Reads the blocks `first..=last` by one request, past the cache.
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub fn read_range(&self, first: u64, last: u64) -> Result<Blocks> {
-        self.or_walked(|| self.read_range_once(first, last))
-    }
-
-    fn read_range_once(&self, first: u64, last: u64) -> Result<Blocks> {
-        let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
-        let mut bytes = vec![0; end.saturating_sub(start) as usize];
-        self.context.metrics.request(bytes.len());
-        self.file.read_exact_at(&mut bytes, start).map_err(|e| e.at_path(&self.path))?;
-        let mut blocks = Vec::with_capacity((last - first) as usize + 1);
-        for ordinal in first..=last {
-            let (from, to) = self.extent(ordinal)?;
-            let piece = from.checked_sub(start).zip(to.checked_sub(start));
-            let piece = piece.and_then(|(from, to)| bytes.get(from as usize..to as usize));
-            let piece = piece.ok_or_else(|| {
-                Error::corruption("the index's block ends are out of order").at_path(&self.path)
-            })?;
-            let block = self.unpack(&self.check(piece, ordinal, from)?)?;
-            blocks.push((ordinal, Arc::new(block)));
-        }
-        Ok(blocks)
     }
 }

@@ -1,10 +1,11 @@
-//! What lies where in a table, about, by its index: no block is read.
+//! What lies where in a table, about, by its index: no block is read, and of a table that lies in
+//! or out of a range as a whole not even the index.
 
 use std::ops::Range;
 
-use super::Table;
+use super::{Caching, Loan, Table};
 use crate::format::range::{KeyRange, Ranges};
-use crate::format::table::SegmentUse;
+use crate::format::table::{Properties, SegmentUse};
 use crate::sstable::scale;
 
 fn length(bytes: &Range<u64>) -> u64 {
@@ -12,37 +13,52 @@ fn length(bytes: &Range<u64>) -> u64 {
 }
 
 impl Table {
-    /// Where the blocks stand that may hold keys of `from <= key < to`.
+    /// Where the blocks stand that may hold keys of `from <= key < to`; if the index cannot be
+    /// read, all of them.
     fn touched(&self, from: &[u8], to: Option<&[u8]>) -> Range<u64> {
-        if self.index.block_count() == 0 || from > self.properties().largest.as_slice() {
+        let Properties { smallest, largest, data_bytes, .. } = self.properties();
+        if self.block_count() == 0
+            || from > largest.as_slice()
+            || to.is_some_and(|to| to <= smallest.as_slice())
+        {
             return 0..0;
         }
-        let start = self.extent(self.index.locate(from).0).map_or(0, |(start, _)| start);
-        let end = match to {
-            Some(to) if to <= self.properties().smallest.as_slice() => return 0..0,
-            Some(to) => self.extent(self.index.locate(to).1).map_or(0, |(_, end)| end),
-            None => self.properties().data_bytes,
-        };
-        start..end
+        // Keys outside the table need no index.
+        let from = Some(from).filter(|from| *from > smallest.as_slice());
+        let to = to.filter(|to| *to <= largest.as_slice());
+        if from.is_none() && to.is_none() {
+            return 0..*data_bytes;
+        }
+        let Ok(loan) = self.borrow(Caching::Fill) else { return 0..*data_bytes };
+        let (indexed, index) = (self.with(&loan), self.with(&loan).index);
+        let start = |from| indexed.extent(index.locate(from).0).map_or(0, |(start, _)| start);
+        let end = |to| indexed.extent(index.locate(to).1).map_or(0, |(_, end)| end);
+        from.map_or(0, start)..to.map_or(*data_bytes, end)
     }
 
-    /// Where the blocks stand all of whose keys lie in `range`.
-    fn inside(&self, range: &KeyRange) -> Range<u64> {
-        let (smallest, largest) = (&self.properties().smallest, &self.properties().largest);
-        let start = match range.start.as_slice() {
-            _ if self.index.block_count() == 0 => return 0..0,
-            start if start <= smallest.as_slice() => 0,
-            start if start > largest.as_slice() => return 0..0,
-            start => self.extent(self.index.locate(start).1).map_or(u64::MAX, |(_, end)| end),
-        };
-        let end = match range.end() {
-            Some(end) if end <= smallest.as_slice() => return 0..0,
-            Some(end) if end <= largest.as_slice() => {
-                self.extent(self.index.locate(end).0).map_or(0, |(start, _)| start)
-            }
-            _ => self.properties().data_bytes,
-        };
-        start..end
+    /// Where the blocks stand all of whose keys lie in `range`; if the index cannot be read, none.
+    fn inside(&self, range: &KeyRange, loan: &mut Option<Loan>) -> Range<u64> {
+        let Properties { smallest, largest, data_bytes, .. } = self.properties();
+        let (start, end) = (range.start.as_slice(), range.end());
+        if self.block_count() == 0
+            || start > largest.as_slice()
+            || end.is_some_and(|end| end <= smallest.as_slice())
+        {
+            return 0..0;
+        }
+        let start = Some(start).filter(|start| *start > smallest.as_slice());
+        let end = end.filter(|end| *end <= largest.as_slice());
+        if start.is_none() && end.is_none() {
+            return 0..*data_bytes;
+        }
+        if loan.is_none() {
+            *loan = self.borrow(Caching::Fill).ok();
+        }
+        let Some(loan) = loan else { return 0..0 };
+        let (indexed, index) = (self.with(loan), self.with(loan).index);
+        let behind = |key| indexed.extent(index.locate(key).1).map_or(u64::MAX, |(_, end)| end);
+        let before = |key| indexed.extent(index.locate(key).0).map_or(0, |(start, _)| start);
+        start.map_or(0, behind)..end.map_or(*data_bytes, before)
     }
 
     /// How many bytes the blocks take that may hold keys of `from <= key < to`, as they are stored.
@@ -57,8 +73,9 @@ impl Table {
         }
         let touched = self.touched(from, to);
         let from = from.max(self.properties().smallest.as_slice());
+        let mut loan = None;
         let covered = ranges.overlapping(from, to).iter().map(|range| {
-            let inside = self.inside(range);
+            let inside = self.inside(range, &mut loan);
             length(&(inside.start.max(touched.start)..inside.end.min(touched.end)))
         });
         covered.sum()

@@ -1,6 +1,7 @@
 //! Looking many keys up at once, in any tables of a database.
 //!
-//! 1. Each key's index names blocks (keys that their table excludes need none).
+//! 1. Each key's index names blocks (keys that their table excludes need none). An index that is
+//!    paged in stays on loan for the round; its load is a read of its own.
 //! 2. Those that are not in the cache are read together, each once however many keys want it,
 //!    neighbours as one read.
 //! 3. Each key is then looked up as [`Table::get`] does it, with these blocks at hand. What is not at
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Sought, Table};
+use super::{Blocks, Caching, Loan, Sought, Table};
 use crate::disk::ReadRequest;
 use crate::error::{Error, Result};
 use crate::format::block::Block;
@@ -48,12 +49,12 @@ pub fn get_many(probes: &[Probe<'_>], caching: Caching) -> Result<Vec<Lookup>> {
             if round.missing_bytes >= ROUND_BYTES {
                 break;
             }
-            round.add(probe);
+            round.add(probe, caching);
         }
         round.read(caching);
         let places = std::mem::take(&mut round.places);
-        for (probe, named) in probes[answers.len()..].iter().zip(places) {
-            answers.push(match named {
+        for (probe, place) in probes[answers.len()..].iter().zip(places) {
+            answers.push(match place? {
                 Some(named) => round.answer(probe, named, caching)?,
                 None => probe.table.without_entry(probe.sought.key()),
             });
@@ -68,11 +69,15 @@ type Name = (TableId, u64);
 /// Some keys and the blocks they need.
 #[derive(Default)]
 struct Round<'a> {
-    /// The blocks that are named for each key; `None`: it is not there.
-    places: Vec<Option<(u64, u64)>>,
+    /// The blocks that are named for each key; `None`: it is not there. An error: the index could
+    /// not be read.
+    places: Vec<Result<Option<(u64, u64)>>>,
+    /// The indexes that name them.
+    loans: BTreeMap<TableId, Loan>,
     at_hand: BTreeMap<Name, Arc<Block>>,
     /// Blocks to be read, with their places.
     missing: BTreeMap<Name, (&'a Table, (u64, u64))>,
+    /// Their bytes, and those of indexes on loan.
     missing_bytes: u64,
     /// Blocks that the disk failed to read.
     failed: BTreeMap<Name, Error>,
@@ -96,14 +101,34 @@ impl Piece<'_> {
 }
 
 impl<'a> Round<'a> {
-    fn add(&mut self, probe: &Probe<'a>) {
+    /// The table's index, borrowed once for the round.
+    fn borrow(&mut self, table: &Table, caching: Caching) -> Result<Loan> {
+        if !table.is_paged() {
+            return Ok(Loan::Resident);
+        }
+        if let Some(loan) = self.loans.get(&table.record.id) {
+            return Ok(loan.clone());
+        }
+        let loan = table.borrow(caching)?;
+        // It takes memory until the end of the round.
+        self.missing_bytes += loan.size_bytes();
+        self.loans.insert(table.record.id, loan.clone());
+        Ok(loan)
+    }
+
+    fn add(&mut self, probe: &Probe<'a>, caching: Caching) {
         let Probe { table, sought } = *probe;
         if table.excludes(sought) {
-            return self.places.push(None);
+            return self.places.push(Ok(None));
         }
         sought.read.set(false);
-        let (first, last) = table.index.locate(sought.key());
-        self.places.push(Some((first, last)));
+        let loan = match self.borrow(table, caching) {
+            Ok(loan) => loan,
+            Err(e) => return self.places.push(Err(e)),
+        };
+        let indexed = table.with(&loan);
+        let (first, last) = indexed.index.locate(sought.key());
+        self.places.push(Ok(Some((first, last))));
         if last.saturating_sub(first) >= MOST_NAMED {
             return;
         }
@@ -112,9 +137,9 @@ impl<'a> Round<'a> {
             if self.at_hand.contains_key(&name) || self.missing.contains_key(&name) {
                 continue;
             }
-            if let Some(block) = table.at_hand(ordinal, Caching::Fill) {
+            if let Some(block) = indexed.at_hand(ordinal, Caching::Fill) {
                 self.at_hand.insert(name, block);
-            } else if let Ok((start, end)) = table.extent(ordinal) {
+            } else if let Ok((start, end)) = indexed.extent(ordinal) {
                 table.context.metrics.cache_misses.fetch_add(1, Relaxed);
                 // The read is this key's, whoever else wants the block: it counts once.
                 sought.read.set(true);
@@ -206,8 +231,11 @@ impl<'a> Round<'a> {
         }
         // Where nothing is at hand, a range of blocks is read as one.
         let at_hand = (!at_hand.is_empty()).then_some(at_hand);
+        let loan =
+            self.loans.get(&table.record.id).cloned().map_or_else(|| table.borrow(caching), Ok)?;
+        let indexed = table.with(&loan);
         let (_, block) =
-            table.find_block_among(sought.key(), named, at_hand, caching, &sought.read)?;
+            indexed.find_block_among(sought.key(), named, at_hand, caching, &sought.read)?;
         table.look_in(block, sought)
     }
 }

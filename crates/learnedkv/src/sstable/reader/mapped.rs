@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use super::Table;
+use super::{Caching, Indexed, Table};
 use crate::disk::Residence;
 use crate::format::block::{Block, Entries};
 use crate::slice::Slice;
@@ -68,6 +68,11 @@ impl Bits {
     }
 }
 
+/// What the notes of a table of so many blocks take, bytes.
+pub fn notes_bytes(blocks: u64) -> u64 {
+    2 * size_of::<AtomicU64>() as u64 * blocks.div_ceil(64)
+}
+
 /// A block in the page cache.
 pub(super) struct Lent<'a> {
     map: &'a Map,
@@ -102,27 +107,27 @@ impl Mapped {
     }
 }
 
-impl Table {
+impl<'a> Indexed<'a> {
     /// The block of that number, if it is in the page cache for all we know.
-    pub(super) fn lent_block(&self, ordinal: u64) -> Option<Block> {
+    pub(super) fn lent_block(self, ordinal: u64) -> Option<Block> {
         let lent = self.lent(ordinal)?;
         Some(Block::lent(lent.slice_of_file(), &lent.entries))
     }
 
     /// The entries of the block of that number, if it is in the page cache for all we know.
     #[inline]
-    pub(super) fn lent(&self, ordinal: u64) -> Option<Lent<'_>> {
-        let map = self.mapped.map.get()?.as_ref()?;
+    pub(super) fn lent(self, ordinal: u64) -> Option<Lent<'a>> {
+        let map = self.table.mapped.map.get()?.as_ref()?;
         if !map.noted.has(ordinal) {
             return None;
         }
         let (start, end) = self.extent(ordinal).ok()?;
-        if self.mapped.residence.is_due() && !self.look(map, ordinal, (start, end)) {
+        if self.table.mapped.residence.is_due() && !self.look(map, ordinal, (start, end)) {
             return None;
         }
         let bytes = map.bytes.get(start as usize..end as usize)?;
         if !map.checked.has(ordinal) {
-            self.check(bytes, ordinal, start).ok()?;
+            self.table.check(bytes, ordinal, start).ok()?;
             map.checked.add(ordinal);
         }
         // What is no block any more is read again, which says what is wrong.
@@ -132,20 +137,22 @@ impl Table {
 
     /// Whether a block is in the page cache and sound.
     #[cold]
-    fn look(&self, map: &Map, ordinal: u64, (start, end): (u64, u64)) -> bool {
-        let mut bytes = self.context.cache.buffer((end - start) as usize);
-        let is_there = self.file.read_cached_at(&mut bytes, start)
-            && self.check(&bytes, ordinal, start).is_ok();
-        self.context.cache.give_back(bytes);
-        self.mapped.residence.saw(is_there);
+    fn look(self, map: &Map, ordinal: u64, (start, end): (u64, u64)) -> bool {
+        let mut bytes = self.table.context.cache.buffer((end - start) as usize);
+        let is_there = self.table.file.read_cached_at(&mut bytes, start)
+            && self.table.check(&bytes, ordinal, start).is_ok();
+        self.table.context.cache.give_back(bytes);
+        self.table.mapped.residence.saw(is_there);
         if !is_there {
-            self.context.metrics.lost_mappings.fetch_add(1, Relaxed);
+            self.table.context.metrics.lost_mappings.fetch_add(1, Relaxed);
             map.noted.set_all(0);
             map.checked.set_all(0);
         }
         is_there
     }
+}
 
+impl Table {
     /// Notes a block that was just read by itself and found sound. False: it is to be kept elsewhere.
     pub(super) fn note(&self, ordinal: u64) -> bool {
         if !self.context.maps || self.mapped.residence.rests() {
@@ -173,12 +180,14 @@ impl Table {
     /// the page cache. One that is not sound is left to whoever reads it.
     pub fn check_written(&self) {
         let Some(map) = self.mapped.map.get().and_then(Option::as_ref) else { return };
+        let Ok(loan) = self.borrow(Caching::Checked) else { return };
+        let indexed = self.with(&loan);
         let mut bytes = Vec::new();
         let mut first = 0;
         while first < self.block_count() {
-            let Ok((start, mut end)) = self.extent(first) else { return };
+            let Ok((start, mut end)) = indexed.extent(first) else { return };
             let mut next = first + 1;
-            while let Ok((from, to)) = self.extent(next)
+            while let Ok((from, to)) = indexed.extent(next)
                 && from == end
                 && to - start <= CHECK_BYTES
             {
@@ -189,7 +198,7 @@ impl Table {
                 return;
             }
             for ordinal in first..next {
-                let Ok((from, to)) = self.extent(ordinal) else { return };
+                let Ok((from, to)) = indexed.extent(ordinal) else { return };
                 let block = bytes.get((from - start) as usize..(to - start) as usize);
                 if block.is_some_and(|block| self.check(block, ordinal, from).is_ok()) {
                     map.checked.add(ordinal);
@@ -214,6 +223,10 @@ impl Table {
             Some(Map { bytes, noted: bits(), checked: bits() })
         };
         if self.mapped.map.get().is_none() {
+            let _room = match self.is_paged() {
+                true => Some(self.context.reserve(notes_bytes(self.block_count()))?),
+                false => None,
+            };
             self.mapped.map.get_or_init(make);
             self.count_metadata();
         }

@@ -1,0 +1,151 @@
+//! From the index to the block that holds a key's place: where it is lent, in the cache, or by one
+//! request; and where the index lies, by the walk over the blocks.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Blocks, Caching, Indexed, Sought};
+use crate::error::{Error, Result};
+use crate::format::block::Block;
+use crate::slice::Lookup;
+use crate::sstable::index::Index;
+
+impl Indexed<'_> {
+    /// Looks a key up that the table does not exclude.
+    #[inline]
+    pub(super) fn get(self, sought: &Sought<'_>) -> Result<Lookup> {
+        sought.read.set(false);
+        let named = self.index.locate(sought.key());
+        if named.0 == named.1
+            && let Some(found) = self.look_where_lent(named.0, sought)
+        {
+            return found;
+        }
+        let (_, block) =
+            self.find_block_among(sought.key(), named, None, sought.caching, &sought.read)?;
+        self.table.look_in(block, sought)
+    }
+
+    /// What the block of that number says of the key, if it is lent and the key's place is in it.
+    fn look_where_lent(self, ordinal: u64, sought: &Sought<'_>) -> Option<Result<Lookup>> {
+        if sought.caching == Caching::Checked {
+            return None;
+        }
+        let lent = self.lent(ordinal)?;
+        let (place, found) = lent.entries.search(sought.key());
+        if place != Ordering::Equal {
+            return None;
+        }
+        self.table.context.metrics.mapped_reads.fetch_add(1, Relaxed);
+        Some(self.table.say(&lent.entries, found, sought, |range| lent.slice(range)))
+    }
+
+    /// The block whose separators hold `key`; the first or the last block for keys outside all.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn find_block(self, key: &[u8], caching: Caching) -> Result<(u64, Arc<Block>)> {
+        self.find_block_among(key, self.index.locate(key), None, caching, &Cell::new(false))
+    }
+
+    /// As [`Table::find_block`], of a key whose index `named` blocks; those `at_hand` were read.
+    /// Says in `read` whether a block was read from the disk for it.
+    pub(super) fn find_block_among(
+        self,
+        key: &[u8],
+        named: (u64, u64),
+        at_hand: Option<Blocks>,
+        caching: Caching,
+        read: &Cell<bool>,
+    ) -> Result<(u64, Arc<Block>)> {
+        let (first, last) = named;
+        let fetched = match at_hand {
+            Some(blocks) => Ok(blocks),
+            None if last > first => self.fetch(first, last, caching, read),
+            None => Ok(Vec::new()),
+        };
+        let found = fetched.and_then(|fetched| self.search(&fetched, named, key, caching, read));
+        match found {
+            Ok(Some(found)) => return Ok(found),
+            // A read that failed says nothing about the index.
+            Err(e) if !e.is_corruption() => return Err(e),
+            _ => {}
+        }
+        self.table.context.metrics.fallbacks.fetch_add(1, Relaxed);
+        match (self.table.walked(), found) {
+            (Ok(fence), _) => {
+                let (ordinal, _) = fence.locate(key);
+                Ok((ordinal, self.read_extent(ordinal, fence.extent(ordinal), caching)?))
+            }
+            (Err(_), Err(e)) => Err(e),
+            (Err(e), Ok(_)) => Err(e),
+        }
+    }
+
+    /// Among the blocks `first..=last`, some of which were `fetched`, the one that holds `key`'s
+    /// place.
+    fn search(
+        self,
+        fetched: &[(u64, Arc<Block>)],
+        (first, last): (u64, u64),
+        key: &[u8],
+        caching: Caching,
+        read: &Cell<bool>,
+    ) -> Result<Option<(u64, Arc<Block>)>> {
+        // An absent key's place may be in the block just before or after those named.
+        let count = self.table.block_count();
+        let (mut low, mut high) = (first.saturating_sub(1), last.saturating_add(2).min(count));
+        // The named blocks come first: present keys lie in them.
+        let mut middle = first + last.saturating_sub(first) / 2;
+        while low < high {
+            let at_hand = fetched.iter().find(|(ordinal, _)| *ordinal == middle);
+            let block = match at_hand {
+                Some((_, block)) => block.clone(),
+                None => match self.at_hand(middle, caching) {
+                    Some(block) => block,
+                    None => {
+                        read.set(true);
+                        self.uncached(middle, caching)?
+                    }
+                },
+            };
+            match block.entries().place(key) {
+                Ordering::Equal => return Ok(Some((middle, block))),
+                // Keys below the first block, and above the last, have no better place.
+                Ordering::Less if middle == 0 => return Ok(Some((middle, block))),
+                Ordering::Greater if middle + 1 == self.table.block_count() => {
+                    return Ok(Some((middle, block)));
+                }
+                Ordering::Less => high = middle,
+                Ordering::Greater => low = middle + 1,
+            }
+            middle = low + (high - low) / 2;
+        }
+        Ok(None)
+    }
+
+    /// Where a block begins and ends in the file.
+    pub(super) fn extent(self, ordinal: u64) -> Result<(u64, u64)> {
+        if ordinal >= self.table.block_count() {
+            return Err(Error::corruption(format!(
+                "expected one of {} blocks, found that the index names number {ordinal}",
+                self.table.block_count()
+            ))
+            .at_path(&self.table.path));
+        }
+        let (start, end) = match self.table.walked_before() {
+            Some(fence) => fence.extent(ordinal),
+            _ => self.index.extent(ordinal),
+        };
+        let limit = self.table.record.properties.data_bytes;
+        if start >= end || end > limit {
+            return Err(Error::corruption(format!(
+                "block {ordinal}: expected a place within {limit} bytes, found {start}..{end}"
+            ))
+            .at_path(&self.table.path));
+        }
+        Ok((start, end))
+    }
+}
