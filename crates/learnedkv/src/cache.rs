@@ -59,6 +59,8 @@ impl<I: Weight> quick_cache::Weighter<Name, Cached<I>> for Bytes {
 
 /// How large a part is that has a lock of its own: the fence pointers of a table may take a MiB.
 const PART_BYTES: u64 = 4 << 20;
+/// What a cache that has more does not give up.
+const LEAST_BYTES: u64 = 64 << 10;
 /// More parts than this there are not, however large the cache is.
 const MOST_PARTS: u64 = 64;
 
@@ -184,6 +186,15 @@ impl<I: Weight> BlockCache<I> {
     /// The most it may take.
     pub fn capacity_bytes(&self) -> u64 {
         self.kept.as_ref().map_or(0, Cache::capacity)
+    }
+
+    /// Lowers the most it may take by `bytes`, which something else takes from now on, but not below
+    /// [`LEAST_BYTES`]. Two at once may count as one: whoever sets it next knows better.
+    pub fn give_up(&self, bytes: u64) {
+        let capacity_bytes = self.capacity_bytes();
+        if bytes > 0 && capacity_bytes > LEAST_BYTES {
+            self.set_capacity_bytes(capacity_bytes.saturating_sub(bytes).max(LEAST_BYTES));
+        }
     }
 
     /// Sets the most it may take; a cache made with 0 stays empty.

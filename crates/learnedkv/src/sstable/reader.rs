@@ -205,14 +205,15 @@ impl Table {
         Ok(table)
     }
 
-    /// Has the metrics know what it takes by now.
+    /// Has the metrics know what it takes by now, and the cache give up what that is more than before.
     fn count_metadata(&self) {
         loop {
             let now = self.metadata_bytes() as u64;
             let before = self.counted_bytes.swap(now, Relaxed);
-            // The sum of all such differences is right, whatever order they come in; the last to
-            // look sees all.
+            // The sum of all such differences is right, whatever order they come in; the last to look
+            // sees all.
             self.context.metrics.metadata_bytes.fetch_add(now.wrapping_sub(before), Relaxed);
+            self.context.cache.give_up(now.saturating_sub(before));
             if now == self.metadata_bytes() as u64 {
                 return;
             }

@@ -19,11 +19,11 @@
 //!    table once and then makes it obsolete, neither is done; for a read that is to leave no trace
 //!    the second, as each of its gets would load the index again. What the cache does not take (it
 //!    has no room, or less than that) goes with the loan.
-//! 4. **Resident indexes stay** until their table goes. Room that gets scarce later (by filters, by
-//!    notes of mapped blocks, by another keyspace) is taken from the cache, whose capacity is what
-//!    is left (`engine/memory.rs`); and there the indexes in use stand, whoever they belong to. So
-//!    what comes first has an advantage of half of the budget at most, and merges and sweeps, which
-//!    replace tables, do away with it.
+//! 4. **Resident indexes stay** until their table goes. What metadata takes more (an index that
+//!    becomes resident, a filter, notes of mapped blocks) the cache gives up at once, and whenever
+//!    tables or memtables change its capacity is set to what is left (`engine/memory.rs`). There
+//!    the indexes in use stand, whoever they belong to. So what comes first has an advantage of
+//!    half of the budget at most, and merges and sweeps, which replace tables, do away with it.
 //! 5. **Two readers of one missing index** make one load: the second waits for the first and shares
 //!    its loan. The lock is the table's own; under it there is only reading, and the locks of the
 //!    walk and of the cache, which are leaves.

@@ -159,8 +159,11 @@ fn room_that_came_is_taken() {
     get(&third);
     assert!(third.is_paged(), "it is in the cache, and there it may stay");
     context.cache.remove_index(1);
+    let (capacity, before) = (context.cache.capacity_bytes(), metadata());
     get(&third);
     assert!(!third.is_paged() && context.cache.index(1).is_none());
+    // What it takes the cache has not any more: nobody else may look for long.
+    assert_eq!(context.cache.capacity_bytes(), capacity - (metadata() - before));
     assert_eq!(metadata(), (first.metadata_bytes() + third.metadata_bytes()) as u64);
     assert!(metadata() <= room, "{} of {room}", metadata());
 }
