@@ -52,7 +52,8 @@ pub struct BenchArgs {
     /// @CLIENTS and =RATE, as A@2=50k
     #[arg(long, value_name = "LIST", default_value = "load,settle,A,B,C,F,verify")]
     pub workloads: String,
-    /// Which keys are asked for: zipfian (0.99, scrambled), uniform or latest
+    /// Which keys are asked for: zipfian (0.99, scrambled), uniform, latest or hotspot (four of five
+    /// requests to a fifth of the keys)
     #[arg(long, value_name = "NAME", default_value = "zipfian")]
     pub requests: String,
     /// Directory for the store; must be new or empty; removed afterwards unless --keep

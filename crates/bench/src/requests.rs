@@ -14,6 +14,9 @@ pub const ZIPFIAN_THETA: f64 = 0.99;
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 /// zeta of [`SCRAMBLED_ITEMS`] at 0.99, precomputed as YCSB has it.
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
+/// One key in so many is hot; of as many requests all but one go to hot keys (`hotspotdatafraction` 0.2 and
+/// `hotspotopnfraction` 0.8, YCSB's defaults; the other requests go to all keys alike).
+const HOTSPOT: u64 = 5;
 
 /// A distribution of requests over keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub enum Distribution {
     Uniform,
     /// Keys loaded last are asked for most.
     Latest,
+    /// One key in five, spread evenly over the key space, gets four requests of five: YCSB's hotspot.
+    Hotspot,
 }
 
 impl FromStr for Distribution {
@@ -34,8 +39,9 @@ impl FromStr for Distribution {
             "zipfian" => Ok(Distribution::Zipfian),
             "uniform" => Ok(Distribution::Uniform),
             "latest" => Ok(Distribution::Latest),
+            "hotspot" => Ok(Distribution::Hotspot),
             _ => Err(Error::usage(format!(
-                "unknown request distribution `{text}`; expected zipfian, uniform or latest"
+                "unknown request distribution `{text}`; expected zipfian, uniform, latest or hotspot"
             ))),
         }
     }
@@ -47,6 +53,7 @@ impl fmt::Display for Distribution {
             Distribution::Zipfian => "zipfian",
             Distribution::Uniform => "uniform",
             Distribution::Latest => "latest",
+            Distribution::Hotspot => "hotspot",
         })
     }
 }
@@ -121,6 +128,7 @@ enum Kind<'a> {
     Uniform,
     Scrambled(Zipfian),
     Latest(Zipfian, &'a LoadOrder),
+    Hotspot,
 }
 
 impl<'a> Chooser<'a> {
@@ -133,6 +141,7 @@ impl<'a> Chooser<'a> {
                 Kind::Scrambled(Zipfian::with_zeta(SCRAMBLED_ITEMS, ZIPFIAN_THETA, SCRAMBLED_ZETA))
             }
             Distribution::Latest => Kind::Latest(Zipfian::new(keys, ZIPFIAN_THETA), order),
+            Distribution::Hotspot => Kind::Hotspot,
         };
         Chooser { keys, kind }
     }
@@ -145,6 +154,11 @@ impl<'a> Chooser<'a> {
             Kind::Scrambled(zipfian) => (fnv_scramble(zipfian.next(rng)) % self.keys) as usize,
             Kind::Latest(zipfian, order) => {
                 order.index_at((self.keys - 1 - zipfian.next(rng)) as usize)
+            }
+            Kind::Hotspot => {
+                let is_hot = rng.below(HOTSPOT) > 0;
+                let hot = rng.below(self.keys.div_ceil(HOTSPOT)) * HOTSPOT;
+                (if is_hot { hot } else { rng.below(self.keys) }) as usize
             }
         }
     }
@@ -211,9 +225,25 @@ mod tests {
     }
 
     #[test]
+    fn a_hotspot_is_a_fifth_of_the_keys() {
+        let order = LoadOrder::Sorted;
+        let chooser = Chooser::new(Distribution::Hotspot, 1001, &order);
+        let mut rng = Rng::seeded(4);
+        let mut counts = vec![0_u32; 1001];
+        for _ in 0..1_000_000 {
+            counts[chooser.next(&mut rng)] += 1;
+        }
+        // 201 hot keys share four fifths, and have their part of the last fifth.
+        let hot = counts.iter().filter(|&&count| (3500..5000).contains(&count)).count();
+        let cold = counts.iter().filter(|&&count| (100..400).contains(&count)).count();
+        assert_eq!((hot, cold, counts[1000] > 3500), (201, 800, true));
+    }
+
+    #[test]
     fn one_key_is_enough() {
         let order = LoadOrder::Sorted;
-        for distribution in [Distribution::Zipfian, Distribution::Uniform, Distribution::Latest] {
+        let all = ["zipfian", "uniform", "latest", "hotspot"];
+        for distribution in all.map(|name| name.parse().unwrap()) {
             let chooser = Chooser::new(distribution, 1, &order);
             assert_eq!(chooser.next(&mut Rng::seeded(1)), 0);
         }

@@ -23,7 +23,8 @@ const SPACE: Target = Target::AtMost { must: 1.0, aim: 0.9 };
 const KEYS: u64 = 1_000_000;
 const KEY_BYTES: u32 = 8;
 const UPDATES: u64 = 4_000_000;
-const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Uniform, Distribution::Zipfian];
+const DISTRIBUTIONS: [Distribution; 3] =
+    [Distribution::Uniform, Distribution::Zipfian, Distribution::Hotspot];
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// When a round ends.
@@ -62,7 +63,7 @@ fn all(run: &mut Run, title: &str, words: &str, until: Until, rounds: u32) -> Re
     let count = run.scale.of(KEYS);
     let keys = Generator::Uniform.generate(count as usize, run.seed);
     let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
-    let [mut load, mut uniform, mut zipfian] = <[Measured; 3]>::default();
+    let [mut load, mut uniform, mut zipfian, mut hotspot] = <[Measured; 4]>::default();
     for round in 0..rounds {
         let store = Store::open(&run.dir, run.scale, Shape::default())?;
         let mut load_of_one = Load {
@@ -75,7 +76,9 @@ fn all(run: &mut Run, title: &str, words: &str, until: Until, rounds: u32) -> Re
         let order = Permutation::new(count, mix(run.seed ^ u64::from(round)));
         load_of_one.put_all((0..count).map(|at| order.at(at) as usize), &mut load)?;
         let sorted = LoadOrder::Sorted;
-        for (kind, measured) in DISTRIBUTIONS.into_iter().zip([&mut uniform, &mut zipfian]) {
+        for (kind, measured) in
+            DISTRIBUTIONS.into_iter().zip([&mut uniform, &mut zipfian, &mut hotspot])
+        {
             let chooser = Chooser::new(kind, count, &sorted);
             let mut rng = Rng::seeded(mix(run.seed ^ u64::from(round) << 8));
             let mut next = || chooser.next(&mut rng);
@@ -94,7 +97,7 @@ fn all(run: &mut Run, title: &str, words: &str, until: Until, rounds: u32) -> Re
         remove(&run.dir)?;
     }
     let head = Head { title, words, count, rounds };
-    head.show(run, &[load, uniform, zipfian]);
+    head.show(run, &[load, uniform, zipfian, hotspot]);
     Ok(())
 }
 
@@ -107,13 +110,13 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    fn show(&self, run: &mut Run, [load, uniform, zipfian]: &[Measured; 3]) {
+    fn show(&self, run: &mut Run, [load, uniform, zipfian, hotspot]: &[Measured; 4]) {
         let Head { title, words, count, rounds } = *self;
         run.sheet.head(title);
         run.sheet.line(&format!(
         "{} keys, {VALUE_BYTES} B, buffered, one client, sweeps as they come by themselves: put once in \
-         random order into an empty store (so the first conversion is in it), then {words}, uniform and \
-         zipfian; the clock stops when the last flush is committed. k puts/s as median (lowest-highest) \
+         random order into an empty store (so the first conversion is in it), then {words}, uniform, \
+         zipfian, and four of five to a fifth of the keys (hotspot); the clock stops when the last flush is committed. k puts/s as median (lowest-highest) \
          of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. Space is what tables, \
          filters and values occupied at their highest (looked at every 20 ms), over what the design \
          allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two partitions; the log beside \
@@ -151,6 +154,7 @@ impl Head<'_> {
             row("first puts", load, None),
             row("uniform", uniform, for_uniform),
             row("zipfian", zipfian, for_zipfian),
+            row("hotspot", hotspot, None),
         ];
         run.sheet.table(&names, &rows);
     }

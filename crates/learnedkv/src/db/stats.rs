@@ -261,8 +261,10 @@ pub struct Stats {
     pub unlogged_flushes: u64,
     /// Bytes of tables that flushes wrote.
     pub flushed_bytes: u64,
-    /// Bytes of tables that merges of runs wrote.
+    /// Bytes of tables and values that merges of runs wrote.
     pub merged_bytes: u64,
+    /// Merges of runs that wrote what lives in the deadest value segments anew: cheaper there than a sweep.
+    pub rewrites: u64,
     /// Sweeps that reached the end.
     pub sweeps: u64,
     /// Steps of sweeps that were committed.
@@ -323,6 +325,7 @@ impl Stats {
             unlogged_flushes: metrics.unlogged_flushes.load(Relaxed),
             flushed_bytes: metrics.flushed_bytes.load(Relaxed),
             merged_bytes: metrics.merged_bytes.load(Relaxed),
+            rewrites: metrics.rewrites.load(Relaxed),
             sweeps: metrics.sweeps.load(Relaxed),
             sweep_steps: metrics.sweep_steps.load(Relaxed),
             swept_bytes: metrics.swept_bytes.load(Relaxed),
@@ -463,13 +466,14 @@ impl fmt::Display for Stats {
         self.show_metadata(f)?;
         writeln!(
             f,
-            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged, {:.1} swept \
+            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged ({} rewrites), {:.1} swept \
              ({} sweeps, {} steps), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
              writers held back {} ms",
             self.put_bytes as f64 / MIB,
             self.flushed_bytes as f64 / MIB,
             self.flushes,
             self.merged_bytes as f64 / MIB,
+            self.rewrites,
             self.swept_bytes as f64 / MIB,
             self.sweeps,
             self.sweep_steps,

@@ -17,8 +17,10 @@ pub struct EngineMetrics {
     pub sweeps: AtomicU64,
     /// Bytes of tables written by sweeps.
     pub swept_bytes: AtomicU64,
-    /// Bytes of tables written by merges of runs.
+    /// Bytes of tables and values written by merges of runs.
     pub merged_bytes: AtomicU64,
+    /// Merges of runs that wrote values anew, instead of a sweep.
+    pub rewrites: AtomicU64,
     /// Compactions of levels committed that wrote tables.
     pub compactions: AtomicU64,
     /// Bytes of the tables and values they wrote.

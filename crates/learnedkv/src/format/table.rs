@@ -205,6 +205,8 @@ pub struct Properties {
     pub last_sequence: SequenceNumber,
     /// Bytes of settled entries that its entries overwrote when it was written, estimated.
     pub shadowed_bytes: u64,
+    /// Bytes of older entries of the LSM part that its entries overwrote when it was written, estimated.
+    pub overwritten_bytes: u64,
     /// How many ranges of keys it says are gone from all older data; they stand in a section.
     pub ranges: u64,
     /// Bytes of settled entries that these covered when it was written, estimated.
@@ -272,7 +274,7 @@ impl Properties {
         }
     }
 
-    fn numbers(&self) -> [u64; 10] {
+    fn numbers(&self) -> [u64; 11] {
         [
             self.entries,
             self.tombstones,
@@ -282,6 +284,7 @@ impl Properties {
             self.unpacked_bytes,
             self.last_sequence,
             self.shadowed_bytes,
+            self.overwritten_bytes,
             self.ranges,
             self.covered_bytes,
         ]
@@ -301,6 +304,7 @@ impl Properties {
             unpacked_bytes: reader.varint()?,
             last_sequence: reader.varint()?,
             shadowed_bytes: reader.varint()?,
+            overwritten_bytes: reader.varint()?,
             ranges: reader.varint()?,
             covered_bytes: reader.varint()?,
             smallest: reader.slice()?.to_vec(),
@@ -376,6 +380,7 @@ mod tests {
             unpacked_bytes: 299_968,
             last_sequence: 1 << 55,
             shadowed_bytes: 1 << 20,
+            overwritten_bytes: 1 << 21,
             ranges: 5,
             covered_bytes: 1 << 30,
             smallest: b"a".to_vec(),

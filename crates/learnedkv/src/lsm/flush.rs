@@ -87,7 +87,7 @@ impl FlushJob {
                 keyspace.options.separate_fresh_at(),
                 &sources,
             )
-            .with_shadow(Shadow::over(&keyspace.tables))
+            .with_shadow(Shadow::over(&keyspace.tables, 0))
             .with_ranges(ranges),
         })
     }

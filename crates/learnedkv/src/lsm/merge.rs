@@ -4,6 +4,8 @@
 //! while memtables wait to be flushed, only when there are very many.
 //! Tombstones stay, and so do removed ranges, united: older data may lie below.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -39,6 +41,8 @@ pub struct Merge {
     output: Output,
     table_bytes: u64,
     input_bytes: u64,
+    /// See [`Merge::rewriting`].
+    rewrites: bool,
 }
 
 fn bytes(run: &Run) -> u64 {
@@ -86,17 +90,26 @@ impl Merge {
         let fits = |(input_bytes, ..): &(u64, usize, &[Run])| *input_bytes <= most_bytes;
         // Fewer where that many may not be read now.
         let chosen = cheapest(wide).filter(fits).or_else(|| cheapest(FAN_IN).filter(fits));
-        let Some((input_bytes, newest, window)) = chosen else { return Ok(None) };
-        let fan_in = window.len();
+        let Some((_, newest, window)) = chosen else { return Ok(None) };
+        Merge::of(engine, view, newest..newest + window.len()).map(Some)
+    }
+
+    /// The merge of neighbouring runs, counted from the newest.
+    ///
+    /// # Errors
+    /// Those of the cursor.
+    pub fn of(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Result<Merge> {
+        let first = view.tables.runs.len() - runs.end;
+        let window = &view.tables.runs[runs.clone()];
         let sources = window.iter().map(|run| run_source(run, &[], None, Walk::Bulk)).collect();
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;
         let tables = window.iter().flatten();
         let ids = |run: &Run| run.iter().map(|table| table.id()).collect();
-        Ok(Some(Merge {
+        Ok(Merge {
             engine: engine.clone(),
             keyspace: view.id,
-            first: runs.len() - newest - fan_in,
+            first,
             replaced: window.iter().rev().map(ids).collect(),
             cursor,
             output: Output::new(
@@ -105,13 +118,27 @@ impl Merge {
                 view.options.separate_fresh_at(),
                 &view.tables.segments,
             )
-            .with_shadow(Shadow::over(&view.tables))
+            .with_shadow(Shadow::over(&view.tables, runs.end))
             .with_ranges(Ranges::union(
                 tables.flat_map(|table| table.ranges().iter().cloned()).collect(),
             )),
             table_bytes: view.options.partition(),
-            input_bytes,
-        }))
+            input_bytes: window.iter().map(bytes).sum(),
+            rewrites: false,
+        })
+    }
+
+    /// Has the values in these segments, of which `live_bytes` are pointed at, be written anew.
+    pub fn rewriting(mut self, segments: Arc<BTreeSet<u64>>, live_bytes: u64) -> Merge {
+        self.output = self.output.with_victims(segments);
+        self.input_bytes += live_bytes;
+        self.rewrites = true;
+        self
+    }
+
+    /// Whether it is one of [`Merge::rewriting`].
+    pub fn rewrites(&self) -> bool {
+        self.rewrites
     }
 
     /// Goes on; true when the merge is over.
@@ -143,7 +170,9 @@ impl Merge {
         };
         if self.engine.edit(0, &opened, plan, |_| {})? {
             self.output.keep();
-            self.engine.metrics.merged_bytes.fetch_add(written, Ordering::Relaxed);
+            let metrics = &self.engine.metrics;
+            metrics.merged_bytes.fetch_add(written, Ordering::Relaxed);
+            metrics.rewrites.fetch_add(self.rewrites.into(), Ordering::Relaxed);
         }
         Ok(())
     }

@@ -277,7 +277,8 @@ impl Output {
             let (id, filter) = (writer.id(), writer.filter_id());
             let ranges = std::mem::replace(&mut self.ranges, rest);
             if let Some(shadow) = &mut self.shadow {
-                writer.set_shadowed_bytes(shadow.take());
+                let (settled, fresh) = shadow.take();
+                writer.set_overwritten(settled, fresh);
             }
             let covered_bytes = self.shadow.as_ref().map_or(0, |shadow| shadow.covered(&ranges));
             writer.set_ranges(ranges, covered_bytes);

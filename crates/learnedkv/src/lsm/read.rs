@@ -161,23 +161,27 @@ pub fn load_all(view: &KeyspaceView, wanted: &[(&[u8], ValuePointer)]) -> Result
 }
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
-    let key = sought.key();
-    let frozen =
-        tables.frozen.iter().filter(|f| key >= f.watermark.as_slice()).flat_map(|f| &f.runs);
-    for run in tables.runs.iter().chain(frozen) {
+    for run in &tables.runs {
         match find_in_run(run, sought)? {
             Lookup::Absent => {}
             found => return Ok(found),
         }
     }
-    find_settled(tables, sought)
+    find_below_runs(tables, sought)
 }
 
-/// The newest settled version of a key.
+/// The newest version of a key in the frozen part and the settled run.
 ///
 /// # Errors
 /// As [`get`].
-pub fn find_settled(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
+pub fn find_below_runs(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
+    let frozen = tables.frozen.iter().filter(|f| sought.key() >= f.watermark.as_slice());
+    for run in frozen.flat_map(|f| &f.runs) {
+        match find_in_run(run, sought)? {
+            Lookup::Absent => {}
+            found => return Ok(found),
+        }
+    }
     let Some(partition) = tables.partitions.get(tables.partition(sought.key())) else {
         return Ok(Lookup::Absent);
     };
@@ -190,7 +194,11 @@ pub fn find_settled(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
     Ok(Lookup::Absent)
 }
 
-fn find_in_run(run: &Run, sought: &Sought<'_>) -> Result<Lookup> {
+/// What a run holds of a key.
+///
+/// # Errors
+/// As [`get`].
+pub fn find_in_run(run: &Run, sought: &Sought<'_>) -> Result<Lookup> {
     table_of(run, sought.key()).map_or(Ok(Lookup::Absent), |table| table.get(sought))
 }
 

@@ -1,10 +1,12 @@
-//! What the entries of a table being written overwrite in the settled run, estimated.
+//! What the entries of a table being written overwrite, estimated.
 
 use std::sync::Arc;
 
 use super::read;
+use crate::error::Result;
 use crate::format::checksum::key_hash;
 use crate::format::range::Ranges;
+use crate::slice::Lookup;
 use crate::sstable::reader::Caching;
 use crate::sstable::sought::Sought;
 use crate::view::Tables;
@@ -12,40 +14,60 @@ use crate::view::Tables;
 /// One in so many keys is looked up, by its hash.
 const SAMPLE: u64 = 256;
 
-/// Bytes of settled entries that the entries of a table being written overwrite or remove, estimated
-/// from one in [`SAMPLE`] of its keys.
+/// Bytes of older entries that the entries of a table being written overwrite or remove, estimated from one
+/// in [`SAMPLE`] of its keys. Of each key the newest older version counts: what that overwrites itself is
+/// counted where it stands.
 pub struct Shadow {
-    settled: Arc<Tables>,
-    sampled_bytes: u64,
+    tables: Arc<Tables>,
+    /// How many runs are no older than the table.
+    newer: usize,
+    settled_bytes: u64,
+    fresh_bytes: u64,
 }
 
 impl Shadow {
-    /// Over the settled run of `settled`.
-    pub fn over(settled: &Arc<Tables>) -> Shadow {
-        Shadow { settled: settled.clone(), sampled_bytes: 0 }
+    /// Over all of `tables` but the `newer` newest runs.
+    pub fn over(tables: &Arc<Tables>, newer: usize) -> Shadow {
+        // Levels are compacted by their sizes, whatever they overwrite.
+        let newer = if tables.level_count > 0 { tables.runs.len() } else { newer };
+        Shadow { tables: tables.clone(), newer, settled_bytes: 0, fresh_bytes: 0 }
     }
 
     /// An entry of this key is written.
     pub fn add(&mut self, key: &[u8]) {
-        if !key_hash(key).is_multiple_of(SAMPLE) {
-            return;
+        if key_hash(key).is_multiple_of(SAMPLE) {
+            // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
+            let _ = self.look_up(key);
         }
-        // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
-        if let Ok(found) = read::find_settled(&self.settled, &Sought::new(key, Caching::Leave))
-            && let Ok(Some(length)) = read::length(&found)
-        {
-            self.sampled_bytes += key.len() as u64 + length;
+    }
+
+    fn look_up(&mut self, key: &[u8]) -> Result<()> {
+        let sought = Sought::new(key, Caching::Leave);
+        let bytes = |found: &Lookup| Ok(read::length(found)?.map_or(0, |n| key.len() as u64 + n));
+        for run in self.tables.runs.iter().skip(self.newer) {
+            match read::find_in_run(run, &sought)? {
+                Lookup::Absent => {}
+                found => {
+                    self.fresh_bytes += bytes(&found)?;
+                    return Ok(());
+                }
+            }
         }
+        // What is frozen is settled soon.
+        self.settled_bytes += bytes(&read::find_below_runs(&self.tables, &sought)?)?;
+        Ok(())
     }
 
     /// Settled bytes that `ranges` cover: whole blocks, and of separated values as large a share.
     pub fn covered(&self, ranges: &Ranges) -> u64 {
-        let settled = read::settled_tables(&self.settled);
+        let settled = read::settled_tables(&self.tables);
         settled.map(|clipped| clipped.covered_bytes(ranges)).sum()
     }
 
-    /// The estimate for the table that ends now.
-    pub fn take(&mut self) -> u64 {
-        std::mem::take(&mut self.sampled_bytes) * SAMPLE
+    /// The estimates for the table that ends now: of the settled run, and of the LSM part.
+    pub fn take(&mut self) -> (u64, u64) {
+        let taken = (self.settled_bytes * SAMPLE, self.fresh_bytes * SAMPLE);
+        (self.settled_bytes, self.fresh_bytes) = (0, 0);
+        taken
     }
 }

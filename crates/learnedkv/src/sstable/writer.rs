@@ -205,9 +205,10 @@ impl TableWriter {
         self.add(key, Kind::Pointer, sequence, &payload)
     }
 
-    /// Says how many bytes of older entries the table's overwrite, for its properties.
-    pub fn set_shadowed_bytes(&mut self, bytes: u64) {
-        self.properties.shadowed_bytes = bytes;
+    /// Says how many bytes of older entries the table's overwrite, settled ones and others, for its properties.
+    pub fn set_overwritten(&mut self, settled_bytes: u64, fresh_bytes: u64) {
+        self.properties.shadowed_bytes = settled_bytes;
+        self.properties.overwritten_bytes = fresh_bytes;
     }
 
     /// Says which keys are gone from all older data, and how many bytes of it are covered so.

@@ -25,6 +25,9 @@ pub struct Debt {
     pub dead: u64,
     /// Settled bytes that entries of the LSM part overwrite or remove, estimated.
     pub shadowed: u64,
+    /// Bytes of the LSM part that its newer entries overwrite or remove, estimated: merges of runs find them, and
+    /// then they are `dead` or gone.
+    pub overwritten: u64,
     /// Settled bytes that removed ranges of the LSM part cover, at most all.
     pub covered: u64,
 }
@@ -41,6 +44,7 @@ impl Debt {
             settled,
             dead: garbage::dead(tables).values().sum(),
             shadowed: fresh().map(|t| t.properties().shadowed_bytes).sum(),
+            overwritten: fresh().map(|t| t.properties().overwritten_bytes).sum(),
             covered: covered.min(settled),
         }
     }
@@ -51,18 +55,34 @@ impl Debt {
     /// there is: covered partitions are dropped unread. Where the disk is full one is due if it frees
     /// more than it takes: what is fresh is written again before its old place is given back.
     pub fn is_due(&self, options: &KeyspaceOptions, disk_is_full: bool) -> bool {
-        let share =
-            |percent: u64| self.settled / 100 * percent + self.settled % 100 * percent / 100;
-        let garbage = self.dead + self.shadowed + self.covered;
         if disk_is_full {
-            return garbage > self.fresh && self.fresh > 0;
+            return self.garbage() > self.fresh && self.fresh > 0;
         }
         let is_enough = self.fresh + self.dead + self.covered >= options.min_conversion()
             || self.covered > self.settled / 2;
         self.fresh > 0
             && is_enough
-            && (garbage > share(options.over_provision())
-                || self.fresh > share(options.lsm_ratio()))
+            && (self.garbage() > self.share(options.over_provision())
+                || self.is_due_for_fresh(options))
+    }
+
+    /// Whether the LSM part is more than `lsm_ratio` of the settled bytes.
+    pub fn is_due_for_fresh(&self, options: &KeyspaceOptions) -> bool {
+        self.fresh > self.share(options.lsm_ratio())
+    }
+
+    /// What is not live, bytes.
+    pub fn garbage(&self) -> u64 {
+        self.dead + self.shadowed + self.overwritten + self.covered
+    }
+
+    /// The garbage that a keyspace is to have, bytes.
+    pub fn allows(&self, options: &KeyspaceOptions) -> u64 {
+        self.share(options.over_provision()).max(options.min_conversion())
+    }
+
+    fn share(&self, percent: u64) -> u64 {
+        self.settled / 100 * percent + self.settled % 100 * percent / 100
     }
 }
 
@@ -83,13 +103,15 @@ impl Space {
         let files: BTreeMap<u64, u64> = tables.all().map(|t| (t.id(), t.file_bytes())).collect();
         let needed = |s: &Arc<Segment>| s.occupied_bytes().saturating_sub(s.held_up_bytes());
         let segments = tables.segments.iter().map(needed).sum::<u64>();
-        let (mut frozen, mut gone) = (0, debt.shadowed + debt.covered);
+        let (mut frozen, mut gone) = (0, debt.shadowed + debt.overwritten + debt.covered);
         if let Some(part) = &tables.frozen {
             for table in part.runs.iter().flatten() {
                 let properties = table.properties();
                 let left = table.bytes_between(&part.watermark, None);
                 frozen += table.weight(left, |_| true);
-                let shadows = properties.shadowed_bytes + properties.covered_bytes;
+                let shadows = properties.shadowed_bytes
+                    + properties.overwritten_bytes
+                    + properties.covered_bytes;
                 gone += scale(shadows, left, properties.data_bytes.max(1));
             }
         }

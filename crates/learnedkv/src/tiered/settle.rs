@@ -1,5 +1,6 @@
 //! The jobs that settle. Each does one thing at a time: the beginning of a sweep, else a merge of runs where
-//! a keyspace has too many, else the next step of a sweep. A sweep begins when it was asked for or a trigger is met: rotate, wait until what was rotated is flushed, freeze;
+//! a keyspace has too many, else the next step of a sweep. A sweep begins when it was asked for or a trigger is met
+//! and nothing is cheaper ([`super::rewrite`]): rotate, wait until what was rotated is flushed, freeze;
 //! then steps until the watermark passes the last key.
 //!
 //! **Merges and sweeps share.** Merges are for reads, sweeps for space, and a keyspace has one of them at a time. A
@@ -22,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::debt::{self, Debt};
+use super::rewrite::Rewrite;
 use super::sweep::{self, Course, Next, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
 use crate::error::{Error, ErrorKind, Result};
@@ -117,14 +119,23 @@ impl SettleJob {
             self.drop_work();
         }
         match std::mem::replace(&mut self.work, Work::None) {
-            Work::Merge(mut merge) => {
-                if merge.step()? {
+            Work::Merge(mut merge) => match merge.step() {
+                Ok(true) => {
                     self.succeeded();
                     self.let_go();
-                } else {
-                    self.work = Work::Merge(merge);
                 }
-            }
+                Ok(false) => self.work = Work::Merge(merge),
+                // It stood for a sweep: that is begun, with more room, once what it wrote is removed.
+                Err(e)
+                    if merge.rewrites()
+                        && e.kind() == ErrorKind::DiskFull
+                        && self.engine.give_up_ballast(self.room_seen) =>
+                {
+                    drop(merge);
+                    self.let_go();
+                }
+                Err(e) => return Err(e),
+            },
             Work::Sweep(mut step) => match step.step() {
                 Ok(None) => self.work = Work::Sweep(step),
                 Ok(Some(ends)) => self.after_step(ends, step.swept_bytes()),
@@ -346,8 +357,13 @@ impl SettleJob {
         if let Some(up_to) = decided {
             return self.freeze(keyspace, up_to);
         }
-        if !self.is_wanted(keyspace) {
-            return Ok(Found::Nothing);
+        if !lock(&self.engine.conversions).is_wanted(keyspace.id) {
+            if !self.is_due(keyspace) {
+                return Ok(Found::Nothing);
+            }
+            if let Some(merge) = self.rewrite(keyspace)? {
+                return Ok(Found::Begun(Work::Merge(Box::new(merge))));
+            }
         }
         // Requests up to here are covered: what they want settled is in the memtables by now.
         let covers = lock(&self.engine.conversions).asked(keyspace.id);
@@ -358,10 +374,21 @@ impl SettleJob {
         Ok(Found::Done)
     }
 
-    fn is_wanted(&self, keyspace: &KeyspaceView) -> bool {
-        if lock(&self.engine.conversions).is_wanted(keyspace.id) {
-            return true;
-        }
+    /// What is to be done instead of a sweep that is due, if anything.
+    fn rewrite(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
+        // Where the disk is full or something cannot be read, what is known to help goes on.
+        let is_hindered = self.engine.ballast.is_given_up()
+            || lock(&self.shared).failed.contains_key(&keyspace.id);
+        let tables = &keyspace.tables;
+        let rewrite = Rewrite::instead_of_sweep(tables, &keyspace.options);
+        let Some(Rewrite { runs, victims, live_bytes }) = rewrite.filter(|_| !is_hindered) else {
+            return Ok(None);
+        };
+        let merge = Merge::of(&self.engine, keyspace, runs)?;
+        Ok(Some(merge.rewriting(victims, live_bytes)))
+    }
+
+    fn is_due(&self, keyspace: &KeyspaceView) -> bool {
         self.engine.options.automatic_conversion
             && Debt::of(&keyspace.tables)
                 .is_due(&keyspace.options, self.engine.ballast.is_given_up())

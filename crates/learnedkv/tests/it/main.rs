@@ -20,6 +20,7 @@ mod reads;
 mod regressions;
 mod removals;
 mod resting;
+mod rewriting;
 mod settling;
 mod snapshots;
 mod space;

@@ -1,0 +1,171 @@
+//! The cheaper way to give space back: the value segments of the LSM part with the most dead bytes are
+//! written anew, instead of a sweep.
+//!
+//! Where few keys get most updates, garbage is for the most part values of the LSM part that newer flushes
+//! overwrote. A sweep would write all of the settled run that is touched, to be rid of it. To write what lives
+//! in the deadest segments, once, with the pointers to it (a merge of the runs that point there), frees
+//! a byte for far fewer.
+//!
+//! When a sweep is due for its garbage, both are estimated: what each writes and what it frees. Segments are taken
+//! deadest first, as long as the next one still frees a byte for three quarters of the sweep's price, and not more
+//! than a quarter of the garbage that is allowed: while it is written it takes space twice. It is done if what it frees
+//! is worth an edit (a quarter of what is allowed) and no sweep is due soon after (another quarter is free
+//! then): else the settled run's own garbage is what must go, and the sweep is done.
+//!
+//! Which segments are dead is known only once the runs are merged that overwrite each other. Where enough may
+//! turn out to be dead, that is done first, for it copies pointers only.
+//!
+//! The share of three quarters is by a model of the two (docs/decisions, 26): a segment that is left alone gets
+//! deader.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::debt::Debt;
+use crate::format::table::SegmentUse;
+use crate::lsm::garbage;
+use crate::options::KeyspaceOptions;
+use crate::sstable::reader::Table;
+use crate::view::{Run, Tables};
+
+/// What is done instead of a sweep: a merge of neighbouring runs.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// The runs, counted from the newest.
+    pub runs: Range<usize>,
+    /// The segments whose values are written anew; all that points into them stands in these runs. None: it
+    /// is to show what is dead.
+    pub victims: Arc<BTreeSet<u64>>,
+    /// What lives in them, bytes.
+    pub live_bytes: u64,
+}
+
+impl Rewrite {
+    /// What is to be done instead of a sweep of `tables` that is due, if anything.
+    pub fn instead_of_sweep(tables: &Tables, options: &KeyspaceOptions) -> Option<Rewrite> {
+        let debt = Debt::of(tables);
+        let allowed = debt.allows(options);
+        let stays = debt.shadowed + debt.covered;
+        if tables.frozen.is_some() || debt.is_due_for_fresh(options) || stays > allowed / 4 * 3 {
+            return None;
+        }
+        let sweep =
+            Cost { writes: moved(tables, options) + touched(tables), frees: debt.garbage() };
+        let candidates = candidates(tables);
+        let dead: u64 = candidates.iter().map(|candidate| candidate.dead).sum();
+        Rewrite::of(tables, candidates, &sweep, allowed).or_else(|| {
+            let runs = 0..tables.runs.len();
+            let might_do =
+                dead + debt.overwritten >= allowed / 4 && debt.overwritten >= allowed / 8;
+            let is_cheap = bytes(&tables.runs) < sweep.writes / 8;
+            (might_do && is_cheap && runs.len() > 1).then(|| Rewrite {
+                runs,
+                victims: Arc::default(),
+                live_bytes: 0,
+            })
+        })
+    }
+
+    fn of(
+        tables: &Tables,
+        candidates: Vec<Candidate>,
+        sweep: &Cost,
+        allowed: u64,
+    ) -> Option<Rewrite> {
+        let mut chosen = Cost { writes: 0, frees: 0 };
+        let mut victims = BTreeSet::new();
+        for Candidate { id, live, dead } in candidates {
+            let next = Cost { writes: live, frees: dead };
+            if !next.is_cheaper(sweep) || chosen.writes + live > allowed / 4 {
+                break;
+            }
+            chosen = Cost { writes: chosen.writes + live, frees: chosen.frees + dead };
+            victims.insert(id);
+        }
+        let runs = span(&tables.runs, &victims)?;
+        let live_bytes = chosen.writes;
+        chosen.writes += bytes(&tables.runs[runs.clone()]);
+        let left = sweep.frees.saturating_sub(chosen.frees);
+        let is_worth = chosen.frees >= allowed / 4 && left <= allowed / 4 * 3;
+        let rewrite = Rewrite { runs, victims: Arc::new(victims), live_bytes };
+        (is_worth && chosen.is_cheaper(sweep)).then_some(rewrite)
+    }
+}
+
+/// What is written, and what is given back for it, bytes.
+struct Cost {
+    writes: u64,
+    frees: u64,
+}
+
+impl Cost {
+    /// Whether a byte is freed for less than three quarters of what the sweep takes for it.
+    fn is_cheaper(&self, sweep: &Cost) -> bool {
+        4 * u128::from(self.writes) * u128::from(sweep.frees)
+            < 3 * u128::from(sweep.writes) * u128::from(self.frees)
+    }
+}
+
+fn bytes(runs: &[Run]) -> u64 {
+    runs.iter().flatten().map(|table| table.file_bytes()).sum()
+}
+
+/// A segment of the LSM part that has garbage.
+struct Candidate {
+    id: u64,
+    live: u64,
+    dead: u64,
+}
+
+/// The segments with garbage that only runs point into, deadest first.
+fn candidates(tables: &Tables) -> Vec<Candidate> {
+    let settled = tables.settled().flat_map(|table| &table.properties().segments);
+    let settled: BTreeSet<u64> = settled.map(|used| used.segment).collect();
+    let dead = garbage::dead(tables);
+    let mut candidates: Vec<_> = tables
+        .segments
+        .iter()
+        .filter(|segment| !settled.contains(&segment.id()))
+        .map(|segment| {
+            let dead = dead.get(&segment.id()).copied().unwrap_or(0);
+            Candidate { id: segment.id(), live: segment.value_bytes().saturating_sub(dead), dead }
+        })
+        .filter(|candidate| candidate.dead > 0)
+        .collect();
+    candidates.sort_by_key(|c| (u128::from(c.live) << 32) / u128::from(c.dead));
+    candidates
+}
+
+/// The neighbours among which are all runs that point into `segments`.
+fn span(runs: &[Run], segments: &BTreeSet<u64>) -> Option<Range<usize>> {
+    let points = |run: &Run| {
+        let mut used = run.iter().flat_map(|table| &table.properties().segments);
+        used.any(|used| segments.contains(&used.segment))
+    };
+    let newest = runs.iter().position(points)?;
+    let oldest = runs.iter().rposition(points)?;
+    Some(newest..oldest + 1)
+}
+
+/// What a sweep would write of the LSM part: values that are to stay apart it leaves where they are.
+fn moved(tables: &Tables, options: &KeyspaceOptions) -> u64 {
+    let stays =
+        |used: &&SegmentUse| used.bytes / used.entries.max(1) >= options.separate_settled_at();
+    let bytes = |table: &Arc<Table>| {
+        let values = table.properties().segments.iter().filter(|used| !stays(used));
+        table.file_bytes() + values.map(|used| used.bytes).sum::<u64>()
+    };
+    tables.runs.iter().flatten().map(bytes).sum()
+}
+
+/// The bytes of the partitions that a sweep would write anew: those that runs have something in.
+fn touched(tables: &Tables) -> u64 {
+    let partitions = tables.partitions.iter().enumerate().filter(|(at, partition)| {
+        let (from, to) = (partition.lower.as_slice(), tables.upper(*at));
+        tables.runs.iter().flatten().any(|table| table.bytes_between(from, to) > 0)
+    });
+    let tables =
+        partitions.flat_map(|(_, partition)| partition.base.iter().chain(&partition.delta));
+    tables.map(|table| table.file_bytes()).sum()
+}
