@@ -40,6 +40,7 @@ struct Measured {
     puts: Rounds,
     slowest_second: Rounds,
     longest_ms: Rounds,
+    said: Rounds,
     kernel_written: Rounds,
     space: Rounds,
     data_bytes: Rounds,
@@ -120,7 +121,7 @@ impl Head<'_> {
          of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. Space is what tables, \
          filters and values occupied at their highest (looked at every 20 ms), over what the design \
          allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two partitions; the log beside \
-         it. Every value is checked at the end.",
+         it. Beside the speed stands what `stats()` calls sustainable at the end of the load, over all since the open. Every value is checked at the end.",
         show_count(count),
     ));
         let names = [
@@ -129,6 +130,7 @@ impl Head<'_> {
             "stands",
             "slowest second, k puts",
             "longest put, ms",
+            "as stats() says, k puts/s",
             "written per byte put",
             "space, MB",
             "over the allowed",
@@ -142,6 +144,7 @@ impl Head<'_> {
                 target.map_or(String::new(), |target| target.judge(m.puts.median())),
                 m.slowest_second.show(1e3, 0),
                 m.longest_ms.show(1.0, 0),
+                m.said.show(1e3, 0),
                 m.kernel_written.show(1.0, 2),
                 m.data_bytes.show(1e6, 0),
                 m.space.show(1.0, 2),
@@ -209,6 +212,8 @@ impl Load<'_> {
         measured.puts.push(count as f64 / seconds);
         measured.slowest_second.push(if slowest.is_finite() { slowest } else { 0.0 });
         measured.longest_ms.push(longest.as_secs_f64() * 1e3);
+        let said = after.sustainable_bytes_per_s as f64 / f64::from(KEY_BYTES + VALUE_BYTES);
+        measured.said.push(said);
         let put_bytes = (after.put_bytes - before.put_bytes) as f64;
         measured.kernel_written.push(used.written_bytes as f64 / put_bytes);
         measured.data_bytes.push(most);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::engine::Engine;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
+use crate::tiered::fresh_bytes;
 use crate::view::KeyspaceView;
 
 /// A level of a keyspace of [`Store::Lsm`] now.
@@ -247,6 +248,12 @@ pub struct Stats {
     pub dropped_filters: u64,
     /// Bytes of keys and values put.
     pub put_bytes: u64,
+    /// Bytes a second that could be put for a short time: as fast as flushes were since the open. 0 before
+    /// there was one.
+    pub burst_bytes_per_s: u64,
+    /// Bytes a second that could be put for ever, of what was put since the open: as fast as all merges, sweeps
+    /// and compactions were that it took. 0 before there was one. Beside other load than now it would be another.
+    pub sustainable_bytes_per_s: u64,
     /// Bytes of the log's segments.
     pub log_bytes: u64,
     /// Bytes held back on the disk for when it is full; little while it is.
@@ -290,6 +297,9 @@ impl Stats {
         let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
         let held_up = segments.map(|segment| segment.held_up_bytes());
         let keyspaces: Vec<_> = view.keyspaces.values().map(|k| KeyspaceStats::of(k)).collect();
+        let put_bytes = metrics.put_bytes.load(Relaxed);
+        let tiered = view.keyspaces.unsettled_of(Store::Tiered);
+        let unsettled = tiered.map(|keyspace| fresh_bytes(&keyspace.tables)).sum();
         Stats {
             paged_tables: keyspaces.iter().map(|k| k.paged_tables).sum(),
             paged_index_bytes: keyspaces.iter().map(|k| k.paged_index_bytes).sum(),
@@ -316,7 +326,9 @@ impl Stats {
             filter_false_positives: reads.filter_false_positives.load(Relaxed),
             attached_filters: reads.attached_filters.load(Relaxed),
             dropped_filters: reads.dropped_filters.load(Relaxed),
-            put_bytes: metrics.put_bytes.load(Relaxed),
+            put_bytes,
+            burst_bytes_per_s: metrics.flushing.rate(put_bytes),
+            sustainable_bytes_per_s: metrics.settling.rate(put_bytes.saturating_sub(unsettled)),
             log_bytes: engine.log.size_bytes(),
             ballast_bytes: engine.ballast.held_bytes(),
             last_sequence: engine.log.visible(),
@@ -431,18 +443,8 @@ impl KeyspaceStats {
     }
 }
 
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for keyspace in &self.keyspaces {
-            write!(f, "{keyspace}")?;
-        }
-        writeln!(
-            f,
-            "snapshots        {:>12.1} MiB  of memtables, {:.1} MiB of files kept for them alone; {} spills",
-            self.pinned_memory_bytes as f64 / MIB,
-            self.pinned_disk_bytes as f64 / MIB,
-            self.spills
-        )?;
+impl Stats {
+    fn show_reads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "cache            {:>12.1} MiB  of {:.1}; {} hits, {} mapped reads, {} misses",
@@ -463,7 +465,16 @@ impl fmt::Display for Stats {
             self.index_fallbacks,
             self.rebuilt_indexes
         )?;
-        self.show_metadata(f)?;
+        self.show_metadata(f)
+    }
+
+    fn show_writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "rates            {:>12.1} MiB  a second in a burst, {:.1} for ever, as flushes and settling went so far",
+            self.burst_bytes_per_s as f64 / MIB,
+            self.sustainable_bytes_per_s as f64 / MIB
+        )?;
         writeln!(
             f,
             "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged ({} rewrites), {:.1} swept \
@@ -511,5 +522,22 @@ impl Stats {
             self.attached_filters,
             self.dropped_filters
         )
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for keyspace in &self.keyspaces {
+            write!(f, "{keyspace}")?;
+        }
+        writeln!(
+            f,
+            "snapshots        {:>12.1} MiB  of memtables, {:.1} MiB of files kept for them alone; {} spills",
+            self.pinned_memory_bytes as f64 / MIB,
+            self.pinned_disk_bytes as f64 / MIB,
+            self.spills
+        )?;
+        self.show_reads(f)?;
+        self.show_writes(f)
     }
 }

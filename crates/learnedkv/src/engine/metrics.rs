@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::busy::Busy;
+
 /// What the engine did since it was opened, counted as it happens.
 #[derive(Debug, Default)]
 pub struct EngineMetrics {
@@ -31,4 +33,8 @@ pub struct EngineMetrics {
     pub spills: AtomicU64,
     /// Bytes of keys and values that users put.
     pub put_bytes: AtomicU64,
+    /// When memtables were flushed.
+    pub flushing: Busy,
+    /// When runs were merged, data was settled, and levels compacted.
+    pub settling: Busy,
 }

@@ -13,6 +13,7 @@
 //! * A failed sync of the log or the manifest poisons the writer: reads go on, writes are refused.
 
 mod ballast;
+mod busy;
 mod checkpoint;
 pub mod claims;
 mod conditional;

@@ -154,16 +154,9 @@ fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
     Ok(())
 }
 
-impl Job for FlushJob {
-    fn name(&self) -> &'static str {
-        "flush"
-    }
-
-    fn priority(&self) -> Priority {
-        Priority::Urgent
-    }
-
-    fn step(&mut self) -> Step {
+impl FlushJob {
+    /// One step of its work.
+    fn go_on(&mut self) -> Step {
         if self.engine.health.check_writable().is_err() {
             self.work = None;
             return Step::Wait;
@@ -192,5 +185,20 @@ impl Job for FlushJob {
         }
         // Also after an error: others are flushed.
         Step::Again
+    }
+}
+
+impl Job for FlushJob {
+    fn name(&self) -> &'static str {
+        "flush"
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::Urgent
+    }
+
+    fn step(&mut self) -> Step {
+        let engine = self.engine.clone();
+        engine.timed(&engine.metrics.flushing, || self.go_on())
     }
 }

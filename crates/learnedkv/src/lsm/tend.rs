@@ -165,12 +165,9 @@ impl CompactJob {
     }
 }
 
-impl Job for CompactJob {
-    fn name(&self) -> &'static str {
-        "compact"
-    }
-
-    fn step(&mut self) -> Step {
+impl CompactJob {
+    /// One step of its work.
+    fn go_on(&mut self) -> Step {
         if self.engine.health.check_writable().is_err() {
             self.work = None;
             return Step::Wait;
@@ -189,6 +186,17 @@ impl Job for CompactJob {
         }
         // Its claim, if it is over, is let go here: what came of it is known.
         Step::Again
+    }
+}
+
+impl Job for CompactJob {
+    fn name(&self) -> &'static str {
+        "compact"
+    }
+
+    fn step(&mut self) -> Step {
+        let engine = self.engine.clone();
+        engine.timed(&engine.metrics.settling, || self.go_on())
     }
 }
 

@@ -32,15 +32,23 @@ pub struct Debt {
     pub covered: u64,
 }
 
+fn bytes(table: &Arc<Table>) -> u64 {
+    table.file_bytes() + table.properties().separated_bytes()
+}
+
+/// What the LSM part takes, with the values it points at, bytes.
+pub fn fresh_bytes(tables: &Tables) -> u64 {
+    tables.runs.iter().flatten().map(bytes).sum()
+}
+
 impl Debt {
     /// That of a keyspace.
     pub fn of(tables: &Tables) -> Debt {
-        let bytes = |t: &Arc<Table>| t.file_bytes() + t.properties().separated_bytes();
         let fresh = || tables.runs.iter().flatten();
         let settled = tables.settled().map(bytes).sum();
         let covered: u64 = fresh().map(|t| t.properties().covered_bytes).sum();
         Debt {
-            fresh: fresh().map(bytes).sum(),
+            fresh: fresh_bytes(tables),
             settled,
             dead: garbage::dead(tables).values().sum(),
             shadowed: fresh().map(|t| t.properties().shadowed_bytes).sum(),

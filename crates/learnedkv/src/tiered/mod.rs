@@ -16,4 +16,5 @@ mod rewrite;
 mod settle;
 mod sweep;
 
+pub use debt::fresh_bytes;
 pub use jobs::spawn;

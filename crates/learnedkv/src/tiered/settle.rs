@@ -418,12 +418,9 @@ impl SettleJob {
     }
 }
 
-impl Job for SettleJob {
-    fn name(&self) -> &'static str {
-        "settle"
-    }
-
-    fn step(&mut self) -> Step {
+impl SettleJob {
+    /// One step of its work.
+    fn go_on(&mut self) -> Step {
         if self.engine.health.check_writable().is_err() {
             self.drop_work();
             return Step::Wait;
@@ -442,5 +439,16 @@ impl Job for SettleJob {
                 Step::Again
             }
         }
+    }
+}
+
+impl Job for SettleJob {
+    fn name(&self) -> &'static str {
+        "settle"
+    }
+
+    fn step(&mut self) -> Step {
+        let engine = self.engine.clone();
+        engine.timed(&engine.metrics.settling, || self.go_on())
     }
 }

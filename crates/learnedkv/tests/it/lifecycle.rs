@@ -8,7 +8,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Database, DatabaseHealth, Durability, ErrorKind, KeyspaceOptions};
+use learnedkv::{Builder, Database, DatabaseHealth, Durability, ErrorKind, KeyspaceOptions, Store};
 
 use crate::workload::{Model, Random, Setup, contents, draw};
 
@@ -288,4 +288,26 @@ fn closing_waits_for_commits_that_were_let_in() {
     disk.stop_observing();
     let left = disk.crash_clone(CrashKind::Machine, 0);
     assert_eq!(contents(&setup.open(&left, 1).unwrap()).unwrap()["a"].len(), 1);
+}
+
+#[test]
+fn stats_say_how_fast_a_store_may_be_written_to() {
+    for store in [Store::Tiered, Store::Lsm] {
+        let dir = tempfile::tempdir().unwrap();
+        let builder = Database::builder(dir.path()).memtable_bytes(64 << 10);
+        let db = builder.log_segment_bytes(64 << 10).open().unwrap();
+        let options = KeyspaceOptions::default().store(store).level_base_bytes(128 << 10);
+        let keyspace = db.keyspace("k", options).unwrap();
+        let stats = db.stats();
+        assert_eq!((stats.burst_bytes_per_s, stats.sustainable_bytes_per_s), (0, 0), "not known");
+        for key in 0..2000u32 {
+            keyspace.insert(key.wrapping_mul(0x9E37_79B9).to_be_bytes(), [1; 400]).unwrap();
+        }
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let stats = db.stats();
+        assert!(stats.burst_bytes_per_s > 0 && stats.sustainable_bytes_per_s > 0, "{stats}");
+        let shown = stats.sustainable_bytes_per_s as f64 / f64::from(1 << 20);
+        assert!(stats.to_string().contains(&format!("{shown:.1} for ever")), "{stats}");
+    }
 }

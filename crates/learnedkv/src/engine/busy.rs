@@ -1,0 +1,76 @@
+//! How long background work was busy: from it follows how fast a store can be written to.
+//!
+//! Work of a kind is done by several jobs at once, so what is counted is the time in which at least one of them
+//! was in a step. Bytes put over that is the rate at which this work would have had no rest.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::{Engine, lock};
+use crate::executor::Step;
+
+/// The time in which work of one kind was under way.
+#[derive(Debug, Default)]
+pub struct Busy(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    steps: u32,
+    since: Duration,
+    total: Duration,
+}
+
+impl Busy {
+    fn begin(&self, now: Duration) {
+        let mut state = lock(&self.0);
+        if state.steps == 0 {
+            state.since = now;
+        }
+        state.steps += 1;
+    }
+
+    fn end(&self, now: Duration) {
+        let mut state = lock(&self.0);
+        state.steps = state.steps.saturating_sub(1);
+        if state.steps == 0 {
+            let spent = now.saturating_sub(state.since);
+            state.total += spent;
+        }
+    }
+
+    /// How many bytes a second it can do, having done `bytes`; 0 if it never took time.
+    pub fn rate(&self, bytes: u64) -> u64 {
+        let ns = lock(&self.0).total.as_nanos();
+        let rate = (u128::from(bytes) * 1_000_000_000).checked_div(ns).unwrap_or(0);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+impl Engine {
+    /// Does a step of work of a kind, and counts the time.
+    pub fn timed(&self, busy: &Busy, step: impl FnOnce() -> Step) -> Step {
+        busy.begin(self.executor.now());
+        let step = step();
+        busy.end(self.executor.now());
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_do_at_once_takes_time_once() {
+        let busy = Busy::default();
+        let at = Duration::from_millis;
+        assert_eq!(busy.rate(5), 0);
+        busy.begin(at(100));
+        busy.begin(at(150));
+        busy.end(at(200));
+        busy.end(at(300));
+        busy.begin(at(1000));
+        busy.end(at(1050));
+        assert_eq!(busy.rate(1000), 4000);
+    }
+}
