@@ -5,8 +5,8 @@
 //! ```sh
 //! cargo run --release -p learnedkv --example paged_indexes -- DIR [KEYS] [BUDGET_MIB]
 //! ```
-//! Keys of 24 bytes, values of 8, blocks of 512 bytes and fence pointers, so that there is much
-//! index for little data; read around the page cache, so that every request is one to the device.
+//! Keys of 24 bytes, values of 8, partitions of 8 MiB, blocks of 512 bytes and fence pointers, so
+//! that there is much index for little data; blocks are read by calls, so that each read is counted.
 //! Memory is what the process has to itself (`RssAnon`) at its highest from the open on, less what
 //! it had before.
 
@@ -39,7 +39,8 @@ fn random(state: &mut u64) -> u64 {
 
 fn fill(dir: &Path, keys: u64) -> Result<()> {
     let db = Database::open(dir)?;
-    let options = KeyspaceOptions::default().block_bytes(512).settled_index(IndexKind::Fence);
+    let options = KeyspaceOptions::default().block_bytes(512).partition_bytes(8 << 20);
+    let options = options.settled_index(IndexKind::Fence);
     let keyspace = db.keyspace("k", options)?;
     keyspace.ingest((0..keys).map(|number| (key(number), number.to_le_bytes())))?;
     db.close()
@@ -51,7 +52,7 @@ fn measure(dir: &Path, keys: u64, budget_bytes: u64, percent: u64, hot: u64) -> 
         .memtable_bytes((budget_bytes / 16) as usize)
         .memory_budget_bytes(budget_bytes)
         .metadata_percent(percent)
-        .direct_reads(true)
+        .mapped_reads(false)
         .open()?;
     let keyspace = db.find("k").expect("it was filled");
     let mut highest = own_bytes();
