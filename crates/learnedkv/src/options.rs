@@ -209,6 +209,7 @@ impl DatabaseOptions {
         within("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         within("memory_budget_bytes", self.memory_budget_bytes, 64 << 10, 1 << 50)?;
         within("metadata_percent", self.metadata_percent, 0, 100)?;
+        within("ballast_bytes", self.ballast_bytes.unwrap_or(0), 0, 1 << 50)?;
         within("stream_at", self.stream_at, 1, 256 << 20)?;
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {

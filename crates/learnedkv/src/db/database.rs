@@ -356,7 +356,7 @@ impl Database {
         engine.health.insist();
         engine.executor.notify();
         engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
-        engine.bury();
+        engine.bury_all();
         if busy() { engine.health.check_background() } else { Ok(()) }
     }
 

@@ -21,7 +21,7 @@
 //!   removed. A step of a sweep writes a partition's bytes at most, by measure (what tombstones leave of
 //!   a partition is only guessed when it is planned), and only what is alive: nothing that was removed or
 //!   overwritten since, though that is not settled yet. Then it lets go of what it replaced. So a step takes
-//!   more than it gives only for fresh entries that are alive, whose old place goes when the sweep is over; one
+//!   more than it gives only for fresh entries that are alive, whose old place goes when the sweep is over; such a one
 //!   after which less than the half would be left is dropped, and the sweep stops with `DiskFull`. Once more is
 //!   removed it goes on: removals have the other half.
 //! * A merge of runs frees space only at its end: it waits for sweeps, and begins only where its output has
@@ -61,6 +61,10 @@ pub const BALLAST: &str = "BALLAST";
 
 /// How often a full disk is looked at again.
 pub const RETRY: Duration = Duration::from_secs(1);
+
+/// How long a job's look is waited for, and how often.
+const A_LOOK: Duration = Duration::from_millis(1);
+const LOOKS: u32 = 20;
 
 /// `CURRENT`, directory entries and the like.
 const SMALL_FILES_BYTES: u64 = 64 << 10;
@@ -315,6 +319,19 @@ impl Engine {
         *lock(&self.ballast.buried) += given_back as u64;
     }
 
+    /// As [`Engine::bury`], of all that is replaced. A job may have an old View for the moment of a look, and
+    /// is waited for; a snapshot, an iterator or a read of the caller's may have one for long, and is not.
+    pub fn bury_all(&self) {
+        self.bury();
+        for _ in 0..LOOKS {
+            if self.context.metrics.retired_bytes.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            self.executor.pause(A_LOOK);
+            self.bury();
+        }
+    }
+
     /// For work that begins and may meet a full disk.
     pub fn room_seen(&self) -> RoomSeen {
         RoomSeen { given_up: self.ballast.times(), buried: *lock(&self.ballast.buried) }
@@ -393,13 +410,14 @@ impl Engine {
         }
     }
 
-    /// Refuses what would leave less than half of the given up ballast, once it has given `freed_bytes`
-    /// back: the half that flushes and removals live on.
+    /// Refuses work that wrote `written_bytes`, more than the `freed_bytes` it gives back, if that would leave
+    /// less than half of the given up ballast: the half that flushes and removals live on. What gives as
+    /// much as it takes may go on whatever is left: or a disk that others fill would stop what empties it.
     ///
     /// # Errors
     /// `DiskFull`, as [`Engine::check_room`].
-    pub fn check_left(&self, freed_bytes: u64) -> Result<()> {
-        if !self.ballast.is_given_up() {
+    pub fn check_left(&self, written_bytes: u64, freed_bytes: u64) -> Result<()> {
+        if !self.ballast.is_given_up() || written_bytes <= freed_bytes {
             return Ok(());
         }
         let half = lock(&self.ballast.held).given_bytes() / 2;

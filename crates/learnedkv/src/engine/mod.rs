@@ -220,7 +220,7 @@ impl Engine {
                 memtable.insert_copy(&op, sequence);
             }
         }
-        let put_bytes = commit.payload.len() as u64;
+        let put_bytes = commit.bytes();
         let before = self.metrics.put_bytes.fetch_add(put_bytes, Ordering::Relaxed);
         self.log.complete(first, last)?;
         if first <= self.sealed_up_to.load(Ordering::SeqCst) {
@@ -488,6 +488,8 @@ impl Engine {
         }
         self.executor.notify();
         self.executor.shutdown();
+        // What the jobs looked at last nobody uses any more.
+        self.bury();
         // Commits that were let in before are closed with the others.
         drop(lock(&self.commit));
         self.log.await_reserved()?;

@@ -48,6 +48,7 @@ pub fn spawn(engine: &Arc<Engine>) {
             work: Work::None,
             at: None,
             room_seen: RoomSeen::default(),
+            asked: 0,
         }));
     }
 }
@@ -98,6 +99,8 @@ struct SettleJob {
     at: Option<KeyspaceId>,
     /// What was seen of the room there is when its work began.
     room_seen: RoomSeen,
+    /// How often somebody had asked by then; see `Health::asked`.
+    asked: u64,
 }
 
 /// Looks for something of a kind to do at a keyspace.
@@ -161,6 +164,7 @@ impl SettleJob {
             },
             Work::None => {
                 self.room_seen = self.engine.room_seen();
+                self.asked = self.engine.health.asked();
                 return self.find();
             }
         }
@@ -294,7 +298,12 @@ impl SettleJob {
         let Some(merge) = Merge::find(&self.engine, keyspace, most_bytes)? else {
             return Ok(Found::Nothing);
         };
-        merge.check_room()?;
+        if let Err(e) = merge.check_room() {
+            // A sweep takes the runs, and needs less room: it may just wait for a flush.
+            let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)
+                || lock(&self.engine.conversions).is_wanted(keyspace.id);
+            return if is_swept { Ok(Found::Nothing) } else { Err(e) };
+        }
         if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&keyspace.id) {
             sweeping.merged_bytes += merge.input_bytes();
         }
@@ -425,13 +434,14 @@ impl SettleJob {
             self.drop_work();
             return Step::Wait;
         }
-        let asked = self.engine.health.asked();
         match self.advance() {
             Ok(true) => Step::Again,
             Ok(false) => Step::Wait,
+            // Whoever asked while it was done may have removed what stopped it: it is begun again.
             Err(e) => {
-                if let Some(keyspace) = self.at {
-                    lock(&self.shared).failed.insert(keyspace, asked);
+                let is_asked = self.asked != self.engine.health.asked();
+                if let Some(keyspace) = self.at.filter(|_| !is_asked) {
+                    lock(&self.shared).failed.insert(keyspace, self.asked);
                     self.engine.health.note_background(engine::Work::Settle(keyspace), &Err(e));
                 }
                 self.drop_work();

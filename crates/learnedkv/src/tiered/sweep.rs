@@ -552,7 +552,8 @@ impl SweepStep {
         };
         let ends = watermark == Watermark::End;
         if !ends {
-            self.engine.check_left(bytes_that_go(&self.old.partitions, &partitions))?;
+            let freed = bytes_that_go(&self.old.partitions, &partitions);
+            self.engine.check_left(written, freed)?;
         }
         let (keyspace, count) = (self.keyspace, self.old.partitions.len() as u64);
         let change =

@@ -1,13 +1,15 @@
 //! A disk that becomes full: puts are refused cleanly, what makes room goes on, and whoever dies there can
 //! be opened again. On the simulated disk with a limit, crashed anywhere; and on a real small tmpfs.
 
+mod real;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
-use learnedkv::executor::SeededExecutor;
+use learnedkv::executor::{Executor, SeededExecutor};
 use learnedkv::{
     Builder, Database, DatabaseHealth, Durability, ErrorKind, Keyspace, KeyspaceOptions, Store,
 };
@@ -165,6 +167,32 @@ fn fill_and_empty(store: Store) {
 }
 
 /// What was held for the next open was as much as the state took when this one began.
+/// ext4 keeps a twentieth for the superuser and does not say so: a store that he runs filled that too. Then steps of
+/// a sweep that wrote nothing were refused for ever, for the room that the disk told of was none.
+#[test]
+fn a_disk_with_more_room_than_it_says_is_emptied() {
+    for (seed, store) in (0..8).flat_map(|seed| Store::ALL.iter().map(move |store| (seed, *store)))
+    {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some((8 + seed % 7) * MIB));
+        disk.set_unsaid_bytes((1 + seed % 3) * MIB);
+        let (db, executor) = open(&disk, seed);
+        let keyspace = db.keyspace("k", options_of(store)).unwrap();
+        for round in 0..3 {
+            let (end, error) = fill(&keyspace, 0);
+            assert_eq!(error.kind(), ErrorKind::DiskFull, "{seed} {round}: {error}");
+            assert!(end > 300, "{seed} {round}: {end}");
+            keyspace.clear().unwrap();
+            keyspace.flush().unwrap();
+            keyspace.convert().unwrap_or_else(|e| panic!("{store:?} {seed} {round}: {e}"));
+            db.wait_idle().unwrap();
+            assert_eq!(keyspace.iter().count(), 0);
+            executor.pause(Duration::from_secs(2));
+            db.wait_idle().unwrap();
+        }
+    }
+}
+
 #[test]
 fn what_is_held_for_an_open_grows_with_the_state() {
     let disk = SimDisk::new(1);
@@ -251,6 +279,16 @@ fn room_that_others_make_is_found_without_a_put() {
 }
 
 /// Without a ballast a full disk is met where it is met; nothing is lost.
+/// Its size was added to.
+#[test]
+fn a_ballast_beyond_all_disks_is_refused() {
+    let disk = Arc::new(SimDisk::new(1));
+    let refused = builder(Path::new("/db")).disk(disk).ballast_bytes(u64::MAX).open();
+    let error = refused.expect_err("larger than any disk");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("ballast_bytes"), "{error}");
+}
+
 #[test]
 fn without_a_ballast_nothing_is_held_and_nothing_is_lost() {
     let disk = SimDisk::new(1);
@@ -450,92 +488,4 @@ fn a_crash_anywhere_on_a_full_disk_leaves_a_database_that_opens() {
     }
     println!("{refused} puts refused, {opened} crashed disks opened");
     assert!(refused > 30 && opened > 500, "{refused} puts refused, {opened} disks opened");
-}
-
-/// A tmpfs of its own, gone when dropped.
-struct SmallDisk {
-    dir: PathBuf,
-    _parent: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    /// Of so many MiB, if we may mount one.
-    fn new(mebibytes: u64) -> Option<SmallDisk> {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = parent.path().join("small");
-        std::fs::create_dir(&dir).unwrap();
-        let size = format!("size={mebibytes}m");
-        let mut mount = Command::new("mount");
-        match mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&dir).output() {
-            Ok(done) if done.status.success() => Some(SmallDisk { dir, _parent: parent }),
-            other => {
-                println!("skipped: no tmpfs can be mounted here: {other:?}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
-    }
-}
-
-#[test]
-fn a_small_real_disk_is_filled_emptied_and_filled_again() {
-    for &store in Store::ALL {
-        let Some(small) = SmallDisk::new(16) else { return };
-        let path = small.dir.join("db");
-        let db = builder(&path).open().unwrap();
-        let keyspace = db.keyspace("k", options_of(store)).unwrap();
-        let left = go_round(&db, &keyspace, 4, PATIENCE);
-        drop((db, keyspace));
-        let db = builder(&path).open().unwrap();
-        check(&db.find("k").unwrap(), left);
-    }
-}
-
-const FILLED: &str = "LEARNEDKV_TEST_FILL_AND_DIE";
-
-/// Not a test by itself: the process that dies on the full disk.
-#[test]
-fn dies_on_a_full_disk() {
-    let Ok(path) = std::env::var(FILLED) else { return };
-    let db = builder(Path::new(&path)).open().unwrap();
-    let keyspace = db.keyspace("k", options()).unwrap();
-    let (end, error) = fill(&keyspace, 0);
-    assert_eq!(error.kind(), ErrorKind::DiskFull);
-    // Removals until nothing at all finds room.
-    let removed = (0..end).take_while(|number| keyspace.remove(name(*number)).is_ok()).count();
-    // Others take what is left of the disk.
-    let rest = Path::new(&path).with_file_name("rest");
-    let _ = std::fs::write(rest, vec![0; 64 << 20]);
-    println!("removed {removed} of {end} entries");
-    std::process::abort();
-}
-
-#[test]
-fn a_process_killed_on_a_full_disk_leaves_a_database_that_opens() {
-    let Some(small) = SmallDisk::new(16) else { return };
-    let path = small.dir.join("db");
-    let died = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "space::dies_on_a_full_disk", "--nocapture"])
-        .env(FILLED, &path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&died.stdout).into_owned();
-    let line =
-        said.lines().find_map(|line| line.split("removed ").nth(1)).expect("it said how far");
-    let numbers: Vec<usize> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert!(!died.status.success());
-    // Not a byte is free.
-    let db = builder(&path).open().unwrap();
-    let keyspace = db.find("k").unwrap();
-    check(&keyspace, numbers[0]..numbers[1]);
-    std::fs::remove_file(small.dir.join("rest")).unwrap();
-    (0..numbers[1]).for_each(|number| goes_on(PATIENCE, || keyspace.remove(name(number))));
-    goes_on(PATIENCE, || keyspace.convert().and_then(|()| db.wait_idle()));
-    goes_on(PATIENCE, || keyspace.insert("x", "v"));
-    assert_eq!(keyspace.iter().count(), 1);
 }

@@ -132,6 +132,17 @@ fn long_values_come_back_however_they_are_put_and_wherever_they_are() {
     assert_eq!(files(&disk), streamed + 1, "a file each, and none of a value that is gone");
 }
 
+/// 100 MiB of streamed values had counted as 130 bytes.
+#[test]
+fn streamed_values_count_as_put() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    keyspace.insert_reader("k", &value(5000, 0)[..]).unwrap();
+    keyspace.insert("l", value(3000, 0)).unwrap();
+    let put = db.stats().put_bytes;
+    assert!((8000..8200).contains(&put), "{put}");
+}
+
 #[test]
 fn a_value_overwritten_before_the_flush_leaves_no_file_after_it() {
     let disk = SimDisk::new(1);

@@ -288,6 +288,10 @@ pub(super) fn punch(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Res
     Ok(false)
 }
 
+/// The magic number of ext2 to ext4. (32 bits wide; the field's width and sign depend on the architecture.)
+#[cfg(target_os = "linux")]
+const EXT: u32 = 0xef53;
+
 /// Whether blocks once reserved stay reserved, and a mapping fails only with its device.
 ///
 /// Said only of file systems known to do so: ext2 to ext4, XFS, tmpfs. A store to a mapped page without
@@ -296,22 +300,25 @@ pub(super) fn punch(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Res
 /// servers (NFS, SMB, FUSE) may run out of space, or go away; an overlay does not say what lies below.
 #[cfg(target_os = "linux")]
 pub(super) fn mapping_keeps_promises(file: &File) -> bool {
-    const EXT: u32 = 0xef53;
     const XFS: u32 = 0x5846_5342;
     const TMPFS: u32 = 0x0102_1994;
-    // The numbers are 32 bits wide; the field's width and sign depend on the architecture.
     rustix::fs::fstatfs(file).is_ok_and(|s| [EXT, XFS, TMPFS].contains(&(s.f_type as u32)))
 }
 
-/// How much room there is: what a user without privileges may take, and all.
+/// How much room there is: what this process may take, and all. ext2 to ext4 keep a twentieth for the
+/// superuser: files of his fill that too, so for him it is free. (Another file system's `f_bfree` may be
+/// what nobody can take.)
 #[cfg(target_os = "linux")]
 pub(super) fn room(dir: &Path) -> Option<crate::disk::Room> {
     let found = rustix::fs::statvfs(dir).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Some(crate::disk::Room {
-        free_bytes: bytes(found.f_bavail),
-        total_bytes: bytes(found.f_blocks),
-    })
+    let is_ext = || rustix::fs::statfs(dir).is_ok_and(|s| s.f_type as u32 == EXT);
+    let free = if rustix::process::geteuid().is_root() && is_ext() {
+        found.f_bfree
+    } else {
+        found.f_bavail
+    };
+    Some(crate::disk::Room { free_bytes: bytes(free), total_bytes: bytes(found.f_blocks) })
 }
 
 /// Not asked outside Linux.

@@ -198,6 +198,12 @@ impl SimDisk {
         self.state().space_limit_bytes = limit_bytes;
     }
 
+    /// Of the space that files may take, so much is not told of, as file systems keep some for the
+    /// superuser, who may be asking.
+    pub fn set_unsaid_bytes(&self, bytes: u64) {
+        self.state().unsaid_bytes = bytes;
+    }
+
     /// The space taken by files that have a name or an open handle, in whole pages of 4096 bytes.
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()
@@ -401,7 +407,8 @@ impl Disk for SimDisk {
     fn room(&self, _dir: &Path) -> Option<Room> {
         let state = self.state();
         let total_bytes = state.space_limit_bytes?;
-        Some(Room { free_bytes: total_bytes.saturating_sub(state.used_bytes()), total_bytes })
+        let free_bytes = total_bytes.saturating_sub(state.used_bytes() + state.unsaid_bytes);
+        Some(Room { free_bytes, total_bytes })
     }
 
     fn random_u64(&self) -> u64 {

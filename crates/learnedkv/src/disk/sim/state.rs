@@ -37,6 +37,7 @@ pub(super) struct State {
     pub(super) locks: BTreeMap<PathBuf, Held>,
     pub(super) random: Random,
     pub(super) space_limit_bytes: Option<u64>,
+    pub(super) unsaid_bytes: u64,
     cached_reads: u64,
 }
 
@@ -49,6 +50,7 @@ impl State {
             locks: BTreeMap::new(),
             random: Random::new(seed),
             space_limit_bytes: None,
+            unsaid_bytes: 0,
             cached_reads: 0,
         }
     }
