@@ -106,6 +106,13 @@ impl Error {
         self
     }
 
+    /// The same error, saying `more` behind what it says.
+    #[must_use]
+    pub fn and_say(mut self, more: &str) -> Error {
+        self.inner.message.push_str(more);
+        self
+    }
+
     /// What went wrong, coarsely.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind

@@ -64,7 +64,7 @@ pub use db::{
     Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, LevelStats,
     Sizes, Snapshot, Stats, ValueReader,
 };
-pub use engine::{DatabaseHealth, OpenReport};
+pub use engine::{DamagedTable, DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};
 pub use format::compression::Compression;
 pub use options::{Durability, KeyspaceOptions, ReadOptions, Store, WriteOptions};

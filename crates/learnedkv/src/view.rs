@@ -136,6 +136,13 @@ pub struct Tables {
     pub has_ranges: bool,
     /// The value segments that any of the tables points into.
     pub segments: Segments,
+    /// The tables that could not be opened ([`Table::damage`]).
+    pub damaged: Vec<Arc<Table>>,
+}
+
+/// Why the first of `tables` that could not be opened could not be; `None` if all could.
+pub fn damage_of<'a>(tables: impl IntoIterator<Item = &'a Arc<Table>>) -> Option<error::Error> {
+    tables.into_iter().find_map(|table| table.damage().cloned())
 }
 
 impl Tables {
@@ -187,7 +194,40 @@ impl Tables {
         let level_count = state.levels.len();
         let deltas = (0..partitions.len()).filter(|at| partitions[*at].delta.is_some()).collect();
         let has_ranges = state.tables().any(|record| record.properties.ranges > 0);
-        Ok(Tables { runs, level_count, frozen, partitions, deltas, has_ranges, segments })
+        let damaged = Vec::new();
+        let mut tables =
+            Tables { runs, level_count, frozen, partitions, deltas, has_ranges, segments, damaged };
+        tables.damaged = tables.all().filter(|table| table.damage().is_some()).cloned().collect();
+        Ok(tables)
+    }
+
+    /// The same without the tables that could not be opened.
+    pub fn readable(&self) -> Tables {
+        let is_readable = |table: &&Arc<Table>| table.damage().is_none();
+        let run = |run: &Run| run.iter().filter(is_readable).cloned().collect();
+        let runs = |runs: &[Run]| runs.iter().map(run).collect::<Vec<Run>>();
+        let frozen = self
+            .frozen
+            .as_ref()
+            .map(|frozen| Frozen { runs: runs(&frozen.runs), watermark: frozen.watermark.clone() });
+        let of = |table: &Option<Arc<Table>>| table.as_ref().filter(is_readable).cloned();
+        let partitions = self.partitions.iter().map(|p| Partition {
+            lower: p.lower.clone(),
+            base: of(&p.base),
+            delta: of(&p.delta),
+        });
+        let partitions: Vec<_> = partitions.collect();
+        let deltas = (0..partitions.len()).filter(|at| partitions[*at].delta.is_some()).collect();
+        Tables {
+            runs: runs(&self.runs),
+            level_count: self.level_count,
+            frozen,
+            partitions,
+            deltas,
+            has_ranges: self.has_ranges,
+            segments: self.segments.clone(),
+            damaged: Vec::new(),
+        }
     }
 
     /// The runs above the levels, newest first.

@@ -406,6 +406,9 @@ impl Database {
     pub fn health(&self) -> DatabaseHealth {
         match (self.engine().health.report(), self.engine().full_error()) {
             (DatabaseHealth::Well | DatabaseHealth::Failing(_), Some(e)) => DatabaseHealth::Full(e),
+            (DatabaseHealth::Well, None) => {
+                self.engine().damage().map_or(DatabaseHealth::Well, DatabaseHealth::Damaged)
+            }
             (report, _) => report,
         }
     }

@@ -14,6 +14,7 @@ use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::is_before;
 use crate::format::value::ValuePointer;
 use crate::lsm::read;
+use crate::lsm::unread::{self, Unread};
 use crate::options::ReadOptions;
 use crate::slice::Slice;
 use crate::view::KeyspaceView;
@@ -95,6 +96,8 @@ struct Ends {
     upper: Bound<Vec<u8>>,
     front: End,
     back: End,
+    /// Where both ends must stop, if they must.
+    unread: Option<Box<Unread>>,
     error: Option<Error>,
 }
 
@@ -132,6 +135,10 @@ impl Ends {
             true => is_below(key, &self.upper),
             false => is_above(key, &self.lower),
         });
+        let stops = |unread: &Unread| unread.stops(cursor.key(), front).cloned();
+        if let Some(error) = self.unread.as_deref().and_then(stops) {
+            return Err(error);
+        }
         Ok(inside.then_some(cursor))
     }
 
@@ -344,8 +351,22 @@ impl Iter {
             Ok(view) => ((!empty).then_some(view), None),
             Err(error) => (None, Some(error)),
         };
+        let (view, unread) = view
+            .map(|view| unread::around(view, &lower, &upper))
+            .map_or((None, None), |(v, u)| (Some(v), u));
         let (front, back) = (End::default(), End::default());
-        Iter(Ends { _handle: handle, view, visible, options, lower, upper, front, back, error })
+        Iter(Ends {
+            _handle: handle,
+            view,
+            visible,
+            options,
+            lower,
+            upper,
+            front,
+            back,
+            unread,
+            error,
+        })
     }
 
     /// The keys alone, of what is left: values are not read, wherever they are kept.

@@ -89,6 +89,8 @@ pub struct KeyspaceStats {
     pub entry_bytes: u64,
     /// Removed ranges that its tables say, until they are settled.
     pub removed_ranges: u64,
+    /// Tables whose files were damaged or missing when the database was opened.
+    pub damaged_tables: u64,
 }
 
 fn levels(view: &KeyspaceView) -> Vec<LevelStats> {
@@ -148,7 +150,7 @@ impl KeyspaceStats {
             stats.resting_filters += u64::from(table.has_resting_filter());
             stats.filter_file_bytes += table.filter_file_bytes();
             stats.index_bytes += table.index_bytes();
-            if table.is_paged() {
+            if table.is_paged() && table.damage().is_none() {
                 stats.paged_tables += 1;
                 stats.paged_index_bytes += table.index_bytes();
             }
@@ -159,6 +161,7 @@ impl KeyspaceStats {
             stats.removed_ranges += table.properties().ranges;
             stats.value_live_bytes += table.properties().separated_bytes();
         }
+        stats.damaged_tables = tables.damaged.len() as u64;
         stats.value_segments = tables.segments.iter().count() as u64;
         stats.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
         stats
@@ -417,6 +420,13 @@ impl fmt::Display for KeyspaceStats {
 
 impl KeyspaceStats {
     fn show_metadata(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.damaged_tables > 0 {
+            writeln!(
+                f,
+                "  damaged        {:>12}      tables: their keys cannot be read",
+                self.damaged_tables
+            )?;
+        }
         writeln!(
             f,
             "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks",

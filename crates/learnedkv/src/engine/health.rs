@@ -28,6 +28,9 @@ pub enum DatabaseHealth {
     /// Background work failed (on a full disk, say), and waits to be asked again. Reads go on, and
     /// writes until they would have to wait for it.
     Failing(Error),
+    /// A table was found damaged or missing when the database was opened: lookups of keys that may be in it,
+    /// and walks that come to them, fail; all else goes on. See [`crate::DamagedTable`].
+    Damaged(Error),
     /// The disk is full: reads, removals, flushes and conversions go on, puts are refused until there is
     /// room; they are then taken again by themselves.
     Full(Error),

@@ -43,7 +43,7 @@ pub use self::ballast::{Ballast, BallastJob, RoomSeen};
 pub use self::conditional::{Seen, Watched};
 pub use self::conversions::Conversions;
 pub use self::metrics::EngineMetrics;
-pub use self::open::{OpenReport, open};
+pub use self::open::{DamagedTable, OpenReport, open};
 pub use self::pins::{Pinned, still_shown};
 use crate::disk::{Disk, Lock};
 use crate::error::{Error, ErrorKind, Result};
@@ -57,7 +57,7 @@ use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, MAX_SEALED};
 use crate::sstable::reader::{Table, TableContext};
 use crate::value_log::{Segment, Segments};
-use crate::view::{KeyspaceView, Sealed, Tables, View};
+use crate::view::{KeyspaceView, Sealed, Tables, View, damage_of};
 use crate::wal::Log;
 pub use health::{DatabaseHealth, Health, Work};
 use payloads::Payloads;
@@ -234,6 +234,11 @@ impl Engine {
             Durability::Synced => self.log.sync(last).inspect_err(|e| self.poison(e))?,
         }
         Ok(true)
+    }
+
+    /// Why the first of the tables that could not be opened, and that are still needed, could not be.
+    pub fn damage(&self) -> Option<Error> {
+        self.view().keyspaces.values().find_map(|keyspace| damage_of(&keyspace.tables.damaged))
     }
 
     /// Refuses writes from now on because of `error`, and wakes whoever waits for them.

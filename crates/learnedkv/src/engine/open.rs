@@ -2,7 +2,7 @@
 //!
 //! 1. Lock; read `CURRENT` and the manifest it names.
 //! 2. Read the log into fresh memtables, skipping what each keyspace has flushed; sync what was read.
-//! 3. Open the tables.
+//! 3. Open the tables; one whose file is damaged or missing gets a stand-in (docs/decisions/0027).
 //! 4. Write a fresh manifest: the whole state with the log's end and the number of a fresh segment.
 //!    Turning `CURRENT` over to it is the moment the recovery counts.
 //! 5. Begin the fresh segment, remove what nothing names. The caller starts the jobs.
@@ -44,7 +44,7 @@ use crate::sstable::filter::file::{filter_id, filter_path};
 use crate::sstable::reader::{Table, TableContext};
 use crate::sstable::{Graveyard, ReadMetrics, table_id, table_path};
 use crate::value_log::{self, Segment};
-use crate::view::{Sealed, Tables, View};
+use crate::view::{KeyspaceView, Sealed, Tables, View};
 use crate::wal::recovery::{self, Recovered};
 use crate::wal::{Log, segment_id};
 
@@ -71,6 +71,48 @@ pub struct OpenReport {
     pub log_end: Option<(u64, u64)>,
     /// Files that nothing named and that were removed.
     pub removed_files: Vec<String>,
+    /// Tables whose files are damaged or missing. All else can be read and written; see [`DamagedTable`].
+    pub damaged_tables: Vec<DamagedTable>,
+}
+
+/// A table whose file was found damaged or missing when the database was opened.
+///
+/// Lookups of keys that may be in it and walks that come to them fail with `error`; nothing older is
+/// shown in its place. Nothing that it may hold is overwritten or removed either: where that would be
+/// needed, a keyspace is not settled any more, and `convert` and `health()` say why. The database goes on
+/// naming the file: once that is put back, from a backup or a checkpoint, and the database is reopened, all
+/// is as it was.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DamagedTable {
+    /// The keyspace it belongs to.
+    pub keyspace: String,
+    /// The first and the last key that may be in it. `None`: it says that ranges of keys were removed, and
+    /// nobody knows which, so that any key may be concerned.
+    pub keys: Option<(Vec<u8>, Vec<u8>)>,
+    /// Which file, where in it, what was expected and found, and what to do.
+    pub error: Error,
+}
+
+impl DamagedTable {
+    fn all_of(view: &View) -> Vec<DamagedTable> {
+        let of_keyspace = |keyspace: &KeyspaceView| {
+            // Neighbouring partitions may share one.
+            let tables: BTreeMap<_, _> =
+                keyspace.tables.damaged.iter().map(|table| (table.id(), table.clone())).collect();
+            let keyspace = keyspace.name.to_string();
+            tables.into_values().filter_map(move |table| {
+                let properties = table.properties();
+                let keys = (properties.smallest.clone(), properties.largest.clone());
+                Some(DamagedTable {
+                    keyspace: keyspace.clone(),
+                    keys: (!table.has_unknown_ranges()).then_some(keys),
+                    error: table.damage()?.clone(),
+                })
+            })
+        };
+        view.keyspaces.values().flat_map(|keyspace| of_keyspace(keyspace)).collect()
+    }
 }
 
 /// Opens the database in `dir`. See the module page.
@@ -110,6 +152,7 @@ pub fn open(
         dropped_records: recovered.dropped_records,
         log_end: recovered.end,
         removed_files,
+        damaged_tables: DamagedTable::all_of(&view),
     };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let health = Health::new(options.read_only);
@@ -268,7 +311,8 @@ fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
             if let Some(table) = opened.get(&record.id) {
                 return Ok(Arc::clone(table));
             }
-            let table = Arc::new(Table::open(context, record.clone())?);
+            let name = &keyspace.name;
+            let table = Arc::new(Table::open_or_stand_in(context, record.clone(), name)?);
             opened.insert(record.id, table.clone());
             Ok(table)
         };

@@ -105,8 +105,12 @@ impl Shape {
 }
 
 /// The deepest level where no table meets `extent`, nor does any in the levels above or the runs, and
-/// how many of its tables lie before it; `None` if a run does, or a table of level 1.
+/// how many of its tables lie before it; `None` if a run does, or a table of level 1, or nobody knows.
 pub fn deepest_free(tables: &Tables, extent: &Extent) -> Option<(usize, usize)> {
+    // Where ranges are that nobody can read, anything may be.
+    if tables.damaged.iter().any(|table| table.has_unknown_ranges()) {
+        return None;
+    }
     if tables.fresh().iter().flatten().any(|table| Extent::of(table).meets(extent)) {
         return None;
     }

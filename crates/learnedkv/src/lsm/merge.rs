@@ -1,7 +1,8 @@
 //! Merges of runs: few runs in the LSM part, lazily.
 //!
 //! When there are more than [`MAX_RUNS`], the neighbours that are cheapest to merge become one run;
-//! while memtables wait to be flushed, only when there are very many.
+//! while memtables wait to be flushed, only when there are very many. Runs with a table that could not be
+//! opened stay as they are.
 //! Tombstones stay, and so do removed ranges, united: older data may lie below.
 
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ use crate::format::manifest::Change;
 use crate::format::range::Ranges;
 use crate::options::Store;
 use crate::sstable::cursor::Walk;
-use crate::view::{KeyspaceView, Run};
+use crate::view::{KeyspaceView, Run, damage_of};
 
 /// The most runs the LSM part keeps.
 pub const MAX_RUNS: usize = 8;
@@ -84,6 +85,7 @@ impl Merge {
         let wide = FAN_IN.max(runs.len() - MAX_RUNS / 2);
         let cheapest = |fan_in: usize| {
             let windows = runs.windows(fan_in).enumerate();
+            let windows = windows.filter(|(_, w)| damage_of(w.iter().flatten()).is_none());
             let windows = windows.map(|(newest, w)| (w.iter().map(bytes).sum::<u64>(), newest, w));
             windows.min_by_key(|(input_bytes, ..)| *input_bytes)
         };
@@ -97,10 +99,13 @@ impl Merge {
     /// The merge of neighbouring runs, counted from the newest.
     ///
     /// # Errors
-    /// Those of the cursor.
+    /// Those of the cursor; the damage of a table that could not be opened.
     pub fn of(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Result<Merge> {
         let first = view.tables.runs.len() - runs.end;
         let window = &view.tables.runs[runs.clone()];
+        if let Some(damage) = damage_of(window.iter().flatten()) {
+            return Err(damage);
+        }
         let sources = window.iter().map(|run| run_source(run, &[], None, Walk::Bulk)).collect();
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;

@@ -4,7 +4,8 @@
 //! [`flush`] writes memtables to runs, [`merge`] keeps runs few, both through [`output`]; [`read`] looks
 //! up and walks, [`many`] looks many keys up at once, [`estimate`] reckons without reading; [`shadow`]
 //! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead. Reads go over
-//! all that a View shows: runs, levels, a frozen part, partitions.
+//! all that a View shows: runs, levels, a frozen part, partitions; [`unread`] says where walks end before what
+//! could not be opened.
 //!
 //! In a keyspace of [`crate::options::Store::Lsm`] runs sink into levels: [`levels`] says how large each
 //! should be, [`pick`] what is compacted next, [`compact`] does it, several at once, [`thin`] says what a
@@ -28,5 +29,6 @@ mod tend;
 #[cfg(test)]
 mod tests;
 mod thin;
+pub mod unread;
 
 pub use tend::{is_busy, spawn_if_wanted};

@@ -22,7 +22,8 @@
 //!
 //! **Round what cannot be read.** A table that could not be read is left alone, and so is what would have to
 //! be merged with it. Runs must go on: where they lie over such a table of the base, the level above it,
-//! which is empty, becomes the base. Only over one of level 1, or among the runs, they wait.
+//! which is empty, becomes the base. Only over one of level 1, or among the runs, they wait. One that could not be
+//! opened is such a table from the start; if removed ranges are in it, all wait.
 //!
 //! **On a full disk** one compaction is done at a time. There, and elsewhere, one begins only if what it
 //! writes, at the most, finds room. Else a table is thinned ([`super::thin`]), the one of which most is
@@ -46,7 +47,7 @@ use crate::format::entry::TableId;
 use crate::format::manifest::LEVELS;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
-use crate::view::{Extent, KeyspaceView, Run, Tables};
+use crate::view::{Extent, KeyspaceView, Run, Tables, damage_of};
 
 /// A run goes alone to a level only if its tables are at least one in so many of a table's size: small
 /// ones are merged on the way.
@@ -170,8 +171,9 @@ impl<'a> Picker<'a> {
     /// Why a file of the keyspace is left alone, if one is.
     pub fn unread(&self) -> Option<Error> {
         let (tables, health) = (self.tables(), self.outlook.health?);
-        let tables = tables.all().map(|t| t.id()).chain(tables.segments.iter().map(|s| s.id()));
-        tables.into_iter().find_map(|file| self.claims.avoids(file, health)).cloned()
+        let files = tables.all().map(|t| t.id()).chain(tables.segments.iter().map(|s| s.id()));
+        let damage = || damage_of(&tables.damaged);
+        files.into_iter().find_map(|file| self.claims.avoids(file, health)).cloned().or_else(damage)
     }
 
     fn is_full(&self) -> bool {
@@ -179,7 +181,11 @@ impl<'a> Picker<'a> {
     }
 
     fn is_readable(&self, table: &Table) -> bool {
-        self.outlook.health.is_none_or(|health| self.claims.avoids(table.id(), health).is_none())
+        table.damage().is_none()
+            && self
+                .outlook
+                .health
+                .is_none_or(|health| self.claims.avoids(table.id(), health).is_none())
     }
 
     fn tables(&self) -> &'a Tables {
@@ -194,6 +200,10 @@ impl<'a> Picker<'a> {
     pub fn pick(&self) -> Found {
         let is_full = self.is_full();
         if is_full && !self.claims.is_empty() {
+            return Found::Nothing;
+        }
+        // What such a table has the say of is not known: nothing may pass it.
+        if self.tables().damaged.iter().any(|table| table.has_unknown_ranges()) {
             return Found::Nothing;
         }
         let pick = self.due();

@@ -150,6 +150,7 @@ impl Spill {
             deltas: old.deltas.clone(),
             has_ranges: old.has_ranges || opened.tables.iter().any(|t| !t.ranges().is_empty()),
             segments,
+            damaged: old.damaged.clone(),
         };
         let mut shown = KeyspaceView::clone(&self.keyspace);
         if self.keep == 0 {

@@ -9,12 +9,15 @@
 //!
 //! 4. Of a key without an entry the table's removed ranges may say that it is gone from older data.
 //!
+//! A table whose file is damaged or missing has a stand-in that says so ([`damaged`]).
+//!
 //! [`paged`] has the index at hand, wherever it is; [`many`] looks many keys up at once; [`search`]
 //! goes from the index to the block, [`blocks`] brings blocks from the cache or the file;
 //! [`estimates`] says what lies where without reading one; [`resting`] knows when a filter comes into
 //! memory.
 
 mod blocks;
+mod damaged;
 mod estimates;
 pub mod many;
 mod mapped;
@@ -109,6 +112,8 @@ pub struct Table {
     /// Asked first by lookups, once it is in memory.
     filter: TableFilter,
     context: Arc<TableContext>,
+    /// Why it could not be opened; see [`damaged`].
+    damage: Option<Error>,
     obsolete: AtomicBool,
     /// What of its metadata is counted in the metrics.
     counted_bytes: AtomicU64,
@@ -198,6 +203,7 @@ impl Table {
             walking: Mutex::new(()),
             mapped: Mapped::default(),
             context: context.clone(),
+            damage: None,
             obsolete: AtomicBool::new(false),
             counted_bytes: AtomicU64::new(0),
         };
@@ -264,7 +270,10 @@ impl Table {
     /// Whether `key` lies behind all that it says anything of.
     pub fn ends_by(&self, key: &[u8]) -> bool {
         let behind_entries = Probe::new(key).compare(&self.properties().largest).is_gt();
-        behind_entries && (self.properties().ranges == 0 || self.ranges.end_by(key))
+        let behind_ranges = || {
+            !self.has_unknown_ranges() && (self.properties().ranges == 0 || self.ranges.end_by(key))
+        };
+        behind_entries && behind_ranges()
     }
 
     /// What it says of a key that it has no entry of.
@@ -329,9 +338,9 @@ impl Table {
         let probe = Probe::new(key);
         if probe.compare(&properties.smallest).is_lt() || probe.compare(&properties.largest).is_gt()
         {
-            return true;
+            return !self.has_unknown_ranges();
         }
-        let stops = self.filter.refuses(sought);
+        let stops = self.filter.refuses(sought) && !self.has_unknown_ranges();
         if stops {
             sought.stops.update(|stops| stops + 1);
         }

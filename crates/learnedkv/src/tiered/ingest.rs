@@ -146,7 +146,9 @@ impl Ingest {
         if in_memtables(&view, smallest, largest) {
             return Ok(None);
         }
-        let occupied = read::has_entries(&view, SequenceNumber::MAX, smallest, largest)?;
+        // What a table that could not be opened says of the range nobody knows.
+        let occupied = !view.tables.damaged.is_empty()
+            || read::has_entries(&view, SequenceNumber::MAX, smallest, largest)?;
         let keyspace = self.keyspace;
         let mut settled = false;
         let plan = |state: &crate::manifest::State| {

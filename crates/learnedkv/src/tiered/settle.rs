@@ -32,10 +32,15 @@ use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
 use crate::lsm::merge::{self, Merge};
 use crate::options::Store;
-use crate::view::{KeyspaceView, View};
+use crate::view::{KeyspaceView, View, damage_of};
 
 /// So many keyspaces may be settled at the same moment.
 const JOBS: usize = 2;
+
+/// Why the runs cannot be settled, if they cannot: one of their tables could not be opened.
+fn damage_of_runs(keyspace: &KeyspaceView) -> Option<Error> {
+    damage_of(keyspace.tables.runs.iter().flatten())
+}
 
 /// Starts the jobs.
 pub fn spawn(engine: &Arc<Engine>) {
@@ -328,9 +333,18 @@ impl SettleJob {
         }
     }
 
-    /// The next step of a sweep under way.
+    /// The next step of a sweep under way; why one that is due cannot begin.
     fn find_step(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        let Some(frozen) = &keyspace.tables.frozen else { return Ok(Found::Nothing) };
+        let Some(frozen) = &keyspace.tables.frozen else {
+            // Looked at last: what can be merged was.
+            let is_due = || {
+                keyspace.tables.runs.len() > merge::MAX_RUNS
+                    || lock(&self.engine.conversions).is_wanted(keyspace.id)
+                    || self.is_due(keyspace)
+            };
+            let damage = damage_of_runs(keyspace).filter(|_| is_due());
+            return damage.map_or(Ok(Found::Nothing), Err);
+        };
         let course = self.course(keyspace);
         match sweep::next(&self.engine, keyspace, frozen, &course)? {
             Next::Rewrite(step) => Ok(Found::Begun(Work::Sweep(step))),
@@ -359,7 +373,7 @@ impl SettleJob {
 
     /// Rotates where a sweep is wanted; freezes once all that was rotated is flushed.
     fn begin_sweep(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        if keyspace.tables.frozen.is_some() {
+        if keyspace.tables.frozen.is_some() || damage_of_runs(keyspace).is_some() {
             return Ok(Found::Nothing);
         }
         let decided = lock(&self.shared).sweeps.get(&keyspace.id).map(|sweeping| sweeping.up_to);

@@ -46,7 +46,7 @@ use crate::sstable::cursor::{self, Clipped, Walk};
 use crate::sstable::reader::Table;
 use crate::sstable::{scale, table_path};
 use crate::value_log::{Segment, Segments};
-use crate::view::{Frozen, KeyspaceView, Partition, Tables};
+use crate::view::{Frozen, KeyspaceView, Partition, Tables, damage_of};
 
 /// What a step does to its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub struct SweepStep {
     old: Place,
     rewrite: Rewrite,
     cursor: MergeCursor,
+    /// The cursor was sought.
+    begun: bool,
     output: Output,
     /// Where the output ends if the end of the last partition does not come before.
     target_bytes: u64,
@@ -168,7 +170,7 @@ impl SkipTo {
 /// Looks at the watermark: what comes next?
 ///
 /// # Errors
-/// Those of reading the frozen part.
+/// Those of reading the frozen part; the damage of a table that could not be opened, other than of a base.
 pub fn next(
     engine: &Arc<Engine>,
     view: &KeyspaceView,
@@ -176,6 +178,9 @@ pub fn next(
     course: &Course,
 ) -> Result<Next> {
     let tables = &view.tables;
+    if let Some(damage) = damage_of(frozen.runs.iter().flatten()) {
+        return Err(damage);
+    }
     let at = tables.partition(&frozen.watermark);
     let partition = &tables.partitions[at];
     debug_assert_eq!(partition.lower, frozen.watermark, "the watermark begins a partition");
@@ -418,7 +423,11 @@ impl Plan {
             let next_weights = Weights::of(view, frozen, end);
             stored += next_weights.left();
             let is_readable = !next.base.as_ref().is_some_and(unreadable);
-            if stored > partition_bytes / 2 || !(is_readable || next_weights.is_covered) {
+            let delta_is_readable = damage_of(&next.delta).is_none();
+            if stored > partition_bytes / 2
+                || !(is_readable || next_weights.is_covered)
+                || !delta_is_readable
+            {
                 break;
             }
             end += 1;
@@ -451,6 +460,10 @@ impl SweepStep {
         let plan = Plan::of(view, frozen, at, course, disk_is_full);
         let (rewrite, joined) = (plan.rewrite, at..plan.end);
         let partitions = &tables.partitions[joined.clone()];
+        // It may have removed ranges besides entries.
+        if let Some(damage) = damage_of(partitions.iter().flat_map(|p| &p.delta)) {
+            return Err(damage);
+        }
         let mut replaced = partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta));
         let wakes = replaced.any(|table| table.has_woken_filter());
         let woken = if wakes { Ranges::everything() } else { Ranges::default() };
@@ -466,14 +479,14 @@ impl SweepStep {
         if rewrite == Rewrite::Base {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
         }
-        let mut cursor = MergeCursor::new(sources);
-        cursor.seek(Seek::AtOrAfter(&tables.partitions[at].lower))?;
+        let cursor = MergeCursor::new(sources);
         Ok(SweepStep {
             engine: engine.clone(),
             keyspace: view.id,
             old: Place::of(tables, joined),
             rewrite,
             cursor,
+            begun: false,
             output: Output::new(
                 engine,
                 view.options.settled_table(),
@@ -508,6 +521,9 @@ impl SweepStep {
     /// # Errors
     /// Those of the disk; the step is then given up, and begun again later.
     pub fn step(&mut self) -> Result<Option<bool>> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.cursor.seek(Seek::AtOrAfter(self.old.lower()))?;
+        }
         let keep_tombstones = self.rewrite == Rewrite::Delta;
         let end_at = Some(self.target_bytes);
         let ended = self.output.copy(&mut self.cursor, keep_tombstones, end_at)?;

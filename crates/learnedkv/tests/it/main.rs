@@ -5,6 +5,7 @@ mod checkpoint;
 mod concurrency;
 mod corruption;
 mod crash;
+mod damaged;
 mod durability;
 mod faults;
 mod filters;

@@ -197,6 +197,11 @@ impl Home {
         Ok((resident(index), room))
     }
 
+    /// That of a table that cannot be read.
+    pub(super) fn nowhere() -> Home {
+        Home { resident: OnceLock::new(), paged: None, section_bytes: 0 }
+    }
+
     /// Whether the table does without its index until somebody needs it.
     fn is_paged(&self) -> bool {
         self.resident.get().is_none()
@@ -258,7 +263,7 @@ impl Table {
     /// Its index on loan, read from the file if need be.
     ///
     /// # Errors
-    /// Any error of the disk; `Corruption` if both the index and a block are damaged.
+    /// Any error of the disk; `Corruption` if both the index and a block are damaged, or the table is.
     pub fn borrow(&self, caching: Caching) -> Result<Loan> {
         if !self.index.is_paged() {
             return Ok(Loan::Resident);
@@ -286,6 +291,9 @@ impl Table {
 
     #[cold]
     fn load(&self, caching: Caching) -> Result<Loan> {
+        if let Some(damage) = self.damage() {
+            return Err(damage.clone());
+        }
         let Some(paged) = &self.index.paged else { return Ok(Loan::Resident) };
         let mut last = lock(&paged.last);
         // Whoever had the lock may have done it.

@@ -1,0 +1,322 @@
+//! Databases of which one table's file is damaged or missing: they open, all else is read and written, what may
+//! be in the table fails, and once the file is back nothing was lost. See docs/decisions/0027.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use learnedkv::disk::sim::{CrashKind, SimDisk};
+use learnedkv::disk::{Access, Disk};
+use learnedkv::{DamagedTable, Database, DatabaseHealth, Error, ErrorKind, Keyspace};
+
+use crate::workload::{
+    Content, KEYS, Model, Op, Random, Removal, Setup, contents, difference, draw, key,
+};
+
+fn tables(disk: &SimDisk) -> Vec<PathBuf> {
+    let names = disk.list(Path::new("/db")).unwrap();
+    names.iter().filter(|n| n.starts_with("table-")).map(|n| Path::new("/db").join(n)).collect()
+}
+
+fn read(disk: &SimDisk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, Access::Sequential).unwrap();
+    let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn exists(disk: &SimDisk, path: &Path) -> bool {
+    tables(disk).iter().any(|table| table == path)
+}
+
+/// What is done to a table's file.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Missing,
+    Empty,
+    Footer,
+}
+
+/// A clone of `disk` with the file of one table damaged.
+fn damaged(disk: &SimDisk, path: &Path, damage: Damage) -> SimDisk {
+    let left = disk.crash_clone(CrashKind::Process, 0);
+    let file = left.open(path, Access::Random).unwrap();
+    match damage {
+        Damage::Missing => left.remove(path).unwrap(),
+        Damage::Empty => file.truncate(0).unwrap(),
+        Damage::Footer => {
+            let at = file.length_bytes().unwrap() - 20;
+            file.write_all_at(&[0x55; 8], at).unwrap();
+        }
+    }
+    left
+}
+
+/// Puts the file as it was in its place.
+fn restore(disk: &SimDisk, path: &Path, bytes: &[u8]) {
+    if exists(disk, path) {
+        disk.remove(path).unwrap();
+    }
+    disk.create(path).unwrap().write_all_at(bytes, 0).unwrap();
+}
+
+/// A closed database with something of each sort, and what it holds.
+fn sample(setup: &Setup, seed: u64) -> (SimDisk, Model) {
+    let disk = SimDisk::new(seed);
+    let db = setup.open(&disk, seed).unwrap();
+    let mut model = Model::new();
+    let put = |number, value: u8| {
+        Op::Commit(vec![("a".into(), key(number), Some(vec![value; 70]))], false)
+    };
+    let mut ops = draw(&mut Random::new(seed), 60, 100);
+    ops.extend([Op::Create("a".into()), Op::Create("b".into())]);
+    // Settled in several partitions, deltas over some of them, runs, the log.
+    ops.extend((0..KEYS).map(|number| put(number, 1)));
+    ops.extend([Op::Convert("a".into()), put(7, 2), put(50, 2), Op::Convert("a".into())]);
+    ops.extend((20..40).map(|number| put(number, 3)));
+    let range = (Bound::Included(key(60)), Bound::Excluded(key(63)));
+    let (before, after) = (Vec::new(), Vec::new());
+    let removal = Removal { before, name: "a".into(), range, after, synced: false };
+    ops.extend([Op::Flush("a".into()), put(3, 4), Op::Remove(removal), Op::Flush("a".into())]);
+    ops.push(put(5, 5));
+    for op in &ops {
+        if op.fits(&model) || matches!(op, Op::Create(_)) {
+            op.apply(&db, setup).unwrap();
+            op.change(&mut model);
+        }
+    }
+    db.close().unwrap();
+    (disk, model)
+}
+
+/// How many reads were answered, and how many failed.
+#[derive(Debug, Default)]
+struct Counts {
+    answers: u64,
+    errors: u64,
+}
+
+fn is_about(error: &Error, path: &Path) -> bool {
+    error.is_corruption() && error.path() == Some(path)
+}
+
+/// Each key is answered rightly, or fails because the table may hold it.
+fn check_keys(
+    keyspace: &Keyspace,
+    content: &Content,
+    table: Option<&DamagedTable>,
+    path: &Path,
+    counts: &mut Counts,
+) {
+    for key in (0..KEYS + 5).map(key).chain([Vec::new(), b"z".to_vec()]) {
+        let may_fail = table.is_some_and(|table| match &table.keys {
+            Some((first, last)) => (first..=last).contains(&&key),
+            None => true,
+        });
+        let expected = content.get(&key).map(Vec::as_slice);
+        let shown = key.escape_ascii();
+        match keyspace.get(&key) {
+            Ok(found) => {
+                assert_eq!(found.as_deref(), expected, "{shown}");
+                counts.answers += 1;
+            }
+            Err(e) => {
+                assert!(may_fail && is_about(&e, path), "{shown}: {e:?} of {table:?}");
+                counts.errors += 1;
+            }
+        }
+        match keyspace.multi_get([&key]) {
+            Ok(found) => assert_eq!(found[0].as_deref(), expected, "{shown}, among many"),
+            Err(e) => assert!(may_fail && is_about(&e, path), "{shown}: {e:?}, among many"),
+        }
+    }
+}
+
+/// A walk hands out what there is up to where it fails; `least` is how much that must be.
+fn check_walk<'a>(
+    found: impl Iterator<Item = learnedkv::Result<(learnedkv::Slice, learnedkv::Slice)>>,
+    expected: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
+    may_fail: bool,
+    least: usize,
+    path: &Path,
+) {
+    let expected: Vec<_> = expected.collect();
+    let mut count = 0;
+    for entry in found {
+        match entry {
+            Ok((key, value)) => {
+                let (expected_key, expected_value) =
+                    expected.get(count).expect("an entry too many");
+                assert_eq!((&*key, &*value), (expected_key.as_slice(), expected_value.as_slice()));
+                count += 1;
+            }
+            Err(e) => {
+                assert!(may_fail && is_about(&e, path), "{e:?}");
+                assert!(count >= least, "only {count} of {least} entries before the damage");
+                return;
+            }
+        }
+    }
+    assert_eq!(count, expected.len(), "entries are missing, and no error says so");
+}
+
+fn check_walks(keyspace: &Keyspace, content: &Content, table: Option<&DamagedTable>, path: &Path) {
+    let keys = table.map(|table| table.keys.as_ref());
+    let (before, after) = match keys {
+        None => (content.len(), content.len()),
+        Some(None) => (0, 0),
+        Some(Some((first, last))) => {
+            let behind = (Bound::Excluded(last.clone()), Bound::Unbounded);
+            (content.range(..first.clone()).count(), content.range(behind).count())
+        }
+    };
+    let may_fail = table.is_some();
+    check_walk(keyspace.iter(), content.iter(), may_fail, before, path);
+    check_walk(keyspace.iter().rev(), content.iter().rev(), may_fail, after, path);
+    for from in (0..KEYS).step_by(7).map(key) {
+        check_walk(keyspace.range(from.clone()..), content.range(from..), may_fail, 0, path);
+    }
+    if let Some(Some((first, last))) = keys {
+        // What lies around it can be read.
+        let below = ..first.clone();
+        check_walk(keyspace.range(below.clone()), content.range(below), false, 0, path);
+        let behind = (Bound::Excluded(last.clone()), Bound::Unbounded);
+        check_walk(keyspace.range(behind.clone()), content.range(behind), false, 0, path);
+    }
+}
+
+/// All reads of a database of which one table may be damaged.
+fn check(db: &Database, model: &Model, path: &Path, counts: &mut Counts) {
+    let names: BTreeSet<_> = db.keyspace_names().into_iter().collect();
+    assert!(names.iter().eq(model.keys()), "{names:?}");
+    for (name, content) in model {
+        let damaged = &db.open_report().damaged_tables;
+        // One made since has the name of one that was dropped, and none of its tables.
+        let table = damaged.iter().find(|table| table.keyspace == *name);
+        let keyspace = db.find(name).unwrap();
+        check_keys(&keyspace, content, table, path, counts);
+        check_walks(&keyspace, content, table, path);
+    }
+}
+
+/// Applies operations; those that cannot be done fail because of the table, and change nothing.
+fn work(db: &Database, setup: &Setup, model: &mut Model, ops: &[Op], path: &Path) {
+    for op in ops.iter().filter(|op| !matches!(op, Op::Create(_) | Op::Drop(_))) {
+        if !op.fits(model) {
+            continue;
+        }
+        match op.apply(db, setup) {
+            Ok(()) => op.change(model),
+            Err(e) => assert!(is_about(&e, path), "{op:?}: {e:?}"),
+        }
+    }
+}
+
+/// Damages one table, reads, works, opens again, puts the file back. Returns whether the table said
+/// that ranges are gone.
+fn live_with(
+    (setup, seed): (&Setup, u64),
+    (disk, model): (&SimDisk, &Model),
+    (path, damage): (&Path, Damage),
+    counts: &mut Counts,
+) -> bool {
+    let mut model = model.clone();
+    let bytes = read(disk, path);
+    let left = damaged(disk, path, damage);
+    let reader = setup.open(&left.crash_clone(CrashKind::Process, 0), 1).unwrap();
+    let report = reader.open_report().damaged_tables.clone();
+    assert_eq!(report.len(), 1, "{report:?}");
+    assert!(is_about(&report[0].error, path), "{report:?}");
+    assert!(matches!(reader.health(), DatabaseHealth::Damaged(e) if is_about(&e, path)));
+    assert_eq!(reader.stats().keyspaces.iter().map(|k| k.damaged_tables).max(), Some(1));
+    check(&reader, &model, path, counts);
+    drop(reader);
+    for round in 0..2 {
+        let db = setup.open(&left, seed + round).unwrap();
+        let ops = draw(&mut Random::new(seed * 10 + round), 50, 100);
+        work(&db, setup, &mut model, &ops, path);
+        check(&db, &model, path, counts);
+        // Whatever comes of it.
+        for name in model.keys() {
+            if let Err(e) = db.find(name).unwrap().convert() {
+                assert!(is_about(&e, path), "{e:?}");
+            }
+        }
+        if let Err(e) = db.wait_idle() {
+            assert!(is_about(&e, path), "{e:?}");
+        }
+        check(&db, &model, path, counts);
+        let copied = db.checkpoint("/copy");
+        match db.health() {
+            DatabaseHealth::Well => copied.unwrap(),
+            _ => assert!(is_about(&copied.unwrap_err(), path)),
+        }
+        if let Ok(names) = left.list(Path::new("/copy")) {
+            names.iter().for_each(|name| left.remove(&Path::new("/copy").join(name)).unwrap());
+        }
+        db.close().unwrap();
+    }
+    // What the manifest still names nobody has removed.
+    let still_named = !setup.open(&left, 5).unwrap().open_report().damaged_tables.is_empty();
+    let is_there = exists(&left, path);
+    assert_eq!(still_named && !matches!(damage, Damage::Missing), is_there);
+    restore(&left, path, &bytes);
+    let db = setup.open(&left, 6).unwrap();
+    assert!(db.open_report().damaged_tables.is_empty());
+    assert!(matches!(db.health(), DatabaseHealth::Well));
+    let found = contents(&db).unwrap();
+    assert!(found == model, "put back: {}", difference(&found, &model));
+    for name in model.keys() {
+        db.find(name).unwrap().convert().unwrap();
+    }
+    assert_eq!(contents(&db).unwrap(), model, "put back and converted");
+    report[0].keys.is_none()
+}
+
+fn live_with_each(setup: &Setup, seeds: std::ops::Range<u64>) {
+    let mut counts = Counts::default();
+    let mut said_ranges = BTreeMap::from([(false, 0), (true, 0)]);
+    for seed in seeds {
+        let (disk, model) = sample(setup, seed);
+        // So that no file is there that nothing names.
+        drop(setup.open(&disk, seed).unwrap());
+        let damages = [Damage::Missing, Damage::Empty, Damage::Footer];
+        for (path, damage) in tables(&disk).iter().zip(damages.iter().cycle().skip(seed as usize)) {
+            println!("seed {seed}: {damage:?} of {}", path.display());
+            let one = (path.as_path(), *damage);
+            let ranges = live_with((setup, seed), (&disk, &model), one, &mut counts);
+            *said_ranges.get_mut(&ranges).unwrap() += 1;
+        }
+    }
+    println!("{counts:?}, with ranges: {said_ranges:?}");
+    assert!(counts.errors > 100 && counts.answers > 1000, "{counts:?}");
+    assert!(said_ranges.values().all(|count| *count > 0), "{said_ranges:?}");
+}
+
+#[test]
+fn one_damaged_table_keeps_nothing_else_from_being_read_and_loses_nothing() {
+    live_with_each(&Setup::default(), 0..4);
+}
+
+#[test]
+fn one_damaged_table_that_lies_in_levels_loses_nothing() {
+    live_with_each(&Setup::levels(), 0..4);
+}
+
+#[test]
+fn one_damaged_table_loses_nothing_where_indexes_are_paged() {
+    live_with_each(&Setup::default().paged(false), 4..6);
+}
+
+/// A disk that refuses to read says nothing about the table: another open may find it.
+#[test]
+fn a_table_that_the_disk_refuses_to_read_is_not_taken_for_damaged() {
+    use learnedkv::disk::OperationKind;
+    use learnedkv::disk::faulty::{Fault, FaultyDisk};
+    let setup = Setup::default();
+    let (disk, model) = sample(&setup, 1);
+    let faulty = FaultyDisk::new(std::sync::Arc::new(disk.clone()));
+    faulty.fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with("table-"));
+    assert_eq!(setup.open(&faulty, 1).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(contents(&setup.open(&disk, 1).unwrap()).unwrap(), model);
+}
