@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::disk::{Access, Disk};
+use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::{DamagedTable, Database, DatabaseHealth, Error, ErrorKind, Keyspace};
 
 use crate::workload::{
@@ -65,25 +67,55 @@ fn sample(setup: &Setup, seed: u64) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let db = setup.open(&disk, seed).unwrap();
     let mut model = Model::new();
-    let put = |number, value: u8| {
-        Op::Commit(vec![("a".into(), key(number), Some(vec![value; 70]))], false)
-    };
     let mut ops = draw(&mut Random::new(seed), 60, 100);
     ops.extend([Op::Create("a".into()), Op::Create("b".into())]);
     // Settled in several partitions, deltas over some of them, runs, the log.
     ops.extend((0..KEYS).map(|number| put(number, 1)));
     ops.extend([Op::Convert("a".into()), put(7, 2), put(50, 2), Op::Convert("a".into())]);
     ops.extend((20..40).map(|number| put(number, 3)));
-    let range = (Bound::Included(key(60)), Bound::Excluded(key(63)));
-    let (before, after) = (Vec::new(), Vec::new());
-    let removal = Removal { before, name: "a".into(), range, after, synced: false };
-    ops.extend([Op::Flush("a".into()), put(3, 4), Op::Remove(removal), Op::Flush("a".into())]);
+    ops.extend([Op::Flush("a".into()), put(3, 4), remove(60, 63), Op::Flush("a".into())]);
     ops.push(put(5, 5));
     for op in &ops {
         if op.fits(&model) || matches!(op, Op::Create(_)) {
             op.apply(&db, setup).unwrap();
             op.change(&mut model);
         }
+    }
+    db.close().unwrap();
+    (disk, model)
+}
+
+fn put(number: u64, value: u8) -> Op {
+    Op::Commit(vec![("a".into(), key(number), Some(vec![value; 70]))], false)
+}
+
+fn remove(from: u64, to: u64) -> Op {
+    let range = (Bound::Included(key(from)), Bound::Excluded(key(to)));
+    let (before, after) = (Vec::new(), Vec::new());
+    Op::Remove(Removal { before, name: "a".into(), range, after, synced: false })
+}
+
+/// A closed database with tables that say of ranges that they are gone, and have no entries; of which a
+/// sweep is stuck amid its work if so asked. And what it holds.
+fn ranges_alone(setup: &Setup, seed: u64, is_stuck: bool) -> (SimDisk, Model) {
+    let disk = SimDisk::new(seed);
+    let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+    let db = setup.open(&faulty, seed).unwrap();
+    let mut model = Model::new();
+    let (flush, convert) = (|| Op::Flush("a".into()), || Op::Convert("a".into()));
+    let mut ops = vec![Op::Create("a".into())];
+    ops.extend((0..KEYS).map(|number| put(number, 1)));
+    ops.extend([convert(), remove(10, 11), remove(50, 52), convert()]);
+    ops.extend([remove(20, 23), flush(), put(30, 2), flush(), remove(40, 43), put(3, 3), flush()]);
+    for op in &ops {
+        op.apply(&db, setup).unwrap();
+        op.change(&mut model);
+    }
+    if is_stuck {
+        let create = Fault::at(0).of(&[OperationKind::Create]).on_paths_with("table-");
+        faulty.fail(create.from_then_on());
+        db.find("a").unwrap().convert().unwrap_err();
+        assert!(db.stats().keyspaces[0].watermark.is_some(), "no sweep is under way");
     }
     db.close().unwrap();
     (disk, model)
@@ -233,7 +265,11 @@ fn live_with(
     drop(reader);
     for round in 0..2 {
         let db = setup.open(&left, seed + round).unwrap();
-        let ops = draw(&mut Random::new(seed * 10 + round), 50, 100);
+        let entries = (20..23).chain(40..42).map(|number| (key(number), vec![9; 30]));
+        let mut ops = vec![Op::Ingest("a".into(), entries.collect())];
+        if round == 1 {
+            ops.extend(draw(&mut Random::new(seed * 10 + round), 50, 100));
+        }
         work(&db, setup, &mut model, &ops, path);
         check(&db, &model, path, counts);
         // Whatever comes of it.
@@ -273,13 +309,14 @@ fn live_with(
     report[0].keys.is_none()
 }
 
-fn live_with_each(setup: &Setup, seeds: std::ops::Range<u64>) {
+/// Makes a closed database from a seed.
+type Sample = fn(&Setup, u64) -> (SimDisk, Model);
+
+fn live_with_each(setup: &Setup, seeds: std::ops::Range<u64>, make: Sample) {
     let mut counts = Counts::default();
     let mut said_ranges = BTreeMap::from([(false, 0), (true, 0)]);
     for seed in seeds {
-        let (disk, model) = sample(setup, seed);
-        // So that no file is there that nothing names.
-        drop(setup.open(&disk, seed).unwrap());
+        let (disk, model) = make(setup, seed);
         let damages = [Damage::Missing, Damage::Empty, Damage::Footer];
         for (path, damage) in tables(&disk).iter().zip(damages.iter().cycle().skip(seed as usize)) {
             println!("seed {seed}: {damage:?} of {}", path.display());
@@ -295,28 +332,81 @@ fn live_with_each(setup: &Setup, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn one_damaged_table_keeps_nothing_else_from_being_read_and_loses_nothing() {
-    live_with_each(&Setup::default(), 0..4);
+    live_with_each(&Setup::default(), 0..4, sample);
 }
 
 #[test]
 fn one_damaged_table_that_lies_in_levels_loses_nothing() {
-    live_with_each(&Setup::levels(), 0..4);
+    live_with_each(&Setup::levels(), 0..4, sample);
 }
 
 #[test]
 fn one_damaged_table_loses_nothing_where_indexes_are_paged() {
-    live_with_each(&Setup::default().paged(false), 4..6);
+    live_with_each(&Setup::default().paged(false), 4..6, sample);
+}
+
+/// What such a table hides nobody knows: neither reads nor jobs may pass it.
+#[test]
+fn a_damaged_table_of_removed_ranges_alone_brings_nothing_back() {
+    let by_hand = |setup: Setup| Setup { automatic_conversion: false, ..setup };
+    for setup in [by_hand(Setup::default()), Setup::default(), Setup::levels()] {
+        live_with_each(&setup, 0..2, |setup, seed| ranges_alone(setup, seed, false));
+    }
+    live_with_each(&by_hand(Setup::default()), 0..2, |setup, seed| ranges_alone(setup, seed, true));
+}
+
+/// Runs with such a table stay, those beside them are merged: there are not more and more of them.
+#[test]
+fn runs_beside_a_damaged_one_are_merged() {
+    let setup = Setup { automatic_conversion: false, ..Setup::default() };
+    let (disk, mut model) = ranges_alone(&setup, 1, false);
+    let path = tables(&disk).pop().unwrap();
+    let left = damaged(&disk, &path, Damage::Missing);
+    let db = setup.open(&left, 1).unwrap();
+    for number in 0..40 {
+        for op in [put(70 + number % 9, number as u8), Op::Flush("a".into())] {
+            op.apply(&db, &setup).unwrap();
+            op.change(&mut model);
+        }
+    }
+    let error = db.find("a").unwrap().convert().unwrap_err();
+    assert!(is_about(&error, &path), "{error:?}");
+    let runs = db.stats().keyspaces[0].runs;
+    assert!(runs < 14, "{runs} runs");
+    db.close().unwrap();
+    restore(&left, &path, &read(&disk, &path));
+    assert_eq!(contents(&setup.open(&left, 1).unwrap()).unwrap(), model);
 }
 
 /// A disk that refuses to read says nothing about the table: another open may find it.
 #[test]
 fn a_table_that_the_disk_refuses_to_read_is_not_taken_for_damaged() {
-    use learnedkv::disk::OperationKind;
-    use learnedkv::disk::faulty::{Fault, FaultyDisk};
     let setup = Setup::default();
     let (disk, model) = sample(&setup, 1);
-    let faulty = FaultyDisk::new(std::sync::Arc::new(disk.clone()));
+    let faulty = FaultyDisk::new(Arc::new(disk.clone()));
     faulty.fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with("table-"));
     assert_eq!(setup.open(&faulty, 1).unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(contents(&setup.open(&disk, 1).unwrap()).unwrap(), model);
+}
+
+/// A base of which the very first block is damaged: the sweep found that as it began, and was stuck.
+#[test]
+fn a_sweep_goes_round_a_base_whose_first_block_is_damaged() {
+    let setup = Setup { automatic_conversion: false, ..Setup::default() };
+    let disk = SimDisk::new(1);
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+    (0..KEYS).for_each(|number| keyspace.insert(key(number), [1; 20]).unwrap());
+    keyspace.convert().unwrap();
+    keyspace.insert(key(40), [2; 20]).unwrap();
+    // Much, so that it is no delta.
+    (0..KEYS).for_each(|number| keyspace.insert(key(number), [2; 20]).unwrap());
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    let path = tables(&disk).remove(0);
+    disk.open(&path, Access::Random).unwrap().write_all_at(&[0x55; 16], 8).unwrap();
+    let error = keyspace.convert().unwrap_err();
+    assert!(is_about(&error, &path), "{error:?}");
+    assert_eq!(db.stats().keyspaces[0].runs, 0, "the sweep did not end");
+    assert_eq!(db.stats().keyspaces[0].deltas, 1);
 }
