@@ -106,7 +106,7 @@ fn ranges_alone(setup: &Setup, seed: u64, is_stuck: bool) -> (SimDisk, Model) {
     let mut ops = vec![Op::Create("a".into())];
     ops.extend((0..KEYS).map(|number| put(number, 1)));
     ops.extend([convert(), remove(10, 11), remove(50, 52), convert()]);
-    ops.extend([remove(20, 23), flush(), put(30, 2), flush(), remove(40, 43), put(3, 3), flush()]);
+    ops.extend([remove(20, 26), flush(), put(30, 2), flush(), remove(40, 43), put(3, 3), flush()]);
     for op in &ops {
         op.apply(&db, setup).unwrap();
         op.change(&mut model);
@@ -265,8 +265,14 @@ fn live_with(
     drop(reader);
     for round in 0..2 {
         let db = setup.open(&left, seed + round).unwrap();
-        let entries = (20..23).chain(40..42).map(|number| (key(number), vec![9; 30]));
-        let mut ops = vec![Op::Ingest("a".into(), entries.collect())];
+        // Where ranges were removed, in the place of keys and between them.
+        let entries = (20..23).map(|number| (key(number), vec![9; 30]));
+        let between = |number, count| {
+            let key = |n| [key(number), vec![b'!', n]].concat();
+            Op::Ingest("a".into(), (0..count).map(|n| (key(n), vec![9; 30])).collect())
+        };
+        let mut ops =
+            vec![Op::Ingest("a".into(), entries.collect()), between(24, 5), between(41, 3)];
         if round == 1 {
             ops.extend(draw(&mut Random::new(seed * 10 + round), 50, 100));
         }
@@ -407,6 +413,7 @@ fn a_sweep_goes_round_a_base_whose_first_block_is_damaged() {
     disk.open(&path, Access::Random).unwrap().write_all_at(&[0x55; 16], 8).unwrap();
     let error = keyspace.convert().unwrap_err();
     assert!(is_about(&error, &path), "{error:?}");
+    let _ = db.wait_idle();
     assert_eq!(db.stats().keyspaces[0].runs, 0, "the sweep did not end");
     assert_eq!(db.stats().keyspaces[0].deltas, 1);
 }
