@@ -47,7 +47,7 @@ pub enum Purpose {
     Make,
 }
 
-/// Opens the database at `dir`; says what was dropped of its log, if anything was.
+/// Opens the database at `dir`; says what was dropped of its log, and which tables are damaged, if any.
 pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
     if dir.exists() && !dir.is_dir() {
         let what = "this is a file; expected the directory of a database";
@@ -63,6 +63,9 @@ pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
         .map_err(told)?;
     if let Some(note) = dropped(database.open_report()) {
         eprintln!("note: {}: {note}", dir.display());
+    }
+    for table in &database.open_report().damaged_tables {
+        eprintln!("warning: {}", table.error);
     }
     Ok(database)
 }

@@ -152,8 +152,7 @@ impl Table {
         let path = table_path(&context.dir, record.id);
         let file = context.disk.open(&path, context.access).map_err(|e| match e.kind() {
             ErrorKind::NotFound => {
-                let message =
-                    "the manifest names this table, but it is not there: restore it from a copy";
+                let message = "the manifest names this table, but it is not there";
                 Error::corruption(message).at_path(&path)
             }
             _ => e,

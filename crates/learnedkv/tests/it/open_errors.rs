@@ -29,6 +29,7 @@ fn sample() -> SimDisk {
     let db = builder(&disk).open().unwrap();
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     keyspace.insert("key", "value").unwrap();
+    keyspace.insert("old", "value").unwrap();
     keyspace.convert().unwrap();
     keyspace.insert("key", "newer").unwrap();
     disk
@@ -62,8 +63,12 @@ fn tell(out: &mut String, what: &str, builder: Builder) {
     writeln!(out, "# {what}").unwrap();
     match builder.open() {
         Ok(db) => {
-            let read = db.find("k").map(|k| k.get("key").map(|v| v.map(|v| v.len())));
-            writeln!(out, "opened; {read:?}\n").unwrap();
+            for table in &db.open_report().damaged_tables {
+                writeln!(out, "damaged: {}", table.error).unwrap();
+            }
+            let read = |key| db.find("k").map(|k| k.get(key).map(|v| v.map(|v| v.len())));
+            writeln!(out, "opened; {:?}; {:?}\n", read("key"), read("old").map(|v| v.is_ok()))
+                .unwrap();
         }
         Err(e) => writeln!(out, "{:?}: {e}\n", e.kind()).unwrap(),
     }
