@@ -18,12 +18,12 @@
 //! * A flush writes no more than its memtable's bytes, and then lets the log segments of these go. A removal
 //!   is a record in a small log segment, and then part of a memtable.
 //! * One job settles, alone; what others had begun for a disk with room they drop, and their output is
-//!   removed. A step of a sweep writes a partition's bytes at most, by measure (what tombstones leave of
-//!   a partition is only guessed when it is planned), and only what is alive: nothing that was removed or
-//!   overwritten since, though that is not settled yet. Then it lets go of what it replaced. So a step takes
-//!   more than it gives only for fresh entries that are alive, whose old place goes when the sweep is over; such a one
-//!   after which less than the half would be left is dropped, and the sweep stops with `DiskFull`. Once more is
-//!   removed it goes on: removals have the other half.
+//!   removed. It waits for flushes. A step of a sweep writes a partition's bytes at most, by measure (what
+//!   tombstones leave of a partition is only guessed when it is planned), and only what is alive: nothing
+//!   that was removed or overwritten since, though that is not settled yet. Then it lets go of what it
+//!   replaced. So a step takes more than it gives only for fresh entries that are alive, whose old place
+//!   goes when the sweep is over; such a one after which less than the half would be left is dropped, and
+//!   the sweep stops with `DiskFull`. Once more is removed it goes on: removals have the other half.
 //! * A merge of runs frees space only at its end: it waits for sweeps, and begins only where its output has
 //!   room. Filters that would only rest in their files are not written; what is rewritten later has
 //!   them again.

@@ -105,6 +105,38 @@ impl FlushJob {
         self.work = Some(flush);
         Ok(())
     }
+
+    /// One step of its work.
+    fn go_on(&mut self) -> Step {
+        if self.engine.health.check_writable().is_err() {
+            self.work = None;
+            return Step::Wait;
+        }
+        let asked = self.engine.health.asked();
+        if self.work.is_none() {
+            self.room_seen = self.engine.room_seen();
+        }
+        let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
+        let keyspace = flush.keyspace;
+        let result = self.write(flush);
+        if matches!(&result, Err(e) if e.kind() == ErrorKind::DiskFull)
+            && self.engine.give_up_ballast(self.room_seen)
+        {
+            // Begun again, with more room.
+            return Step::Again;
+        }
+        if result.is_err() {
+            self.failed.insert(keyspace, asked);
+        } else if self.work.is_none() {
+            self.failed.remove(&keyspace);
+        }
+        if result.is_err() || self.work.is_none() {
+            self.engine.health.note_background(Work::Flush(keyspace), &result);
+            self.engine.executor.notify();
+        }
+        // Also after an error: others are flushed.
+        Step::Again
+    }
 }
 
 /// What a flush writes: entries, and the ranges that its tables are to carry.
@@ -152,40 +184,6 @@ fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
         engine.log.remove(&retention);
     }
     Ok(())
-}
-
-impl FlushJob {
-    /// One step of its work.
-    fn go_on(&mut self) -> Step {
-        if self.engine.health.check_writable().is_err() {
-            self.work = None;
-            return Step::Wait;
-        }
-        let asked = self.engine.health.asked();
-        if self.work.is_none() {
-            self.room_seen = self.engine.room_seen();
-        }
-        let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
-        let keyspace = flush.keyspace;
-        let result = self.write(flush);
-        if matches!(&result, Err(e) if e.kind() == ErrorKind::DiskFull)
-            && self.engine.give_up_ballast(self.room_seen)
-        {
-            // Begun again, with more room.
-            return Step::Again;
-        }
-        if result.is_err() {
-            self.failed.insert(keyspace, asked);
-        } else if self.work.is_none() {
-            self.failed.remove(&keyspace);
-        }
-        if result.is_err() || self.work.is_none() {
-            self.engine.health.note_background(Work::Flush(keyspace), &result);
-            self.engine.executor.notify();
-        }
-        // Also after an error: others are flushed.
-        Step::Again
-    }
 }
 
 impl Job for FlushJob {

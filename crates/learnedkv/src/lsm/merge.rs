@@ -63,6 +63,14 @@ impl Merge {
         }
     }
 
+    /// Whether there is room for all that it may write, and for what is put meanwhile, as far as the disk tells.
+    pub fn has_room(&self) -> bool {
+        let options = &self.engine.options;
+        let meanwhile = options.log_segment_bytes + options.memtable_bytes as u64;
+        let room = self.engine.disk().room(self.engine.dir());
+        room.is_none_or(|room| room.free_bytes >= self.input_bytes + meanwhile)
+    }
+
     /// What it reads, bytes.
     pub fn input_bytes(&self) -> u64 {
         self.input_bytes
@@ -139,11 +147,6 @@ impl Merge {
         self.input_bytes += live_bytes;
         self.rewrites = true;
         self
-    }
-
-    /// Whether it is one of [`Merge::rewriting`].
-    pub fn rewrites(&self) -> bool {
-        self.rewrites
     }
 
     /// Goes on; true when the merge is over.

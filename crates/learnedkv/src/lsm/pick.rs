@@ -53,6 +53,10 @@ use crate::view::{Extent, KeyspaceView, Run, Tables, damage_of};
 /// ones are merged on the way.
 const LEAST_MOVED: u64 = 8;
 
+/// So much is written whatever the disk says of its room: what leaves next to nothing gives back all it took,
+/// and file systems keep some that they do not tell of.
+const LITTLE_BYTES: u64 = 64 << 10;
+
 /// A table is thinned where so much of it is hidden, in parts of [`thin::WHOLE`]: where there is no room for
 /// what is due; and where tombstones hide it, on any full disk.
 const LEAST_HIDDEN: u64 = 60;
@@ -400,20 +404,20 @@ impl<'a> Picker<'a> {
         Some(Pick { score, from, to, runs, claim, moves, keep_tombstones, victims, above })
     }
 
-    /// Whether there is room for what is left of `runs` when they are one. Only tombstones are known to
-    /// take anything away.
+    /// Whether there is room for what is left of `runs` when they are one. Only ranges are known to take
+    /// something away of runs; and tombstones of what lies below, where it was not thinned.
     fn has_room(&self, runs: &[Run]) -> bool {
         let Some(room) = self.outlook.room else { return true };
-        let Some((below, newer)) = runs.split_last() else { return true };
-        let left = |table: &Arc<Table>| {
-            let hidden = match self.claims.thinned(table.id()) {
-                Some(_) => 0,
-                None => thin::hidden(table, newer, |newer| newer.properties().tombstones),
-            };
+        let left = |(at, table): (usize, &Arc<Table>)| {
+            let is_below = at + 1 == runs.len() && self.claims.thinned(table.id()).is_none();
+            let hidden = thin::hidden(table, &runs[..at], |newer| match is_below {
+                true => newer.properties().tombstones,
+                false => 0,
+            });
             scale(table.file_bytes(), thin::WHOLE - hidden, thin::WHOLE)
         };
-        let bytes: u64 = newer.iter().map(run_bytes).sum();
-        bytes + below.iter().map(left).sum::<u64>() <= room.free_bytes
+        let tables = runs.iter().enumerate().flat_map(|(at, run)| run.iter().map(move |t| (at, t)));
+        tables.map(left).sum::<u64>() <= room.free_bytes.max(LITTLE_BYTES)
     }
 
     /// The table of which most is hidden, to be written anew without that. `at_all`: whatever is newer may

@@ -163,9 +163,7 @@ impl CompactJob {
         drop(claims);
         self.engine.executor.notify();
     }
-}
 
-impl CompactJob {
     /// One step of its work.
     fn go_on(&mut self) -> Step {
         if self.engine.health.check_writable().is_err() {

@@ -133,15 +133,6 @@ impl SettleJob {
                     self.let_go();
                 }
                 Ok(false) => self.work = Work::Merge(merge),
-                // It stood for a sweep: that is begun, with more room, once what it wrote is removed.
-                Err(e)
-                    if merge.rewrites()
-                        && e.kind() == ErrorKind::DiskFull
-                        && self.engine.give_up_ballast(self.room_seen) =>
-                {
-                    drop(merge);
-                    self.let_go();
-                }
                 Err(e) => return Err(e),
             },
             Work::Sweep(mut step) => match step.step() {
@@ -345,6 +336,9 @@ impl SettleJob {
             let damage = damage_of_runs(keyspace).filter(|_| is_due());
             return damage.map_or(Ok(Found::Nothing), Err);
         };
+        if self.engine.ballast.is_given_up() && self.flushes_first(keyspace) {
+            return Ok(Found::Nothing);
+        }
         let course = self.course(keyspace);
         match sweep::next(&self.engine, keyspace, frozen, &course)? {
             Next::Rewrite(step) => Ok(Found::Begun(Work::Sweep(step))),
@@ -357,6 +351,17 @@ impl SettleJob {
                 Ok(Found::Done)
             }
         }
+    }
+
+    /// On a full disk: whether what is in memory is to be flushed before a step, and can be: what it removes the
+    /// step does not write. What is not full yet only where somebody waits: each flush takes room.
+    fn flushes_first(&self, keyspace: &KeyspaceView) -> bool {
+        if self.engine.health.work_error(engine::Work::Flush(keyspace.id)).is_some() {
+            return false;
+        }
+        let is_wanted = || lock(&self.engine.conversions).is_wanted(keyspace.id);
+        !keyspace.sealed.is_empty()
+            || !keyspace.active.is_empty() && is_wanted() && self.engine.rotate(keyspace.id).is_ok()
     }
 
     /// What the sweep of a keyspace keeps in mind.
@@ -407,8 +412,9 @@ impl SettleJob {
         let Some(Rewrite { runs, victims, live_bytes }) = rewrite.filter(|_| !is_hindered) else {
             return Ok(None);
         };
-        let merge = Merge::of(&self.engine, keyspace, runs)?;
-        Ok(Some(merge.rewriting(victims, live_bytes)))
+        let merge = Merge::of(&self.engine, keyspace, runs)?.rewriting(victims, live_bytes);
+        // It frees space at its end only: with little room a sweep is better.
+        Ok(Some(merge).filter(Merge::has_room))
     }
 
     fn is_due(&self, keyspace: &KeyspaceView) -> bool {
@@ -439,9 +445,7 @@ impl SettleJob {
         self.work = Work::None;
         self.let_go();
     }
-}
 
-impl SettleJob {
     /// One step of its work.
     fn go_on(&mut self) -> Step {
         if self.engine.health.check_writable().is_err() {

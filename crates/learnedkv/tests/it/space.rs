@@ -34,9 +34,13 @@ fn options_of(store: Store) -> KeyspaceOptions {
 }
 
 fn open(disk: &SimDisk, seed: u64) -> (Database, Arc<SeededExecutor>) {
+    open_with(builder(Path::new("/db")), disk, seed)
+}
+
+fn open_with(builder: Builder, disk: &SimDisk, seed: u64) -> (Database, Arc<SeededExecutor>) {
     let executor = Arc::new(SeededExecutor::new(seed));
     let disk = Arc::new(disk.clone());
-    (builder(Path::new("/db")).disk(disk).executor(executor.clone()).open().unwrap(), executor)
+    (builder.disk(disk).executor(executor.clone()).open().unwrap(), executor)
 }
 
 fn name(number: usize) -> String {
@@ -166,33 +170,91 @@ fn fill_and_empty(store: Store) {
     }
 }
 
-/// What was held for the next open was as much as the state took when this one began.
-/// ext4 keeps a twentieth for the superuser and does not say so: a store that he runs filled that too. Then steps of
-/// a sweep that wrote nothing were refused for ever, for the room that the disk told of was none.
-#[test]
-fn a_disk_with_more_room_than_it_says_is_emptied() {
-    for (seed, store) in (0..8).flat_map(|seed| Store::ALL.iter().map(move |store| (seed, *store)))
-    {
+/// A disk that does not say all of its room is filled and emptied.
+struct Unsaid {
+    limit_bytes: u64,
+    unsaid_bytes: u64,
+    ballast_bytes: Option<u64>,
+    /// Each key of so many stays; 0: they are cleared at once.
+    stays: usize,
+    /// Whether what was removed is flushed before a conversion is asked for.
+    flushes: bool,
+}
+
+impl Unsaid {
+    fn empty(&self, store: Store, seed: u64) {
         let disk = SimDisk::new(seed);
-        disk.set_space_limit_bytes(Some((8 + seed % 7) * MIB));
-        disk.set_unsaid_bytes((1 + seed % 3) * MIB);
-        let (db, executor) = open(&disk, seed);
+        disk.set_space_limit_bytes(Some(self.limit_bytes));
+        disk.set_unsaid_bytes(self.unsaid_bytes);
+        let mut builder = builder(Path::new("/db"));
+        if let Some(bytes) = self.ballast_bytes {
+            builder = builder.ballast_bytes(bytes);
+        }
+        let (db, executor) = open_with(builder, &disk, seed);
         let keyspace = db.keyspace("k", options_of(store)).unwrap();
+        let mut most = 0;
         for round in 0..3 {
             let (end, error) = fill(&keyspace, 0);
             assert_eq!(error.kind(), ErrorKind::DiskFull, "{seed} {round}: {error}");
             assert!(end > 300, "{seed} {round}: {end}");
-            keyspace.clear().unwrap();
-            keyspace.flush().unwrap();
+            most = end.max(most);
+            match self.stays {
+                0 => keyspace.clear().unwrap(),
+                stays => (0..end)
+                    .filter(|number| number % stays > 0)
+                    .for_each(|number| keyspace.remove(name(number)).unwrap()),
+            }
+            if self.flushes {
+                keyspace.flush().unwrap();
+            }
             keyspace.convert().unwrap_or_else(|e| panic!("{store:?} {seed} {round}: {e}"));
             db.wait_idle().unwrap();
-            assert_eq!(keyspace.iter().count(), 0);
+            let left = if self.stays == 0 { 0 } else { most.div_ceil(self.stays) };
+            assert_eq!(keyspace.iter().count(), left, "{seed} {round}");
             executor.pause(Duration::from_secs(2));
             db.wait_idle().unwrap();
         }
     }
 }
 
+/// ext4 keeps a twentieth for the superuser and does not say so: a store that he runs filled that too. Then steps of
+/// a sweep that wrote nothing were refused for ever, for the room that the disk told of was none; work that a full
+/// disk stopped was not begun again though files had gone since; and levels that leave nothing were not compacted.
+#[test]
+fn a_disk_with_more_room_than_it_says_is_emptied() {
+    let [half, whole] = [MIB / 2, MIB];
+    let odd = |seed: u64| seed % 2 == 1;
+    for seed in 0..12 {
+        let settings = [
+            (8 + seed % 7, 1 + seed % 3, None, true),
+            (7 + seed % 9, 1 + seed % 5, odd(seed).then_some(whole), odd(seed / 2)),
+            (11 + seed % 7, 1 + seed % 3, odd(seed).then_some(2 * whole), odd(seed / 2)),
+        ];
+        for (at, (limit, unsaid, ballast_bytes, flushes)) in settings.into_iter().enumerate() {
+            let unsaid_bytes = unsaid * if at == 1 { half } else { whole };
+            let (limit_bytes, stays) = (limit * MIB, 0);
+            let unsaid = Unsaid { limit_bytes, unsaid_bytes, ballast_bytes, stays, flushes };
+            Store::ALL.iter().for_each(|store| unsaid.empty(*store, seed));
+        }
+    }
+}
+
+/// The same where single keys are removed, so that a sweep writes what stays.
+#[test]
+fn a_disk_with_more_room_than_it_says_is_swept() {
+    for seed in 0..12 {
+        let unsaid = Unsaid {
+            limit_bytes: (8 + seed % 7) * MIB,
+            unsaid_bytes: (2 + seed % 3) * MIB / 2,
+            ballast_bytes: None,
+            stays: 8,
+            flushes: seed % 2 == 0,
+        };
+        unsaid.empty(Store::Tiered, seed);
+    }
+}
+
+/// What was held for the next open was as much as the state took when this one began.
 #[test]
 fn what_is_held_for_an_open_grows_with_the_state() {
     let disk = SimDisk::new(1);
@@ -278,7 +340,6 @@ fn room_that_others_make_is_found_without_a_put() {
     assert!(db.background_error().is_none());
 }
 
-/// Without a ballast a full disk is met where it is met; nothing is lost.
 /// Its size was added to.
 #[test]
 fn a_ballast_beyond_all_disks_is_refused() {
@@ -289,6 +350,7 @@ fn a_ballast_beyond_all_disks_is_refused() {
     assert!(error.to_string().contains("ballast_bytes"), "{error}");
 }
 
+/// Without a ballast a full disk is met where it is met; nothing is lost.
 #[test]
 fn without_a_ballast_nothing_is_held_and_nothing_is_lost() {
     let disk = SimDisk::new(1);
