@@ -254,8 +254,9 @@ pub struct Stats {
     /// Bytes a second that could be put for a short time: as fast as flushes were since the open. 0 before
     /// there was one.
     pub burst_bytes_per_s: u64,
-    /// Bytes a second that could be put for ever, of what was put since the open: as fast as all merges, sweeps
-    /// and compactions were that it took. 0 before there was one. Beside other load than now it would be another.
+    /// Bytes a second that could be put for ever, at most, of what was put since the open: as fast as the
+    /// merges, sweeps and compactions were that it took. What writers themselves take of processors and
+    /// device is not in it. 0 before there was such work.
     pub sustainable_bytes_per_s: u64,
     /// Bytes of the log's segments.
     pub log_bytes: u64,
@@ -481,7 +482,7 @@ impl Stats {
     fn show_writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "rates            {:>12.1} MiB  a second in a burst, {:.1} for ever, as flushes and settling went so far",
+            "rates            {:>12.1} MiB  a second in a burst, {:.1} for ever at most, as flushes and settling went so far",
             self.burst_bytes_per_s as f64 / MIB,
             self.sustainable_bytes_per_s as f64 / MIB
         )?;

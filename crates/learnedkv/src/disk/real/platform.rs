@@ -305,6 +305,25 @@ pub(super) fn mapping_keeps_promises(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|s| [EXT, XFS, TMPFS].contains(&(s.f_type as u32)))
 }
 
+/// Whether this process may take what ext2 to ext4 keep for the superuser: he is the machine's own, not the
+/// root of a user namespace (a container that runs without privileges).
+#[cfg(target_os = "linux")]
+fn is_superuser() -> bool {
+    // No such file: a kernel without user namespaces.
+    let map = std::fs::read_to_string("/proc/self/uid_map");
+    rustix::process::geteuid().is_root() && map.map_or(true, |map| maps_root(&map))
+}
+
+/// Whether user 0 of a namespace is user 0 outside, by its `uid_map`: lines of first user inside, first
+/// outside, and how many. (user_namespaces(7))
+#[cfg(target_os = "linux")]
+pub(super) fn maps_root(uid_map: &str) -> bool {
+    uid_map.lines().any(|line| {
+        let mut numbers = line.split_whitespace();
+        numbers.next() == Some("0") && numbers.next() == Some("0")
+    })
+}
+
 /// How much room there is: what this process may take, and all. ext2 to ext4 keep a twentieth for the
 /// superuser: files of his fill that too, so for him it is free. (Another file system's `f_bfree` may be
 /// what nobody can take.)
@@ -313,11 +332,7 @@ pub(super) fn room(dir: &Path) -> Option<crate::disk::Room> {
     let found = rustix::fs::statvfs(dir).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     let is_ext = || rustix::fs::statfs(dir).is_ok_and(|s| s.f_type as u32 == EXT);
-    let free = if rustix::process::geteuid().is_root() && is_ext() {
-        found.f_bfree
-    } else {
-        found.f_bavail
-    };
+    let free = if is_ext() && is_superuser() { found.f_bfree } else { found.f_bavail };
     Some(crate::disk::Room { free_bytes: bytes(free), total_bytes: bytes(found.f_blocks) })
 }
 

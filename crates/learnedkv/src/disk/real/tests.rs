@@ -114,3 +114,15 @@ fn regions_of_odd_lengths_can_be_filled_and_synced() {
         disk.remove(&path).unwrap();
     }
 }
+
+/// What ext4 keeps for the superuser was free room to the root of a container without privileges.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_root_of_a_user_namespace_is_not_the_superuser() {
+    assert!(platform::maps_root("         0          0 4294967295\n"));
+    assert!(platform::maps_root("0 0 1\n1 100000 65536\n"));
+    assert!(!platform::maps_root(
+        "         0       1000          1\n         1     100000      65536\n"
+    ));
+    assert!(!platform::maps_root(""));
+}
