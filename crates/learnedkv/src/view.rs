@@ -6,18 +6,21 @@
 mod keyspaces;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use self::keyspaces::Keyspaces;
 
 use crate::error;
 use crate::format::bytes::Probe;
+use crate::format::checksum::HashedKey;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::table::SegmentUse;
 use crate::manifest::KeyspaceState;
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
+use crate::sstable::generation::Generation;
 use crate::sstable::reader::Table;
 use crate::value_log::{self, Segment, Segments};
 
@@ -98,11 +101,53 @@ pub struct Sealed {
     pub up_to: SequenceNumber,
 }
 
+/// Neighbouring runs, asked together.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// Which of the runs.
+    pub runs: Range<usize>,
+    /// The generation that all of them belong to. None of them has removed ranges, so a key that it refuses
+    /// they say nothing of. Not of a single run, whose own filters say no less.
+    generation: Option<Arc<Generation>>,
+}
+
+impl Group {
+    /// All `runs` in groups, newest first.
+    pub fn all(runs: &[Run]) -> Vec<Group> {
+        let alike = |a: &Run, b: &Run| match (Group::generation(a), Group::generation(b)) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let mut end = 0;
+        let group = |runs: &[Run]| {
+            let start = end;
+            end += runs.len();
+            let generation = runs.first().filter(|_| runs.len() > 1).and_then(Group::generation);
+            Group { runs: start..end, generation: generation.cloned() }
+        };
+        runs.chunk_by(alike).map(group).collect()
+    }
+
+    /// The generation that says all of a run.
+    fn generation(run: &Run) -> Option<&Arc<Generation>> {
+        let removes_ranges = run.iter().any(|table| table.properties().ranges > 0);
+        if removes_ranges { None } else { Generation::of_all(run.iter()) }
+    }
+
+    /// Whether none of the runs says anything of keys of this hash, for certain.
+    #[inline]
+    pub fn refuses(&self, key: &HashedKey<'_>) -> bool {
+        self.generation.as_ref().is_some_and(|generation| !generation.may_hold(key.hash()))
+    }
+}
+
 /// What a sweep is merging into the settled run.
 #[derive(Debug, Clone)]
 pub struct Frozen {
     /// Its runs, newest first.
     pub runs: Vec<Run>,
+    /// The same in groups.
+    pub groups: Vec<Group>,
     /// Keys below it are settled: they count no more here.
     pub watermark: Vec<u8>,
 }
@@ -124,6 +169,8 @@ pub struct Tables {
     /// The runs of the LSM part, newest first; the last [`Tables::level_count`] of them are levels,
     /// each of which may be empty.
     pub runs: Vec<Run>,
+    /// The same in groups.
+    pub groups: Vec<Group>,
     /// How many of the runs are levels.
     pub level_count: usize,
     /// The frozen part, while a sweep is under way.
@@ -177,10 +224,10 @@ impl Tables {
             runs.extend(newest_first(std::slice::from_ref(level))?);
         }
         let frozen = match &state.frozen {
-            Some(frozen) => Some(Frozen {
-                runs: newest_first(&frozen.runs)?,
-                watermark: frozen.watermark.clone(),
-            }),
+            Some(frozen) => {
+                let (runs, watermark) = (newest_first(&frozen.runs)?, frozen.watermark.clone());
+                Some(Frozen { groups: Group::all(&runs), runs, watermark })
+            }
             None => None,
         };
         let mut partitions = Vec::with_capacity(state.partitions.len());
@@ -194,9 +241,18 @@ impl Tables {
         let level_count = state.levels.len();
         let deltas = (0..partitions.len()).filter(|at| partitions[*at].delta.is_some()).collect();
         let has_ranges = state.tables().any(|record| record.properties.ranges > 0);
-        let damaged = Vec::new();
-        let mut tables =
-            Tables { runs, level_count, frozen, partitions, deltas, has_ranges, segments, damaged };
+        let (groups, damaged) = (Group::all(&runs), Vec::new());
+        let mut tables = Tables {
+            runs,
+            groups,
+            level_count,
+            frozen,
+            partitions,
+            deltas,
+            has_ranges,
+            segments,
+            damaged,
+        };
         tables.damaged = tables.all().filter(|table| table.damage().is_some()).cloned().collect();
         Ok(tables)
     }
@@ -206,10 +262,10 @@ impl Tables {
         let is_readable = |table: &&Arc<Table>| table.damage().is_none();
         let run = |run: &Run| run.iter().filter(is_readable).cloned().collect();
         let runs = |runs: &[Run]| runs.iter().map(run).collect::<Vec<Run>>();
-        let frozen = self
-            .frozen
-            .as_ref()
-            .map(|frozen| Frozen { runs: runs(&frozen.runs), watermark: frozen.watermark.clone() });
+        let frozen = self.frozen.as_ref().map(|frozen| {
+            let (runs, watermark) = (runs(&frozen.runs), frozen.watermark.clone());
+            Frozen { groups: Group::all(&runs), runs, watermark }
+        });
         let of = |table: &Option<Arc<Table>>| table.as_ref().filter(is_readable).cloned();
         let partitions = self.partitions.iter().map(|p| Partition {
             lower: p.lower.clone(),
@@ -218,8 +274,10 @@ impl Tables {
         });
         let partitions: Vec<_> = partitions.collect();
         let deltas = (0..partitions.len()).filter(|at| partitions[*at].delta.is_some()).collect();
+        let runs = runs(&self.runs);
         Tables {
-            runs: runs(&self.runs),
+            groups: Group::all(&runs),
+            runs,
             level_count: self.level_count,
             frozen,
             partitions,
@@ -255,6 +313,17 @@ impl Tables {
     /// The tables of the settled run.
     pub fn settled(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta))
+    }
+
+    /// The generations that tables belong to, each once.
+    pub fn generations(&self) -> Vec<&Arc<Generation>> {
+        let mut found: Vec<&Arc<Generation>> = Vec::new();
+        for generation in self.all().filter_map(|table| table.generation()) {
+            if !found.iter().any(|other| Arc::ptr_eq(other, generation)) {
+                found.push(generation);
+            }
+        }
+        found
     }
 
     /// All tables.

@@ -70,6 +70,10 @@ pub struct KeyspaceStats {
     pub filter_file_bytes: u64,
     /// Bytes of memory that these filters take; part of `metadata_bytes`.
     pub filter_bytes: u64,
+    /// Filters over several runs: one for each generation of the LSM part that has any.
+    pub generations: u64,
+    /// Bytes of memory that these take; part of `metadata_bytes`.
+    pub generation_bytes: u64,
     /// Entries of the tables that have a filter in memory.
     pub filtered_entries: u64,
     /// Bytes of the index sections of all its tables, as they stand on the disk.
@@ -162,6 +166,11 @@ impl KeyspaceStats {
             stats.value_live_bytes += table.properties().separated_bytes();
         }
         stats.damaged_tables = tables.damaged.len() as u64;
+        for generation in tables.generations() {
+            stats.generations += 1;
+            stats.generation_bytes += generation.size_bytes() as u64;
+        }
+        stats.metadata_bytes += stats.generation_bytes;
         stats.value_segments = tables.segments.iter().count() as u64;
         stats.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
         stats
@@ -241,7 +250,7 @@ pub struct Stats {
     pub paged_index_bytes: u64,
     /// Indexes read for them; these reads are among `read_requests`.
     pub index_loads: u64,
-    /// Lookups of a table that its filter ended: no index was asked, and no block was read.
+    /// Lookups of a table that its filter ended, or one over several runs: no index was asked, and no block was read.
     pub filter_stops: u64,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: u64,
@@ -435,6 +444,14 @@ impl KeyspaceStats {
             self.metadata_bits_per_entry(),
             self.blocks
         )?;
+        if self.generations > 0 {
+            writeln!(
+                f,
+                "  over runs      {:>12.3} MiB  filters, {} in all",
+                self.generation_bytes as f64 / MIB,
+                self.generations
+            )?;
+        }
         if self.paged_tables > 0 {
             writeln!(
                 f,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::generation;
 use super::output::{Output, Written};
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
@@ -76,20 +77,18 @@ impl FlushJob {
         let streamed = sealed.memtable.streamed.all();
         streamed.iter().for_each(|segment| sources.insert(segment.clone()));
         let (cursor, ranges) = entries(keyspace, sealed);
-        Some(Flush {
-            keyspace: keyspace.id,
-            sealed: sealed.clone(),
-            cursor,
-            begun: false,
-            output: Output::new(
-                &self.engine,
-                keyspace.options.lsm_table(),
-                keyspace.options.separate_fresh_at(),
-                &sources,
-            )
+        let (options, separate_at) =
+            (keyspace.options.lsm_table(), keyspace.options.separate_fresh_at());
+        let output = Output::new(&self.engine, options, separate_at, &sources)
             .with_shadow(Shadow::over(&keyspace.tables, 0))
-            .with_ranges(ranges),
-        })
+            .with_ranges(ranges);
+        let (versions, _) = sealed.memtable.counts();
+        let output = match generation::now(&self.engine, keyspace, versions) {
+            Some(generation) => output.in_generation(generation, false),
+            None => output,
+        };
+        let sealed = sealed.clone();
+        Some(Flush { keyspace: keyspace.id, sealed, cursor, begun: false, output })
     }
 
     fn write(&mut self, mut flush: Flush) -> Result<()> {

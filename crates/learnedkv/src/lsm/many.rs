@@ -11,7 +11,7 @@ use crate::slice::{Lookup, Slice};
 use crate::sstable::reader::many::{self, Probe};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::Sought;
-use crate::view::{KeyspaceView, Run, Tables};
+use crate::view::{Group, KeyspaceView, Run, Tables};
 
 use super::read;
 
@@ -64,7 +64,7 @@ fn find_in_tables(
         let open = sought.iter_mut().filter(|(_, found)| *found == Lookup::Absent);
         let (probes, open): (Vec<_>, Vec<_>) = open
             .filter_map(|(sought, found)| {
-                Some((Probe { table: level.table(sought.key())?, sought }, found))
+                Some((Probe { table: level.table(sought)?, sought }, found))
             })
             .unzip();
         for (found, looked_up) in open.into_iter().zip(many::get_many(&probes, caching)?) {
@@ -93,19 +93,24 @@ fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<()> 
 
 /// Tables that do not overlap.
 enum Level<'a> {
-    /// A run, of which only keys from here on count.
-    Run(&'a Run, &'a [u8]),
+    /// A run of this group, of which only keys from here on count.
+    Run(&'a Group, &'a Run, &'a [u8]),
     Deltas(&'a Tables),
     Bases(&'a Tables),
 }
 
 impl<'a> Level<'a> {
-    /// The table that may hold `key`.
-    fn table(&self, key: &[u8]) -> Option<&'a Table> {
+    /// The table that may hold the key.
+    fn table(&self, sought: &Sought<'_>) -> Option<&'a Table> {
+        let key = sought.key();
         let partition = |tables: &'a Tables| tables.partitions.get(tables.partition(key));
         let table = match self {
-            Level::Run(_, from) if key < *from => None,
-            Level::Run(run, _) => read::table_of(run, key),
+            Level::Run(_, _, from) if key < *from => None,
+            Level::Run(group, ..) if group.refuses(sought.hashed()) => {
+                sought.stop(1);
+                None
+            }
+            Level::Run(_, run, _) => read::table_of(run, key),
             Level::Deltas(tables) => partition(tables)?.delta.as_ref(),
             Level::Bases(tables) => partition(tables)?.base.as_ref(),
         };
@@ -113,12 +118,21 @@ impl<'a> Level<'a> {
     }
 }
 
+/// Runs, of which only keys from `from` on count.
+fn of_runs<'a>(
+    groups: &'a [Group],
+    runs: &'a [Run],
+    from: &'a [u8],
+) -> impl Iterator<Item = Level<'a>> {
+    groups.iter().flat_map(move |group| {
+        runs[group.runs.clone()].iter().map(move |run| Level::Run(group, run, from))
+    })
+}
+
 /// Newest first.
 fn levels(tables: &Tables) -> impl Iterator<Item = Level<'_>> {
-    let runs = tables.runs.iter().map(|run| Level::Run(run, &[]));
-    let frozen = tables
-        .frozen
-        .iter()
-        .flat_map(|frozen| frozen.runs.iter().map(|run| Level::Run(run, &frozen.watermark)));
+    let runs = of_runs(&tables.groups, &tables.runs, &[]);
+    let frozen = tables.frozen.iter();
+    let frozen = frozen.flat_map(|f| of_runs(&f.groups, &f.runs, &f.watermark));
     runs.chain(frozen).chain([Level::Deltas(tables), Level::Bases(tables)])
 }

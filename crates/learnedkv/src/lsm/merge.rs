@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::generation;
 use super::output::{Output, Written};
 use super::read::run_source;
 use super::shadow::Shadow;
@@ -21,6 +22,7 @@ use crate::format::manifest::Change;
 use crate::format::range::Ranges;
 use crate::options::Store;
 use crate::sstable::cursor::Walk;
+use crate::sstable::generation::Generation;
 use crate::view::{KeyspaceView, Run, damage_of};
 
 /// The most runs the LSM part keeps.
@@ -48,6 +50,24 @@ pub struct Merge {
 
 fn bytes(run: &Run) -> u64 {
     run.iter().map(|table| table.file_bytes()).sum()
+}
+
+/// What the merge of these runs writes.
+fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Output {
+    let tables = || view.tables.runs[runs.clone()].iter().flatten();
+    let ranges = tables().flat_map(|table| table.ranges().iter().cloned()).collect();
+    let (options, separate_at) = (view.options.lsm_table(), view.options.separate_fresh_at());
+    let output = Output::new(engine, options, separate_at, &view.tables.segments)
+        .with_shadow(Shadow::over(&view.tables, runs.end))
+        .with_ranges(Ranges::union(ranges));
+    if let Some(common) = Generation::of_all(tables()) {
+        return output.in_generation(common.clone(), true);
+    }
+    let entries = tables().map(|table| table.properties().entries).sum();
+    match generation::now(engine, view, entries) {
+        Some(generation) => output.in_generation(generation, false),
+        None => output,
+    }
 }
 
 impl Merge {
@@ -117,7 +137,6 @@ impl Merge {
         let sources = window.iter().map(|run| run_source(run, &[], None, Walk::Bulk)).collect();
         let mut cursor = MergeCursor::new(sources);
         cursor.seek(Seek::First)?;
-        let tables = window.iter().flatten();
         let ids = |run: &Run| run.iter().map(|table| table.id()).collect();
         Ok(Merge {
             engine: engine.clone(),
@@ -125,16 +144,7 @@ impl Merge {
             first,
             replaced: window.iter().rev().map(ids).collect(),
             cursor,
-            output: Output::new(
-                engine,
-                view.options.lsm_table(),
-                view.options.separate_fresh_at(),
-                &view.tables.segments,
-            )
-            .with_shadow(Shadow::over(&view.tables, runs.end))
-            .with_ranges(Ranges::union(
-                tables.flat_map(|table| table.ranges().iter().cloned()).collect(),
-            )),
+            output: output(engine, view, runs),
             table_bytes: view.options.partition(),
             input_bytes: window.iter().map(bytes).sum(),
             rewrites: false,

@@ -3,7 +3,8 @@
 //!
 //! [`flush`] writes memtables to runs, [`merge`] keeps runs few, both through [`output`]; [`read`] looks
 //! up and walks, [`many`] looks many keys up at once, [`estimate`] reckons without reading; [`shadow`]
-//! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead. Reads go over
+//! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead,
+//! [`generation`] which filter over many runs their keys go to. Reads go over
 //! all that a View shows: runs, levels, a frozen part, partitions; [`unread`] says where walks end before what
 //! could not be opened.
 //!
@@ -16,6 +17,7 @@ mod compact;
 pub mod estimate;
 pub mod flush;
 pub mod garbage;
+mod generation;
 pub mod levels;
 pub mod many;
 pub mod merge;

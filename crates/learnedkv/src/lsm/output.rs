@@ -9,12 +9,15 @@ use super::shadow::Shadow;
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Opened};
 use crate::error::Result;
+use crate::format::checksum::key_hash;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
 use crate::sstable::filter::file::filter_path;
+use crate::sstable::generation::Generation;
+use crate::sstable::reader::Table;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 use crate::value_log::writer::SegmentWriter;
@@ -22,6 +25,8 @@ use crate::value_log::{self, Segments, segment_path};
 
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
 const STEP_BYTES: u64 = 1 << 20;
+/// So many keys are added to a generation at once.
+const HASHES: usize = 1024;
 /// A value segment larger than this is ended and another begun.
 const SEGMENT_BYTES: u64 = 256 << 20;
 
@@ -44,6 +49,10 @@ pub struct Output {
     /// Values in these segments are written anew, whatever their length.
     victims: Arc<BTreeSet<u64>>,
     shadow: Option<Shadow>,
+    /// What the tables belong to, and whether their keys are still to be added there.
+    generation: Option<(Arc<Generation>, bool)>,
+    /// Hashes of keys to be added there.
+    hashes: Vec<u64>,
     /// See [`Output::moving_values`].
     moves_values: bool,
     /// Of each segment that values were read from to stand beside their keys, where the last one ends;
@@ -132,6 +141,8 @@ impl Output {
             waiting: Waiting::default(),
             victims: Arc::default(),
             shadow: None,
+            generation: None,
+            hashes: Vec::new(),
             moves_values: true,
             emptied: BTreeMap::new(),
             ranges: Ranges::default(),
@@ -155,6 +166,12 @@ impl Output {
     /// Has each table say what it overwrites.
     pub fn with_shadow(mut self, shadow: Shadow) -> Output {
         self.shadow = Some(shadow);
+        self
+    }
+
+    /// Has the tables belong to a generation. Their keys are added to it, unless they were before.
+    pub fn in_generation(mut self, generation: Arc<Generation>, has_keys: bool) -> Output {
+        self.generation = Some((generation, !has_keys));
         self
     }
 
@@ -200,14 +217,36 @@ impl Output {
             _ => None,
         };
         self.begin_table()?;
-        if let Some(shadow) = &mut self.shadow {
-            shadow.add(key);
-        }
+        self.note(key);
         match (&mut self.writer, pointer) {
             (Some(writer), Some((pointer, tag))) => writer.add_pointer(key, sequence, pointer, tag),
             (Some(writer), None) => writer.add(key, kind, sequence, payload),
             (None, _) => unreachable!("a writer was just made"),
         }
+    }
+
+    /// Tells those who want to know of each key.
+    fn note(&mut self, key: &[u8]) {
+        let adds = self.generation.as_ref().is_some_and(|(_, adds)| *adds);
+        if self.shadow.is_none() && !adds {
+            return;
+        }
+        let hash = key_hash(key);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.add(key, hash);
+        }
+        if adds {
+            self.hashes.push(hash);
+            if self.hashes.len() >= HASHES {
+                self.add_hashes();
+            }
+        }
+    }
+
+    /// Adds keys to the generation. Where it does not take them, none of the tables belongs to it.
+    fn add_hashes(&mut self) {
+        self.generation.take_if(|(generation, _)| !generation.add_all(&self.hashes));
+        self.hashes.clear();
     }
 
     /// Has a table be written.
@@ -379,9 +418,14 @@ impl Output {
         if !self.records.is_empty() {
             self.engine.disk().sync_dir(self.engine.dir())?;
         }
+        self.add_hashes();
         let mut opened = Opened::default();
         for record in &self.records {
-            let table = self.engine.open_table(record)?;
+            let mut table = Table::open(&self.engine.context, record.clone())?;
+            if let Some((generation, _)) = &self.generation {
+                table.join(generation.clone());
+            }
+            let table = Arc::new(table);
             table.note_all();
             table.check_written();
             if self.woken.covers(&record.properties.smallest) {

@@ -15,7 +15,7 @@ use crate::sstable::cursor::{self, Clipped, Walk};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::Sought;
 use crate::value_log::{self, Segment};
-use crate::view::{KeyspaceView, Partition, Run, Tables};
+use crate::view::{Group, KeyspaceView, Partition, Run, Tables};
 
 /// The value of `key`, from the newest data that holds it.
 ///
@@ -161,13 +161,27 @@ pub fn load_all(view: &KeyspaceView, wanted: &[(&[u8], ValuePointer)]) -> Result
 }
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
-    for run in &tables.runs {
-        match find_in_run(run, sought)? {
-            Lookup::Absent => {}
-            found => return Ok(found),
+    match find_in_groups(&tables.groups, &tables.runs, sought)? {
+        Lookup::Absent => find_below_runs(tables, sought),
+        found => Ok(found),
+    }
+}
+
+/// What `runs`, which stand in these groups, hold of a key.
+fn find_in_groups(groups: &[Group], runs: &[Run], sought: &Sought<'_>) -> Result<Lookup> {
+    for group in groups {
+        if group.refuses(sought.hashed()) {
+            sought.stop(group.runs.len());
+            continue;
+        }
+        for run in &runs[group.runs.clone()] {
+            match find_in_run(run, sought)? {
+                Lookup::Absent => {}
+                found => return Ok(found),
+            }
         }
     }
-    find_below_runs(tables, sought)
+    Ok(Lookup::Absent)
 }
 
 /// The newest version of a key in the frozen part and the settled run.
@@ -175,9 +189,9 @@ fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
 /// # Errors
 /// As [`get`].
 pub fn find_below_runs(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
-    let frozen = tables.frozen.iter().filter(|f| sought.key() >= f.watermark.as_slice());
-    for run in frozen.flat_map(|f| &f.runs) {
-        match find_in_run(run, sought)? {
+    let frozen = tables.frozen.as_ref().filter(|f| sought.key() >= f.watermark.as_slice());
+    if let Some(frozen) = frozen {
+        match find_in_groups(&frozen.groups, &frozen.runs, sought)? {
             Lookup::Absent => {}
             found => return Ok(found),
         }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::read;
 use crate::error::Result;
-use crate::format::checksum::key_hash;
 use crate::format::range::Ranges;
 use crate::slice::Lookup;
 use crate::sstable::reader::Caching;
@@ -33,9 +32,9 @@ impl Shadow {
         Shadow { tables: tables.clone(), newer, settled_bytes: 0, fresh_bytes: 0 }
     }
 
-    /// An entry of this key is written.
-    pub fn add(&mut self, key: &[u8]) {
-        if key_hash(key).is_multiple_of(SAMPLE) {
+    /// An entry of this key, of that hash, is written.
+    pub fn add(&mut self, key: &[u8], hash: u64) {
+        if hash.is_multiple_of(SAMPLE) {
             // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
             let _ = self.look_up(key);
         }

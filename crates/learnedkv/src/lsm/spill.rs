@@ -27,7 +27,7 @@ use crate::format::entry::KeyspaceId;
 use crate::format::range::Ranges;
 use crate::memtable::Memtable;
 use crate::sstable::writer::TableOptions;
-use crate::view::{KeyspaceView, Tables, View};
+use crate::view::{Group, KeyspaceView, Run, Tables, View};
 
 /// So many bytes are written at most for each byte of memory that comes free.
 const MOST_WRITTEN: u64 = 4;
@@ -142,8 +142,10 @@ impl Spill {
             memtable.streamed.all().iter().for_each(|segment| segments.insert(segment.clone()));
         }
         let run = (!opened.tables.is_empty()).then(|| opened.tables.clone());
+        let runs: Vec<Run> = run.into_iter().chain(old.runs.iter().cloned()).collect();
         let tables = Tables {
-            runs: run.into_iter().chain(old.runs.iter().cloned()).collect(),
+            groups: Group::all(&runs),
+            runs,
             level_count: old.level_count,
             frozen: old.frozen.clone(),
             partitions: old.partitions.clone(),

@@ -1,10 +1,11 @@
 //! Tables: immutable files of sorted entries, each user key at most once.
 //!
 //! [`writer`] makes them, [`reader`] finds keys in them, [`sought`] is what they are asked for, [`cursor`] walks them; [`index`] holds the
-//! kinds of index, [`filter`] those of filters, [`partition`] decides where blocks end. The bytes are `format`'s.
+//! kinds of index, [`filter`] those of filters, [`generation`] is one over many tables, [`partition`] decides where blocks end. The bytes are `format`'s.
 
 pub mod cursor;
 pub mod filter;
+pub mod generation;
 pub mod index;
 mod opening;
 pub mod partition;
@@ -64,7 +65,7 @@ pub struct ReadMetrics {
     pub rebuilt_indexes: AtomicU64,
     /// Indexes read because their tables do not keep them in memory.
     pub index_loads: AtomicU64,
-    /// Lookups of a table that its filter ended.
+    /// Lookups of a table that its filter ended, or that of its generation.
     pub filter_stops: AtomicU64,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: AtomicU64,

@@ -34,6 +34,7 @@ use self::paged::Home;
 pub use self::paged::{Held, Indexed, Loan};
 use self::resting::TableFilter;
 use super::filter::file::filter_path;
+use super::generation::Generation;
 use super::index::{self, Index, fence::Fence};
 use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::Sought;
@@ -111,6 +112,8 @@ pub struct Table {
     mapped: Mapped,
     /// Asked first by lookups, once it is in memory.
     filter: TableFilter,
+    /// See [`Table::generation`].
+    generation: Option<Arc<Generation>>,
     context: Arc<TableContext>,
     /// Why it could not be opened; see [`damaged`].
     damage: Option<Error>,
@@ -196,6 +199,7 @@ impl Table {
             path,
             file,
             filter,
+            generation: None,
             index,
             ranges: Arc::new(ranges),
             walked: OnceLock::new(),
@@ -223,6 +227,16 @@ impl Table {
                 return;
             }
         }
+    }
+
+    /// The generation that it belongs to: all its keys were added there.
+    pub fn generation(&self) -> Option<&Arc<Generation>> {
+        self.generation.as_ref()
+    }
+
+    /// Has it belong to `generation`, to which all its keys were added.
+    pub fn join(&mut self, generation: Arc<Generation>) {
+        self.generation = Some(generation);
     }
 
     /// The same table with another index: one that lies, say.

@@ -53,6 +53,11 @@ impl<'a> Sought<'a> {
         self.hashed.hash()
     }
 
+    /// A filter ended the lookup for so many tables.
+    pub fn stop(&self, tables: usize) {
+        self.stops.update(|stops| stops + tables as u64);
+    }
+
     /// Adds what filters did to `metrics`.
     pub fn count(&self, metrics: &ReadMetrics) {
         for (cell, total) in [

@@ -22,6 +22,7 @@ use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::Kind;
 use crate::slice::Lookup;
 
+mod generation;
 mod mapped;
 mod paged;
 

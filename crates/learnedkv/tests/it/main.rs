@@ -9,6 +9,7 @@ mod damaged;
 mod durability;
 mod faults;
 mod filters;
+mod generations;
 mod giving_back;
 mod golden;
 mod lifecycle;

@@ -119,6 +119,7 @@ impl Table {
             mapped: Mapped::default(),
             filter,
             context: context.clone(),
+            generation: None,
             damage: Some(damage),
             obsolete: AtomicBool::new(false),
             counted_bytes: AtomicU64::new(0),
