@@ -1,15 +1,16 @@
-//! What runs cost those who look for what is not in them: gets of settled and of absent keys beneath
-//! 0, 1, 4 and 8 runs.
+//! What runs cost those who look for what is not in them: gets of settled and of absent keys
+//! beneath 0, 1, 4 and 8 runs.
 //!
 //! ```sh
-//! target/release/examples/runs DIR 1000000 100 8            # ns a get: keys, value bytes, rounds
-//! target/release/examples/runs DIR 1000000 100 8 10000      # the same, of 10,000 keys asked again and again
-//! valgrind --tool=callgrind --toggle-collect='*runs*work*' target/release/examples/runs DIR 100000 100 1 0 8
+//! runs DIR 1000000 100 8            # ns a get: keys, value bytes, rounds
+//! runs DIR 1000000 100 8 10000      # the same, of 10,000 keys alone
+//! valgrind --tool=callgrind --toggle-collect='*runs*work*' runs DIR 100000 100 1 0 8
 //! ```
-//! A keyspace for each number of runs, all over the same settled keys. A run is one flush of a sixteenth of the
-//! keys; asked are keys that are in none, keys that are nowhere, and keys of the oldest run. Each tells the median of its pieces of
-//! 5,000 gets, which come in turn, and how many times that of no runs this is. A last argument asks of one
-//! keyspace alone, for callgrind: instructions a get are what it counts by how often it says `work` was called.
+//! A keyspace for each number of runs, all over the same settled keys. A run is one flush of a
+//! sixteenth of the keys; asked are keys that are in none, keys that are nowhere, and keys of the
+//! oldest run. Each tells the median of its pieces of 5,000 gets, which come in turn, and how many
+//! times that of no runs this is. A last argument asks of one keyspace alone, for callgrind:
+//! instructions a get are what it counts by how often it says `work` was called.
 
 use std::hint::black_box;
 use std::path::Path;

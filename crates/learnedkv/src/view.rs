@@ -106,8 +106,8 @@ pub struct Sealed {
 pub struct Group {
     /// Which of the runs.
     pub runs: Range<usize>,
-    /// The generation that all of them belong to. None of them has removed ranges, so a key that it refuses
-    /// they say nothing of. Not of a single run, whose own filters say no less.
+    /// The generation that all of them belong to. None of them has removed ranges, so a key that it
+    /// refuses they say nothing of. Not of a single run, whose own filters say no less.
     generation: Option<Arc<Generation>>,
 }
 

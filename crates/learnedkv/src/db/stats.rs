@@ -250,7 +250,8 @@ pub struct Stats {
     pub paged_index_bytes: u64,
     /// Indexes read for them; these reads are among `read_requests`.
     pub index_loads: u64,
-    /// Lookups of a table that its filter ended, or one over several runs: no index was asked, and no block was read.
+    /// Lookups of a table that its filter ended, or one over several runs: no index was asked, and
+    /// no block was read.
     pub filter_stops: u64,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: u64,

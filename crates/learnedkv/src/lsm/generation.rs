@@ -7,9 +7,9 @@ use crate::options::Store;
 use crate::sstable::generation::Generation;
 use crate::view::KeyspaceView;
 
-/// The generation that takes the keys of what is flushed or merged now, about `keys` of them: that of the newest run
-/// that has one, but none that the frozen part has too; else a new one. `None`: runs are to have no
-/// filters, or become levels soon.
+/// The generation that takes the keys of what is flushed or merged now, about `keys` of them: that
+/// of the newest run that has one, but none that the frozen part has too; else a new one. `None`:
+/// runs are to have no filters, or become levels soon.
 pub fn now(engine: &Engine, view: &KeyspaceView, keys: u64) -> Option<Arc<Generation>> {
     let options = &view.options;
     if options.chosen_store() != Store::Tiered || options.lsm_table().filter.is_none() {

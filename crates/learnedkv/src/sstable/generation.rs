@@ -1,24 +1,25 @@
-//! Which keys none of several runs holds: one filter over all tables of a generation of the LSM part, asked
-//! once before any of their own.
+//! Which keys none of several runs holds: one filter over all tables of a generation of the LSM
+//! part, asked once before any of their own.
 //!
-//! A generation is what is flushed between two freezes, and merges of that. Flushes and merges add the keys of
-//! the tables they write; a table then *belongs* to the generation ([`Table::generation`]), and where neighbouring
-//! runs belong to one, a lookup asks it first. It is in memory only: after an open a table belongs to none, until a
-//! merge writes it anew.
+//! A generation is what is flushed between two freezes, and merges of that. Flushes and merges add
+//! the keys of the tables they write; a table then *belongs* to the generation
+//! ([`Table::generation`]), and where neighbouring runs belong to one, a lookup asks it first. It
+//! is in memory only: after an open a table belongs to none, until a merge writes it anew.
 //!
 //! Invariants:
-//! 1. **Every key of a table that belongs to it was added before the table was opened.** A table whose keys
-//!    were not all taken belongs to none. So nobody but the table needs to know what a generation covers.
-//! 2. **It only grows**, so a View of any age may ask it: keys added later make it refuse less, never more. Work that
-//!    fails behind its adds leaves nothing but that.
+//! 1. **Every key of a table that belongs to it was added before the table was opened.** A table
+//!    whose keys were not all taken belongs to none. So nobody but the table needs to know what a
+//!    generation covers.
+//! 2. **It only grows**, so a View of any age may ask it: keys added later make it refuse less,
+//!    never more. Work that fails behind its adds leaves nothing but that.
 //! 3. **Who sees the table sees its bits.** They were set before the table's View was published.
 //! 4. It takes memory only while metadata then leaves a quarter of what it may take to others
 //!    ([`TableContext::max_metadata_bytes`]). From the first part that has no room on it takes no keys.
 //!
-//! A key is four bits of one 64-bit word, of eight bits for each key a part has room for: a full part lets one
-//! absent key in 25 pass, which is then asked for as without it. A key that passes already sets no bit and takes no
-//! room, so keys overwritten in many runs count once. Parts are made as keys come, each twice as large as
-//! the one before; a lookup asks all.
+//! A key is four bits of one 64-bit word, of eight bits for each key a part has room for: a full
+//! part lets one absent key in 25 pass, which is then asked for as without it. A key that passes
+//! already sets no bit and takes no room, so keys overwritten in many runs count once. Parts are
+//! made as keys come, each twice as large as the one before; a lookup asks all.
 //!
 //! [`Table::generation`]: super::reader::Table::generation
 

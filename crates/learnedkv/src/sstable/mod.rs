@@ -1,7 +1,8 @@
 //! Tables: immutable files of sorted entries, each user key at most once.
 //!
 //! [`writer`] makes them, [`reader`] finds keys in them, [`sought`] is what they are asked for, [`cursor`] walks them; [`index`] holds the
-//! kinds of index, [`filter`] those of filters, [`generation`] is one over many tables, [`partition`] decides where blocks end. The bytes are `format`'s.
+//! kinds of index, [`filter`] those of filters, [`generation`] is one over many tables,
+//! [`partition`] decides where blocks end. The bytes are `format`'s.
 
 pub mod cursor;
 pub mod filter;

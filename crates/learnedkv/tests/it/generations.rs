@@ -1,5 +1,5 @@
-//! One filter over all runs of a generation: what it saves, what it must not hide, and that it comes and goes
-//! with its tables.
+//! One filter over all runs of a generation: what it saves, what it must not hide, and that it
+//! comes and goes with its tables.
 
 use std::ops::{Bound, RangeBounds};
 

@@ -1,4 +1,5 @@
-//! A generation's filter: never wrong about what was added, as large as it says, no larger than it may be.
+//! A generation's filter: never wrong about what was added, as large as it says, no larger than it
+//! may be.
 
 use super::*;
 use crate::format::checksum::mix;
@@ -49,7 +50,8 @@ fn its_memory_is_counted_and_given_back() {
     assert_eq!(metadata_bytes(&context), 0);
 }
 
-/// 6,000 bytes are three quarters of what metadata may take; the third part has no room then, nor ever.
+/// 6,000 bytes are three quarters of what metadata may take; the third part has no room then, nor
+/// ever.
 #[test]
 fn without_room_it_takes_no_more_and_refuses_none_that_it_took() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
