@@ -2,16 +2,17 @@
 //! when to change it and when not to.
 
 mod persisted;
+mod single;
 
 use std::time::Duration;
 
+pub use self::single::{ReadOptions, WriteOptions};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::compression::Compression;
-use crate::sstable::cursor::Walk;
 use crate::sstable::filter::FilterKind;
 use crate::sstable::index::IndexKind;
 use crate::sstable::partition::Limits;
-use crate::sstable::reader::Caching;
 use crate::sstable::writer::TableOptions;
 
 /// When a write is durable.
@@ -34,76 +35,6 @@ pub enum Durability {
     /// together with all commits that wait at the same time. Use it for money; expect a device
     /// sync's time for each commit of a single writer.
     Synced,
-}
-
-/// How one write is done; [`Durability`] alone serves too, wherever these are asked for.
-///
-/// ```
-/// # use learnedkv::{Database, Durability, KeyspaceOptions, WriteOptions};
-/// # fn main() -> learnedkv::Result<()> {
-/// # let dir = std::env::temp_dir().join(format!("learnedkv-write-options-{}", std::process::id()));
-/// # let db = Database::open(&dir)?;
-/// let accounts = db.keyspace("accounts", KeyspaceOptions::default())?;
-/// accounts.insert_with("alice", "100", Durability::Synced)?;
-/// accounts.insert_with("bob", "7", WriteOptions::default())?; // as the database was opened
-/// # db.close()?;
-/// # std::fs::remove_dir_all(&dir).ok();
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[must_use]
-pub struct WriteOptions {
-    durability: Option<Durability>,
-}
-
-impl WriteOptions {
-    /// When the write is durable; by default as the database was opened ([`crate::Builder::durability`]).
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = Some(durability);
-        self
-    }
-
-    pub(crate) fn durability_or(&self, default: Durability) -> Durability {
-        self.durability.unwrap_or(default)
-    }
-}
-
-impl From<Durability> for WriteOptions {
-    fn from(durability: Durability) -> WriteOptions {
-        WriteOptions::default().durability(durability)
-    }
-}
-
-/// How one read is done. Checksums are always verified: there is no option to trust the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub struct ReadOptions {
-    fill_cache: bool,
-}
-
-impl Default for ReadOptions {
-    fn default() -> ReadOptions {
-        ReadOptions { fill_cache: true }
-    }
-}
-
-impl ReadOptions {
-    /// Whether blocks that were read go into the cache; on by default. Off for a scan of much that
-    /// is read once (a backup, an export): it then leaves the cache to those who come back. Blocks
-    /// that are in the cache serve it all the same.
-    pub fn fill_cache(mut self, fill: bool) -> Self {
-        self.fill_cache = fill;
-        self
-    }
-
-    pub(crate) fn caching(&self) -> Caching {
-        if self.fill_cache { Caching::Fill } else { Caching::Leave }
-    }
-
-    pub(crate) fn walk(&self) -> Walk {
-        if self.fill_cache { Walk::Cached } else { Walk::Uncached }
-    }
 }
 
 /// Options of a database. They are not persisted: each open says them anew.
@@ -135,6 +66,8 @@ pub struct DatabaseOptions {
     pub read_only: bool,
     /// How much room on the disk is held back for when it is full; none: as the data asks.
     pub ballast_bytes: Option<u64>,
+    /// How many files of tables and value segments are kept open; none: as the process may.
+    pub max_open_files: Option<usize>,
 }
 
 impl Default for DatabaseOptions {
@@ -153,9 +86,13 @@ impl Default for DatabaseOptions {
             stream_at: 1 << 20,
             read_only: false,
             ballast_bytes: None,
+            max_open_files: None,
         }
     }
 }
+
+/// So many files of tables and value segments are kept open, unless the process may open few.
+const MAX_OPEN_FILES: usize = 512;
 
 /// How many memtables of a keyspace may wait to be flushed before writers wait for them.
 pub const MAX_SEALED: usize = 2;
@@ -200,6 +137,12 @@ impl DatabaseOptions {
         4 * memtables.max(self.log_segment_bytes)
     }
 
+    /// How many files of tables and value segments are kept open at most.
+    pub fn max_open_files(&self, disk: &dyn Disk) -> usize {
+        let process = disk.max_open_files().map_or(usize::MAX, |most| most as usize / 2);
+        self.max_open_files.unwrap_or(MAX_OPEN_FILES.min(process))
+    }
+
     /// Checks that the options can work together.
     ///
     /// # Errors
@@ -210,6 +153,7 @@ impl DatabaseOptions {
         within("memory_budget_bytes", self.memory_budget_bytes, 64 << 10, 1 << 50)?;
         within("metadata_percent", self.metadata_percent, 0, 100)?;
         within("ballast_bytes", self.ballast_bytes.unwrap_or(0), 0, 1 << 50)?;
+        within("max_open_files", self.max_open_files.unwrap_or(1) as u64, 1, 1 << 30)?;
         within("stream_at", self.stream_at, 1, 256 << 20)?;
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {

@@ -103,6 +103,15 @@ impl Builder {
         self
     }
 
+    /// How many files of tables and value segments are kept open at most; 512 by default, or half of what the
+    /// process may have open (`ulimit -n`), if that is less. What was not used lately is closed, and opened
+    /// again when it is read, some microseconds. A database may have any number of files. A few more are open:
+    /// the log's, those that background work reads and writes, and those a call is reading.
+    pub fn max_open_files(mut self, most: usize) -> Self {
+        self.options.max_open_files = Some(most);
+        self
+    }
+
     /// Reads blocks where the operating system holds them, in its page cache, by mapping tables into
     /// memory; on by default. A block is mapped once a read brought it there and found its checksum
     /// right; where the system drops pages, blocks are read and cached again (docs/decisions/0021). Only on

@@ -270,6 +270,8 @@ pub struct Stats {
     pub sustainable_bytes_per_s: u64,
     /// Bytes of the log's segments.
     pub log_bytes: u64,
+    /// Files of tables and value segments that are open now; see [`crate::Builder::max_open_files`].
+    pub open_files: u64,
     /// Bytes held back on the disk for when it is full; little while it is.
     pub ballast_bytes: u64,
     /// The last operation's sequence number.
@@ -344,6 +346,7 @@ impl Stats {
             burst_bytes_per_s: metrics.flushing.rate(put_bytes),
             sustainable_bytes_per_s: metrics.settling.rate(put_bytes.saturating_sub(unsettled)),
             log_bytes: engine.log.size_bytes(),
+            open_files: engine.context.files.count() as u64,
             ballast_bytes: engine.ballast.held_bytes(),
             last_sequence: engine.log.visible(),
             synced_sequence: engine.log.synced(),
@@ -525,11 +528,12 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "log              {:>12.1} MiB  {} operations, durable up to {}; {:.1} MiB of disk held back",
+            "log              {:>12.1} MiB  {} operations, durable up to {}; {:.1} MiB of disk held back; {} files of data open",
             self.log_bytes as f64 / MIB,
             self.last_sequence,
             self.synced_sequence,
-            self.ballast_bytes as f64 / MIB
+            self.ballast_bytes as f64 / MIB,
+            self.open_files
         )
     }
 }

@@ -135,6 +135,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
         None
     }
 
+    /// How many files this process may have open at once; `None` where the disk cannot tell.
+    fn max_open_files(&self) -> Option<u64> {
+        None
+    }
+
     /// A random number (the simulated disk: from its seed).
     fn random_u64(&self) -> u64;
 }

@@ -51,9 +51,6 @@ use crate::wal::{Log, segment_id};
 /// More segments of earlier lives than this are flushed at open.
 const MAX_ENDED_SEGMENTS: usize = 8;
 
-/// How many value segments have their files open at most.
-const OPEN_SEGMENT_FILES: usize = 256;
-
 /// The lock file.
 pub(super) const LOCK: &str = "LOCK";
 
@@ -289,7 +286,7 @@ fn context(
     let executor = executor.clone();
     Arc::new(TableContext {
         disk: disk.clone(),
-        segment_files: Arc::new(OpenFiles::new(disk.clone(), OPEN_SEGMENT_FILES)),
+        files: Arc::new(OpenFiles::new(disk.clone(), options.max_open_files(&**disk))),
         dir: dir.to_owned(),
         access: if options.direct_reads { Access::Direct } else { Access::Random },
         maps: options.mapped_reads && !options.direct_reads,

@@ -40,7 +40,7 @@ use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::Sought;
 use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Disk, File, OpenFiles};
+use crate::disk::{Access, Disk, File, OpenFiles, PooledFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::block::{Block, Entries};
 use crate::format::bytes::Probe;
@@ -64,8 +64,8 @@ type Blocks = Vec<(u64, Arc<Block>)>;
 pub struct TableContext {
     /// Where the files are read from.
     pub disk: Arc<dyn Disk>,
-    /// The files of value segments, opened when they are read.
-    pub segment_files: Arc<OpenFiles>,
+    /// Those of tables and value segments, opened when they are read.
+    pub files: Arc<OpenFiles>,
     /// Their directory.
     pub dir: PathBuf,
     /// How data blocks are read.
@@ -100,7 +100,7 @@ pub enum Caching {
 pub struct Table {
     record: TableRecord,
     path: PathBuf,
-    file: Arc<dyn File>,
+    file: PooledFile,
     index: Home,
     /// Keys that are gone from all older data.
     ranges: Arc<Ranges>,
@@ -153,7 +153,8 @@ impl Table {
     /// section this build does not know; any error of the disk.
     pub fn open(context: &Arc<TableContext>, mut record: TableRecord) -> Result<Table> {
         let path = table_path(&context.dir, record.id);
-        let file = context.disk.open(&path, context.access).map_err(|e| match e.kind() {
+        let pooled = context.files.file(&path, context.access);
+        let file = pooled.get().map_err(|e| match e.kind() {
             ErrorKind::NotFound => {
                 let message = "the manifest names this table, but it is not there";
                 Error::corruption(message).at_path(&path)
@@ -197,7 +198,7 @@ impl Table {
         let table = Table {
             record,
             path,
-            file,
+            file: pooled,
             filter,
             generation: None,
             index,
@@ -298,7 +299,23 @@ impl Table {
         Lookup::Removed
     }
 
-    /// Its file.
+    /// Its file, opened if need be.
+    ///
+    /// # Errors
+    /// Those of opening it; why the table could not be opened.
+    fn file(&self) -> Result<Arc<dyn File>> {
+        match &self.damage {
+            Some(damage) => Err(damage.clone()),
+            None => self.file.get(),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+        let read = self.file().and_then(|file| file.read_exact_at(buffer, offset_bytes));
+        read.map_err(|e| e.at_path(&self.path))
+    }
+
+    /// Where its file is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -408,7 +425,8 @@ impl Table {
         let _one_at_a_time = self.walking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.walked.get().is_none() {
             self.context.metrics.rebuilt_indexes.fetch_add(1, Relaxed);
-            let walked = walk(&*self.file, &self.record).map_err(|e| e.at_path(&self.path));
+            let walked = self.file().and_then(|file| walk(&*file, &self.record));
+            let walked = walked.map_err(|e| e.at_path(&self.path));
             if let Err(e) = &walked
                 && !e.is_corruption()
             {

@@ -74,7 +74,7 @@ fn context_with(
     max_metadata_bytes: u64,
 ) -> Arc<TableContext> {
     Arc::new(TableContext {
-        segment_files: Arc::new(OpenFiles::new(disk.clone(), 2)),
+        files: Arc::new(OpenFiles::new(disk.clone(), 2)),
         disk,
         dir: PathBuf::from("/"),
         access: Access::Random,

@@ -85,7 +85,7 @@ impl Segment {
     /// the disk.
     pub fn open(context: &Arc<TableContext>, used: &SegmentUse) -> Result<Segment> {
         let path = segment_path(&context.dir, used.segment);
-        let pooled = context.segment_files.file(&path, context.access);
+        let pooled = context.files.file(&path, context.access);
         let file = pooled.get().map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::corruption(
                 "the database points into this value segment, but it is not there: restore it from a copy",

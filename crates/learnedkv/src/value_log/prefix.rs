@@ -135,7 +135,7 @@ impl Segment {
             id: self.id,
             tag: self.tag,
             file_bytes: self.file_bytes,
-            file: context.segment_files.file(self.path(), context.access),
+            file: context.files.file(self.path(), context.access),
             map: OnceLock::new(),
             context: context.clone(),
             obsolete: false.into(),
@@ -175,7 +175,7 @@ impl Segment {
             self.prefix.lent.lock().unwrap_or_else(PoisonError::into_inner).push(map.lent);
         }
         let context = &self.context;
-        let file = context.segment_files.file(self.path(), context.access);
+        let file = context.files.file(self.path(), context.access);
         context.graveyard.add_part(Box::new(Rest { file, prefix: self.prefix.clone(), end }));
         Some(next)
     }

@@ -20,7 +20,7 @@ fn context() -> Arc<TableContext> {
 fn context_that(maps: bool) -> Arc<TableContext> {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     Arc::new(TableContext {
-        segment_files: Arc::new(OpenFiles::new(disk.clone(), 2)),
+        files: Arc::new(OpenFiles::new(disk.clone(), 2)),
         disk,
         dir: PathBuf::from("/"),
         access: Access::Random,

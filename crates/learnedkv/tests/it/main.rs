@@ -17,6 +17,7 @@ mod many_keyspaces;
 mod metamorphic;
 mod model;
 mod open_errors;
+mod open_files;
 mod paged;
 mod reads;
 mod regressions;

@@ -269,6 +269,7 @@ pub struct Setup {
     pub metadata_percent: u64,
     pub automatic_conversion: bool,
     pub stream_at: u64,
+    pub max_open_files: usize,
     pub keyspace: KeyspaceOptions,
 }
 
@@ -284,6 +285,7 @@ impl Default for Setup {
             metadata_percent: 50,
             automatic_conversion: true,
             stream_at: 400,
+            max_open_files: 512,
             keyspace: KeyspaceOptions::default()
                 .block_bytes(256)
                 .partition_bytes(4 << 10)
@@ -303,13 +305,14 @@ impl Setup {
     }
 
     /// The smallest of a store, with fresh and settled tables compressed as the seed says: each way with
-    /// each; and their indexes in memory or not.
+    /// each; their indexes in memory or not; and few files open, or all.
     pub fn of(store: Store, seed: u64) -> Setup {
         let setup = if store == Store::Lsm { Setup::levels() } else { Setup::default() };
         let [fresh, settled] = Setup::compressions(seed);
         let keyspace = setup.keyspace.clone();
         let keyspace = keyspace.lsm_compression(fresh).settled_compression(settled);
-        let setup = Setup { keyspace, ..setup };
+        let max_open_files = [512, 1, 5][seed as usize % 3];
+        let setup = Setup { keyspace, max_open_files, ..setup };
         match seed % 4 {
             1 => setup.tight(),
             2 => setup.paged(true),
@@ -348,6 +351,7 @@ impl Setup {
             .mapped_reads(self.mapped_reads)
             .automatic_conversion(self.automatic_conversion)
             .stream_at(self.stream_at)
+            .max_open_files(self.max_open_files)
             .open()
     }
 }

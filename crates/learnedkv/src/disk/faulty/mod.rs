@@ -154,6 +154,10 @@ impl Disk for FaultyDisk {
         self.inner.room(dir)
     }
 
+    fn max_open_files(&self) -> Option<u64> {
+        self.inner.max_open_files()
+    }
+
     fn random_u64(&self) -> u64 {
         self.inner.random_u64()
     }

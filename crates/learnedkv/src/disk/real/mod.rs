@@ -186,6 +186,10 @@ impl Disk for RealDisk {
         platform::room(dir)
     }
 
+    fn max_open_files(&self) -> Option<u64> {
+        platform::max_open_files()
+    }
+
     fn random_u64(&self) -> u64 {
         // Every `RandomState` has keys of its own, seeded by the system's generator.
         RandomState::new().build_hasher().finish()

@@ -342,6 +342,14 @@ pub(super) fn room(_dir: &Path) -> Option<crate::disk::Room> {
     None
 }
 
+/// How many files this process may have open at once.
+pub(super) fn max_open_files() -> Option<u64> {
+    #[cfg(unix)]
+    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    #[cfg(not(unix))]
+    None
+}
+
 /// Outside Linux there is nothing to ask; the blocks were written.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn mapping_keeps_promises(_file: &File) -> bool {

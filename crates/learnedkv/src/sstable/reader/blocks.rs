@@ -57,10 +57,7 @@ impl Indexed<'_> {
     ) -> Result<Arc<Block>> {
         let mut bytes = self.table.context.cache.buffer((end - start) as usize);
         self.table.context.metrics.request(bytes.len());
-        self.table
-            .file
-            .read_exact_at(&mut bytes, start)
-            .map_err(|e| e.at_path(&self.table.path))?;
+        self.table.read_at(&mut bytes, start)?;
         let block = Arc::new(self.table.decode(bytes, ordinal, start)?);
         if caching != Caching::Leave {
             self.table.keep(ordinal, &block);
@@ -102,10 +99,7 @@ impl Indexed<'_> {
         let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
         let mut bytes = vec![0; end.saturating_sub(start) as usize];
         self.table.context.metrics.request(bytes.len());
-        self.table
-            .file
-            .read_exact_at(&mut bytes, start)
-            .map_err(|e| e.at_path(&self.table.path))?;
+        self.table.read_at(&mut bytes, start)?;
         let mut blocks = Vec::with_capacity((last - first) as usize + 1);
         for ordinal in first..=last {
             let (from, to) = self.extent(ordinal)?;

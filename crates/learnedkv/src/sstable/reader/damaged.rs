@@ -18,53 +18,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, OnceLock};
 
 use super::{Home, Mapped, Table, TableContext, TableFilter};
-use crate::disk::File;
 use crate::error::{Error, Result};
 use crate::format::manifest::TableRecord;
 use crate::sstable::table_path;
 
 /// The most bytes of a key that an error shows.
 const SHOWN_BYTES: usize = 60;
-
-/// The file of such a table: it cannot be read.
-#[derive(Debug)]
-struct Lost(Error);
-
-impl Lost {
-    fn fail<T>(&self) -> Result<T> {
-        Err(self.0.clone())
-    }
-}
-
-impl File for Lost {
-    fn read_exact_at(&self, _buffer: &mut [u8], _offset_bytes: u64) -> Result<()> {
-        self.fail()
-    }
-
-    fn write_all_at(&self, _bytes: &[u8], _offset_bytes: u64) -> Result<()> {
-        self.fail()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.fail()
-    }
-
-    fn truncate(&self, _length_bytes: u64) -> Result<()> {
-        self.fail()
-    }
-
-    fn preallocate(&self, _length_bytes: u64) -> Result<()> {
-        self.fail()
-    }
-
-    fn discard(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<bool> {
-        self.fail()
-    }
-
-    fn length_bytes(&self) -> Result<u64> {
-        self.fail()
-    }
-}
 
 fn shown(key: &[u8]) -> String {
     match key.get(..SHOWN_BYTES) {
@@ -108,10 +67,11 @@ impl Table {
 
     fn stand_in(context: &Arc<TableContext>, mut record: TableRecord, damage: Error) -> Table {
         let filter = TableFilter::open(context, &mut record);
+        let path = table_path(&context.dir, record.id);
         let table = Table {
-            path: table_path(&context.dir, record.id),
+            file: context.files.file(&path, context.access),
+            path,
             record,
-            file: Arc::new(Lost(damage.clone())),
             index: Home::nowhere(),
             ranges: Arc::default(),
             walked: OnceLock::new(),

@@ -24,6 +24,8 @@ use crate::slice::Lookup;
 const ROUND_BYTES: u64 = 4 << 20;
 /// Neighbours are one read up to this.
 const READ_BYTES: u64 = 256 << 10;
+/// So many pieces are read at once: each may hold a file open.
+const AT_ONCE: usize = 64;
 /// An index that names more blocks than this is left to the lookup of a single key.
 const MOST_NAMED: u64 = 64;
 
@@ -167,29 +169,43 @@ impl<'a> Round<'a> {
         pieces
     }
 
-    /// Reads the missing blocks by one request to the disk.
+    /// Reads the missing blocks, at most [`AT_ONCE`] by one request to the disk.
     fn read(&mut self, caching: Caching) {
         let pieces = self.pieces();
+        pieces.chunks(AT_ONCE).for_each(|pieces| self.read_pieces(pieces, caching));
+    }
+
+    fn read_pieces(&mut self, pieces: &[Piece<'a>], caching: Caching) {
         let Some(context) = pieces.first().map(|piece| &piece.table.context) else { return };
-        let request = |piece: &Piece<'_>| {
-            let length = (piece.end() - piece.start()) as usize;
-            context.metrics.request(length);
-            let buffer = context.cache.buffer(length);
-            ReadRequest { file: piece.table.file.clone(), offset_bytes: piece.start(), buffer }
-        };
-        let read = context.disk.read_many(pieces.iter().map(request).collect());
-        for (piece, read) in pieces.iter().zip(read) {
+        let (mut asked, mut requests) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            match piece.table.file() {
+                Ok(file) => {
+                    let length = (piece.end() - piece.start()) as usize;
+                    context.metrics.request(length);
+                    let buffer = context.cache.buffer(length);
+                    requests.push(ReadRequest { file, offset_bytes: piece.start(), buffer });
+                    asked.push(piece);
+                }
+                Err(e) => self.fail(piece, e),
+            }
+        }
+        let read = context.disk.read_many(requests);
+        for (piece, read) in asked.into_iter().zip(read) {
             match read {
                 Ok(bytes) => self.decode(piece, bytes, caching),
                 // The lookup of a single key knows what to do when the file ends too early.
                 Err(e) if e.is_corruption() => {}
-                Err(e) => {
-                    let e = e.at_path(&piece.table.path);
-                    let names = piece.blocks.iter().map(|(o, _)| (piece.table.record.id, *o));
-                    self.failed.extend(names.map(|name| (name, e.clone())));
-                }
+                Err(e) => self.fail(piece, e),
             }
         }
+    }
+
+    /// Nothing is known of the blocks of a piece.
+    fn fail(&mut self, piece: &Piece<'_>, error: Error) {
+        let error = error.at_path(&piece.table.path);
+        let names = piece.blocks.iter().map(|(o, _)| (piece.table.record.id, *o));
+        self.failed.extend(names.map(|name| (name, error.clone())));
     }
 
     /// Puts the blocks of a piece at hand; damaged ones are left out.

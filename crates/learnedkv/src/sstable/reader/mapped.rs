@@ -139,7 +139,8 @@ impl<'a> Indexed<'a> {
     #[cold]
     fn look(self, map: &Map, ordinal: u64, (start, end): (u64, u64)) -> bool {
         let mut bytes = self.table.context.cache.buffer((end - start) as usize);
-        let is_there = self.table.file.read_cached_at(&mut bytes, start)
+        let file = self.table.file();
+        let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, start))
             && self.table.check(&bytes, ordinal, start).is_ok();
         self.table.context.cache.give_back(bytes);
         self.table.mapped.residence.saw(is_there);
@@ -180,7 +181,7 @@ impl Table {
     /// the page cache. One that is not sound is left to whoever reads it.
     pub fn check_written(&self) {
         let Some(map) = self.mapped.map.get().and_then(Option::as_ref) else { return };
-        let Ok(loan) = self.borrow(Caching::Checked) else { return };
+        let (Ok(loan), Ok(file)) = (self.borrow(Caching::Checked), self.file()) else { return };
         let indexed = self.with(&loan);
         let mut bytes = Vec::new();
         let mut first = 0;
@@ -194,7 +195,7 @@ impl Table {
                 (next, end) = (next + 1, to);
             }
             bytes.resize((end - start) as usize, 0);
-            if !self.file.read_cached_at(&mut bytes, start) {
+            if !file.read_cached_at(&mut bytes, start) {
                 return;
             }
             for ordinal in first..next {
@@ -219,7 +220,7 @@ impl Table {
     fn map(&self) -> Option<&Map> {
         let make = || {
             let bits = || Bits::none(self.block_count());
-            let bytes = self.file.map()?;
+            let bytes = self.file().ok()?.map()?;
             Some(Map { bytes, noted: bits(), checked: bits() })
         };
         if self.mapped.map.get().is_none() {

@@ -331,6 +331,7 @@ impl Table {
         let metrics = &self.context.metrics;
         metrics.request(section.length as usize);
         metrics.index_loads.fetch_add(1, Relaxed);
-        read(&*self.file, &self.record, section).map_err(|e| e.at_path(&self.path))
+        let read = self.file().and_then(|file| read(&*file, &self.record, section));
+        read.map_err(|e| e.at_path(&self.path))
     }
 }

@@ -1,0 +1,75 @@
+//! Options of a single write or read.
+
+use super::Durability;
+use crate::sstable::cursor::Walk;
+use crate::sstable::reader::Caching;
+
+/// How one write is done; [`Durability`] alone serves too, wherever these are asked for.
+///
+/// ```
+/// # use learnedkv::{Database, Durability, KeyspaceOptions, WriteOptions};
+/// # fn main() -> learnedkv::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("learnedkv-write-options-{}", std::process::id()));
+/// # let db = Database::open(&dir)?;
+/// let accounts = db.keyspace("accounts", KeyspaceOptions::default())?;
+/// accounts.insert_with("alice", "100", Durability::Synced)?;
+/// accounts.insert_with("bob", "7", WriteOptions::default())?; // as the database was opened
+/// # db.close()?;
+/// # std::fs::remove_dir_all(&dir).ok();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use]
+pub struct WriteOptions {
+    durability: Option<Durability>,
+}
+
+impl WriteOptions {
+    /// When the write is durable; by default as the database was opened ([`crate::Builder::durability`]).
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    pub(crate) fn durability_or(&self, default: Durability) -> Durability {
+        self.durability.unwrap_or(default)
+    }
+}
+
+impl From<Durability> for WriteOptions {
+    fn from(durability: Durability) -> WriteOptions {
+        WriteOptions::default().durability(durability)
+    }
+}
+
+/// How one read is done. Checksums are always verified: there is no option to trust the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct ReadOptions {
+    fill_cache: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> ReadOptions {
+        ReadOptions { fill_cache: true }
+    }
+}
+
+impl ReadOptions {
+    /// Whether blocks that were read go into the cache; on by default. Off for a scan of much that
+    /// is read once (a backup, an export): it then leaves the cache to those who come back. Blocks
+    /// that are in the cache serve it all the same.
+    pub fn fill_cache(mut self, fill: bool) -> Self {
+        self.fill_cache = fill;
+        self
+    }
+
+    pub(crate) fn caching(&self) -> Caching {
+        if self.fill_cache { Caching::Fill } else { Caching::Leave }
+    }
+
+    pub(crate) fn walk(&self) -> Walk {
+        if self.fill_cache { Walk::Cached } else { Walk::Uncached }
+    }
+}

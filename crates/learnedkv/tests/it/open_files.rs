@@ -1,0 +1,123 @@
+//! A database of many files in a process that may have few open.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use learnedkv::disk::Disk;
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::{Builder, Database, Keyspace, KeyspaceOptions, Store};
+
+use crate::workload::{Content, Random, Setup};
+
+const KEYS: u64 = 6000;
+
+/// Tables of a few KiB: of so many keys hundreds.
+fn options(store: Store) -> KeyspaceOptions {
+    let options = KeyspaceOptions::default().store(store).partition_bytes(4 << 10);
+    options.separate_at(200).level_base_bytes(64 << 10).min_conversion_bytes(64 << 10)
+}
+
+fn value(number: u64) -> Vec<u8> {
+    vec![number as u8; if number.is_multiple_of(10) { 300 } else { 90 }]
+}
+
+/// Puts all keys, in no order, and settles most of them.
+fn fill(keyspace: &Keyspace) -> Content {
+    let mut content = BTreeMap::new();
+    for number in (0..KEYS).map(|number| number * 7919 % KEYS) {
+        content.insert(number.to_be_bytes().to_vec(), value(number));
+        keyspace.insert(number.to_be_bytes(), value(number)).unwrap();
+        if number == KEYS / 2 {
+            keyspace.convert().unwrap();
+        }
+    }
+    keyspace.convert().unwrap();
+    content
+}
+
+/// Reads everything in every way.
+fn check(keyspace: &Keyspace, content: &Content) {
+    assert!(crate::workload::content(keyspace).unwrap() == *content);
+    let keys: Vec<_> = content.keys().collect();
+    let found = keyspace.multi_get(&keys).unwrap();
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.as_deref(), content.get(*key).map(Vec::as_slice), "{key:?}");
+    }
+    let mut random = Random::new(1);
+    for _ in 0..2000 {
+        let key = random.below(KEYS).to_be_bytes();
+        let found = keyspace.get(key).unwrap();
+        assert_eq!(found.as_deref(), content.get(key.as_slice()).map(Vec::as_slice));
+    }
+}
+
+#[test]
+fn any_number_of_tables_is_read_with_few_files_open() {
+    for store in Store::ALL {
+        let setup = Setup { max_open_files: 4, keyspace: options(*store), ..Setup::default() };
+        let disk = SimDisk::new(1);
+        let db = setup.open(&disk, 1).unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        let content = fill(&keyspace);
+        let names = disk.list(Path::new("/db")).unwrap();
+        let tables = names.iter().filter(|name| name.starts_with("table-")).count();
+        assert!(tables > 60, "{tables}");
+        check(&keyspace, &content);
+        assert_eq!(db.stats().open_files, 4, "{store:?}");
+        drop((db, keyspace));
+        let db = setup.open(&disk, 2).unwrap();
+        check(&db.find("k").unwrap(), &content);
+        assert_eq!(db.stats().open_files, 4, "{store:?}");
+    }
+}
+
+/// Says to a process of the test which database to work with.
+const WORKED_WITH: &str = "LEARNEDKV_TEST_FEW_FILES";
+
+fn builder(path: &Path) -> Builder {
+    let builder = Database::builder(path).memtable_bytes(64 << 10).log_segment_bytes(64 << 10);
+    builder.memory_budget_bytes(4 << 20)
+}
+
+/// Not a test by itself: the process that may have few files open.
+#[test]
+fn works_with_few_files() {
+    let Ok(path) = std::env::var(WORKED_WITH) else { return };
+    let db = builder(Path::new(&path)).open().unwrap();
+    let limit = db.stats().open_files;
+    assert!(limit < 40, "{limit} are open");
+    for store in Store::ALL {
+        let keyspace = db.find(store.name()).unwrap();
+        check(&keyspace, &fill(&keyspace));
+    }
+    db.wait_idle().unwrap();
+    println!("it worked");
+}
+
+/// Each table had its file open for as long as it was there: a database of more tables than `ulimit -n` could not
+/// be opened.
+#[cfg(unix)]
+#[test]
+fn a_database_of_more_tables_than_the_process_may_open_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder(dir.path()).open().unwrap();
+    for store in Store::ALL {
+        let keyspace = db.keyspace(store.name(), options(*store)).unwrap();
+        fill(&keyspace);
+    }
+    db.close().unwrap();
+    let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let tables = names.filter(|name| name.to_string_lossy().starts_with("table-")).count();
+    assert!(tables > 200, "{tables}");
+    let worked = Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "open_files::works_with_few_files", "--nocapture"])
+        .env(WORKED_WITH, dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&worked.stdout);
+    let failed = String::from_utf8_lossy(&worked.stderr);
+    assert!(worked.status.success() && said.contains("it worked"), "{said}{failed}");
+}
