@@ -1,5 +1,5 @@
 //! F3 (sustained) and F6: updates for as long as it takes that background work must keep up, and the space
-//! that the store takes meanwhile. With `ten-minutes`: the same, for ten minutes each.
+//! that the store takes meanwhile. With `ten-minutes`: uniform and zipfian ones, for ten minutes each.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,19 @@ use crate::run::resources::Usage;
 use crate::sizes::show_count;
 use crate::values::{ValueSize, Values};
 
-/// Puts a second: uniform, zipfian.
-const SUSTAINED: [Target; 2] =
-    [Target::AtLeast { must: 80e3, aim: 120e3 }, Target::AtLeast { must: 150e3, aim: 250e3 }];
 /// What the store occupies at its highest, against what DESIGN section 8 allows.
 const SPACE: Target = Target::AtMost { must: 1.0, aim: 0.9 };
 const KEYS: u64 = 1_000_000;
 const KEY_BYTES: u32 = 8;
 const UPDATES: u64 = 4_000_000;
-const DISTRIBUTIONS: [Distribution; 3] =
-    [Distribution::Uniform, Distribution::Zipfian, Distribution::Hotspot];
+/// The loads, and the puts a second that each must reach.
+const LOADS: [(&str, Distribution, Option<Target>); 3] = [
+    ("uniform", Distribution::Uniform, Some(Target::AtLeast { must: 80e3, aim: 120e3 })),
+    ("zipfian", Distribution::Zipfian, Some(Target::AtLeast { must: 150e3, aim: 250e3 })),
+    ("hotspot", Distribution::Hotspot, None),
+];
+/// Of these so many for ten minutes.
+const LONG_LOADS: usize = 2;
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// When a round ends.
@@ -49,81 +52,89 @@ struct Measured {
 
 pub(super) fn measure(run: &mut Run) -> Result<()> {
     let updates = run.scale.of(UPDATES);
-    let title = "F3: sustained updates, and F6: space meanwhile";
-    let words = format!("{} updates", show_count(updates));
-    all(run, title, &words, Until::Updates(updates), run.rounds)
+    let plan = Plan {
+        title: "F3: sustained updates, and F6: space meanwhile",
+        words: format!("{} updates", show_count(updates)),
+        until: Until::Updates(updates),
+        rounds: run.rounds,
+        loads: LOADS.len(),
+    };
+    plan.carry_out(run)
 }
 
 pub(super) fn ten_minutes(run: &mut Run) -> Result<()> {
-    let duration = run.scale.of(TEN_MINUTES.as_millis() as u64);
-    let words = format!("updates for {:.0} s", duration as f64 / 1e3);
-    all(run, "Ten minutes of updates", &words, Until::Elapsed(Duration::from_millis(duration)), 1)
+    let duration = Duration::from_millis(run.scale.of(TEN_MINUTES.as_millis() as u64));
+    let plan = Plan {
+        title: "Ten minutes of updates",
+        words: format!("updates for {:.0} s", duration.as_secs_f64()),
+        until: Until::Elapsed(duration),
+        rounds: 1,
+        loads: LONG_LOADS,
+    };
+    plan.carry_out(run)
 }
 
-fn all(run: &mut Run, title: &str, words: &str, until: Until, rounds: u32) -> Result<()> {
-    let count = run.scale.of(KEYS);
-    let keys = Generator::Uniform.generate(count as usize, run.seed);
-    let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
-    let [mut load, mut uniform, mut zipfian, mut hotspot] = <[Measured; 4]>::default();
-    for round in 0..rounds {
-        let store = Store::open(&run.dir, run.scale, Shape::default())?;
-        let mut load_of_one = Load {
-            store: &store,
-            keys: &keys,
-            values: &values,
-            versions: vec![0; keys.len()],
-            run,
-        };
-        let order = Permutation::new(count, mix(run.seed ^ u64::from(round)));
-        load_of_one.put_all((0..count).map(|at| order.at(at) as usize), &mut load)?;
-        let sorted = LoadOrder::Sorted;
-        for (kind, measured) in
-            DISTRIBUTIONS.into_iter().zip([&mut uniform, &mut zipfian, &mut hotspot])
-        {
-            let chooser = Chooser::new(kind, count, &sorted);
-            let mut rng = Rng::seeded(mix(run.seed ^ u64::from(round) << 8));
-            let mut next = || chooser.next(&mut rng);
-            match until {
-                Until::Updates(n) => load_of_one.put_all((0..n).map(|_| next()), measured)?,
-                Until::Elapsed(duration) => {
-                    let clock = Instant::now();
-                    let ranks = std::iter::from_fn(|| (clock.elapsed() < duration).then(&mut next));
-                    load_of_one.put_all(ranks, measured)?;
+/// What is done, and what stands above its table.
+struct Plan<'a> {
+    title: &'a str,
+    words: String,
+    until: Until,
+    rounds: u32,
+    /// How many of [`LOADS`].
+    loads: usize,
+}
+
+impl Plan<'_> {
+    fn carry_out(&self, run: &mut Run) -> Result<()> {
+        let count = run.scale.of(KEYS);
+        let keys = Generator::Uniform.generate(count as usize, run.seed);
+        let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
+        let (mut first, mut updates) = (Measured::default(), <[Measured; LOADS.len()]>::default());
+        for round in 0..self.rounds {
+            let store = Store::open(&run.dir, run.scale, Shape::default())?;
+            let versions = vec![0; keys.len()];
+            let mut load = Load { store: &store, keys: &keys, values: &values, versions, run };
+            let order = Permutation::new(count, mix(run.seed ^ u64::from(round)));
+            load.put_all((0..count).map(|at| order.at(at) as usize), &mut first)?;
+            let sorted = LoadOrder::Sorted;
+            for ((_, kind, _), measured) in LOADS.iter().zip(&mut updates).take(self.loads) {
+                let chooser = Chooser::new(*kind, count, &sorted);
+                let mut rng = Rng::seeded(mix(run.seed ^ u64::from(round) << 8));
+                let mut next = || chooser.next(&mut rng);
+                match self.until {
+                    Until::Updates(n) => load.put_all((0..n).map(|_| next()), measured)?,
+                    Until::Elapsed(duration) => {
+                        let clock = Instant::now();
+                        let goes_on = || (clock.elapsed() < duration).then(&mut next);
+                        load.put_all(std::iter::from_fn(goes_on), measured)?;
+                    }
                 }
             }
+            let versions = std::mem::take(&mut load.versions);
+            store.check_all(&keys, &values, &versions)?;
+            store.close()?;
+            remove(&run.dir)?;
         }
-        let versions = std::mem::take(&mut load_of_one.versions);
-        store.check_all(&keys, &values, &versions)?;
-        store.close()?;
-        remove(&run.dir)?;
+        self.show(run, &first, &updates);
+        Ok(())
     }
-    let head = Head { title, words, count, rounds };
-    head.show(run, &[load, uniform, zipfian, hotspot]);
-    Ok(())
-}
 
-/// What stands above the table.
-struct Head<'a> {
-    title: &'a str,
-    words: &'a str,
-    count: u64,
-    rounds: u32,
-}
-
-impl Head<'_> {
-    fn show(&self, run: &mut Run, [load, uniform, zipfian, hotspot]: &[Measured; 4]) {
-        let Head { title, words, count, rounds } = *self;
+    fn show(&self, run: &mut Run, first: &Measured, updates: &[Measured]) {
+        let Plan { title, words, rounds, .. } = self;
+        let count = show_count(run.scale.of(KEYS));
+        let names: Vec<_> = LOADS.iter().take(self.loads).map(|(name, ..)| *name).collect();
         run.sheet.head(title);
         run.sheet.line(&format!(
-        "{} keys, {VALUE_BYTES} B, buffered, one client, sweeps as they come by themselves: put once in \
-         random order into an empty store (so the first conversion is in it), then {words}, uniform, \
-         zipfian, and four of five to a fifth of the keys (hotspot); the clock stops when the last flush is committed. k puts/s as median (lowest-highest) \
-         of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. Space is what tables, \
-         filters and values occupied at their highest (looked at every 20 ms), over what the design \
-         allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two partitions; the log beside \
-         it. Beside the speed stands what `stats()` calls sustainable at the end of the load, over all since the open. Every value is checked at the end.",
-        show_count(count),
-    ));
+            "{count} keys, {VALUE_BYTES} B, buffered, one client, sweeps as they come by themselves: put once in \
+             random order into an empty store (so the first conversion is in it), then {words}, {} \
+             (hotspot: four of five to a fifth of the keys); the clock stops when the last flush is committed. \
+             k puts/s as median (lowest-highest) of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. \
+             Space is what tables, filters and values occupied at their highest (looked at every 20 ms), over what \
+             the design allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
+             partitions; the log beside it. Beside the speed stands what `stats()` calls sustainable at the end of the \
+             load, over all since the open. Every value is checked at the end.",
+            names.join(", "),
+        ));
         let names = [
             "load",
             "k puts/s",
@@ -152,13 +163,9 @@ impl Head<'_> {
                 m.log_bytes.show(1e6, 0),
             ]
         };
-        let [for_uniform, for_zipfian] = SUSTAINED.map(Some);
-        let rows = [
-            row("first puts", load, None),
-            row("uniform", uniform, for_uniform),
-            row("zipfian", zipfian, for_zipfian),
-            row("hotspot", hotspot, None),
-        ];
+        let loads = LOADS.into_iter().zip(updates).take(self.loads);
+        let updated = loads.map(|((name, _, target), measured)| row(name, measured, target));
+        let rows: Vec<_> = std::iter::once(row("first puts", first, None)).chain(updated).collect();
         run.sheet.table(&names, &rows);
     }
 }
