@@ -35,6 +35,9 @@ enum Command {
     /// Remove all keys of a keyspace
     Clear(commands::Clear),
     /// Print entries in key order
+    ///
+    /// A line is a key, a tab, a value. What is no text, and what would break lines, is escaped as
+    /// `load --help` says: `load` takes what is printed back, byte for byte.
     Scan(commands::Scan),
     /// Take in many entries at once, sorted
     Load(load::Load),

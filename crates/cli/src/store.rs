@@ -47,7 +47,8 @@ pub enum Purpose {
     Make,
 }
 
-/// Opens the database at `dir`; says what was dropped of its log, and which tables are damaged, if any.
+/// Opens the database at `dir`; says what was dropped of its log, and which tables are damaged, if
+/// any.
 pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
     if dir.exists() && !dir.is_dir() {
         let what = "this is a file; expected the directory of a database";

@@ -227,8 +227,123 @@ fn files_and_key_sets_are_loaded() {
     assert_eq!(good(dir, "scan numbers --keys-only --hex").lines().count(), 1000);
     bad(dir, "load db missing", 2);
     bad(dir, "load db --keys uniform:0", 2);
-    fs::write(dir.join("keyless"), "a\n\tb\n").unwrap();
-    assert!(bad(dir, "load db keyless", 2).contains("keyless line 2: the key is empty"));
+    fs::write(dir.join("windows"), "C:\\dir\tx\r\n").unwrap();
+    let error = bad(dir, "load db windows", 2);
+    assert!(
+        error.contains("windows line 1: expected \\\\, ") && error.contains("--raw"),
+        "{error}"
+    );
+    good(dir, "load raw windows --raw");
+    assert_eq!(good(dir, "scan raw"), "C:\\\\dir\tx\\r\n");
+    assert!(good(dir, "load --help").contains("\\xHH"), "the form of lines is not told");
+}
+
+/// Whatever the bytes: what `scan` prints `load` takes back.
+#[test]
+fn what_is_scanned_loads_to_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut seed = 7u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    let special: [&[u8]; 8] =
+        [b"\\", b"\t", b"\r", b"\n", b"\r\n", b"\\x41", b"\xc3", "é\u{85}\u{feff}".as_bytes()];
+    let mut bytes = || {
+        let count = draw(5);
+        let piece = |_| match draw(3) {
+            0 => special[draw(8) as usize].to_vec(),
+            1 => vec![draw(256) as u8],
+            _ => b"text".to_vec(),
+        };
+        (0..count).map(piece).collect::<Vec<_>>().concat()
+    };
+    let mut entries: std::collections::BTreeMap<_, _> =
+        (0..800).map(|_| (bytes(), bytes())).collect();
+    entries.insert(Vec::new(), Vec::new());
+    entries.insert(b"empty value".to_vec(), Vec::new());
+    let db = learnedkv::Database::builder(dir.join("db")).open().unwrap();
+    let keyspace = db.keyspace("default", learnedkv::KeyspaceOptions::default()).unwrap();
+    entries.iter().for_each(|(key, value)| keyspace.insert(key, value).unwrap());
+    drop(keyspace);
+    db.close().unwrap();
+    for (number, hex) in ["", " --hex"].into_iter().enumerate() {
+        let printed = good(dir, &format!("scan db{hex}"));
+        assert_eq!(printed.lines().count(), entries.len());
+        fs::write(dir.join("printed"), &printed).unwrap();
+        good(dir, &format!("load file{number} printed{hex}"));
+        let mut load = Command::new(env!("CARGO_BIN_EXE_learnedkv"))
+            .args(format!("load pipe{number} -{hex}").split_whitespace())
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // As a system that ends lines otherwise would have it.
+        let printed = printed.replace('\n', "\r\n");
+        load.stdin.take().unwrap().write_all(printed.as_bytes()).unwrap();
+        assert!(load.wait().unwrap().success());
+        for name in [format!("file{number}"), format!("pipe{number}")] {
+            let db = learnedkv::Database::builder(dir.join(&name)).read_only(true).open().unwrap();
+            let loaded = db.find("default").unwrap().iter().map(|entry| {
+                let (key, value) = entry.unwrap();
+                (key.to_vec(), value.to_vec())
+            });
+            assert!(loaded.eq(entries.clone()), "{name}");
+        }
+    }
+}
+
+/// A table is gone: the rest is printed, and what to do is said.
+#[test]
+fn what_is_not_damaged_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("entries"), "b\t1\nc\t2\n").unwrap();
+    good(dir, "load db entries");
+    good(dir, "put db a 0");
+    good(dir, "put db d 3");
+    good(dir, "put db x y --keyspace other");
+    let tables: Vec<_> = fs::read_dir(dir.join("db")).unwrap().map(|e| e.unwrap().path()).collect();
+    let is_table = |path: &&std::path::PathBuf| path.to_string_lossy().contains("table-");
+    let table = tables.iter().find(is_table).unwrap();
+    fs::rename(table, dir.join("kept")).unwrap();
+    let output = learnedkv(dir, "scan db");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a\t0\n");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("warning: db/table-") && said.contains("b\"b\" to b\"c\""), "{said}");
+    let rest = learnedkv(dir, "scan db --from d");
+    assert!(rest.status.success() && rest.stdout == b"d\t3\n");
+    assert!(learnedkv(dir, "scan db --keyspace other").status.success());
+    fs::rename(dir.join("kept"), table).unwrap();
+    assert_eq!(good(dir, "scan db --keys-only"), "a\nb\nc\nd\n");
+}
+
+/// Each table keeps a file open: where there may be too few, the error says how many, and what to
+/// do.
+#[cfg(unix)]
+#[test]
+fn too_many_open_files_are_an_error_with_advice() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for number in 0..30 {
+        fs::write(dir.join("entries"), format!("{number:03}\tx\n")).unwrap();
+        good(dir, "load db entries");
+    }
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 24 && exec \"$0\" scan db", env!("CARGO_BIN_EXE_learnedkv")])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("may have 24 files open at once") && said.contains("ulimit -n"),
+        "{said}"
+    );
+    assert_eq!(good(dir, "scan db").lines().count(), 30);
 }
 
 #[test]
