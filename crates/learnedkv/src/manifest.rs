@@ -29,6 +29,9 @@ pub use state::{KeyspaceState, State, next_keyspace, touched_keyspaces};
 pub const CURRENT: &str = "CURRENT";
 const CURRENT_NEW: &str = "CURRENT.new";
 
+/// How much of a `CURRENT` that names nothing an error shows.
+const SHOWN_CHARS: usize = 40;
+
 /// Space is reserved in steps of this, so that a full disk does not stop an edit that frees space.
 pub const PREALLOCATE_BYTES: u64 = 1 << 20;
 /// The same where the disk has no room for that.
@@ -91,17 +94,24 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
         Err(e) => return Err(e),
     };
     let text = String::from_utf8_lossy(&current);
-    let number = text.strip_suffix('\n').and_then(manifest_number).ok_or_else(|| {
-        Error::new(
-            ErrorKind::NotADatabase,
-            format!("expected the name of a manifest and a line end, found {text:?}"),
-        )
-        .at_path(&current_path)
-    })?;
+    let Some(number) = text.strip_suffix('\n').and_then(manifest_number) else {
+        let shown: String = text.chars().take(SHOWN_CHARS).collect();
+        let more = if shown.len() < text.len() { "..." } else { "" };
+        let message = format!(
+            "expected the name of a manifest and a line end, found {} bytes, {shown:?}{more}; {}",
+            current.len(),
+            what_current_should_say(&disk.list(dir)?)
+        );
+        return Err(Error::new(ErrorKind::NotADatabase, message).at_path(&current_path));
+    };
     let path = dir.join(manifest_name(number));
     let bytes = read_file(disk, &path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => {
-            let message = format!("it names {}, which is not there", manifest_name(number));
+            let message = format!(
+                "it names {}, which is not there; restore the database from a backup: without its \
+                 manifest nobody knows which of its files count",
+                manifest_name(number)
+            );
             Error::corruption(message).at_path(&current_path)
         }
         _ => e,
@@ -118,6 +128,31 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
     }
     let (database, state) = replay(&bytes, number).map_err(|e| e.at_path(&path))?;
     Ok(Some(Loaded { database, state }))
+}
+
+/// What to do about a `CURRENT` that says nothing, or is not there, among files of these names.
+///
+/// An open removes all manifests but the one that counts, so that of a database that was open once
+/// one is there, but after a crash amid an open: then only `CURRENT` knew which.
+pub fn what_current_should_say(names: &[String]) -> String {
+    let manifests: Vec<_> = names.iter().filter(|name| manifest_number(name).is_some()).collect();
+    match manifests[..] {
+        [] => "there is no manifest here either: this is no learnedkv database, or a part of one; restore \
+               it from a backup"
+            .to_owned(),
+        [one] => format!(
+            "{one} is the only manifest here: if this was a database, and not a checkpoint that never came \
+             to its end, {CURRENT} should hold \"{one}\" and a line end; keep a copy of the directory, \
+             write that, and open it for reading only first"
+        ),
+        _ => format!(
+            "there are {} manifests here ({} to {}), and {CURRENT} alone said which counts: restore the \
+             database from a backup",
+            manifests.len(),
+            manifests.iter().min().map_or("", |name| name),
+            manifests.iter().max().map_or("", |name| name)
+        ),
+    }
 }
 
 fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>> {

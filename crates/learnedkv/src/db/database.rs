@@ -406,9 +406,10 @@ impl Database {
         Stats::of(self.engine())
     }
 
-    /// The error that background work met last, if it has not succeeded since.
+    /// The error that background work met last, if it has not succeeded since: also what the last
+    /// sweep of a keyspace could not read and went round.
     pub fn background_error(&self) -> Option<Error> {
-        self.engine().health.background_error()
+        self.engine().health.background_error().or_else(|| self.engine().swept_damage())
     }
 
     /// How the database is: whether writes are taken, and if not, why.
@@ -416,7 +417,8 @@ impl Database {
         match (self.engine().health.report(), self.engine().full_error()) {
             (DatabaseHealth::Well | DatabaseHealth::Failing(_), Some(e)) => DatabaseHealth::Full(e),
             (DatabaseHealth::Well, None) => {
-                self.engine().damage().map_or(DatabaseHealth::Well, DatabaseHealth::Damaged)
+                let damage = self.engine().damage().or_else(|| self.engine().swept_damage());
+                damage.map_or(DatabaseHealth::Well, DatabaseHealth::Damaged)
             }
             (report, _) => report,
         }

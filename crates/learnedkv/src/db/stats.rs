@@ -300,8 +300,9 @@ pub struct Stats {
     pub compacted_bytes: u64,
     /// Tables that went down a level as they are: they overlapped nothing there.
     pub moved_tables: u64,
-    /// Milliseconds that writers were kept back: background work owed too much space, too many runs, or
-    /// too much fresh data.
+    /// Milliseconds in which at least one writer was kept back: background work owed too much
+    /// space, too many runs, or too much fresh data, or memtables were full that waited to be
+    /// flushed. A time in which several waited counts once; one that goes on counts when it ends.
     pub held_back_ms: u64,
 }
 
@@ -361,7 +362,7 @@ impl Stats {
             compactions: metrics.compactions.load(Relaxed),
             compacted_bytes: metrics.compacted_bytes.load(Relaxed),
             moved_tables: metrics.moved_tables.load(Relaxed),
-            held_back_ms: engine.pace.waited().as_millis() as u64,
+            held_back_ms: metrics.held_back.total().as_millis() as u64,
         }
     }
 

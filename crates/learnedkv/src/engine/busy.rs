@@ -1,4 +1,5 @@
-//! How long background work was busy: from it follows how fast a store can be written to.
+//! How long background work was busy: from it follows how fast a store can be written to; and how
+//! long writers were kept back.
 //!
 //! Work of a kind is done by several jobs at once, so what is counted is the time in which at least one of them
 //! was in a step. Bytes put over that is the rate at which this work would have had no rest.
@@ -7,7 +8,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::{Engine, lock};
-use crate::executor::Step;
 
 /// The time in which work of one kind was under way.
 #[derive(Debug, Default)]
@@ -44,15 +44,20 @@ impl Busy {
         let rate = (u128::from(bytes) * 1_000_000_000).checked_div(ns).unwrap_or(0);
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
+
+    /// How long at least one was under way, so far as none is any more.
+    pub fn total(&self) -> Duration {
+        lock(&self.0).total
+    }
 }
 
 impl Engine {
-    /// Does a step of work of a kind, and counts the time.
-    pub fn timed(&self, busy: &Busy, step: impl FnOnce() -> Step) -> Step {
+    /// Does something of a kind, and counts the time.
+    pub fn timed<T>(&self, busy: &Busy, work: impl FnOnce() -> T) -> T {
         busy.begin(self.executor.now());
-        let step = step();
+        let done = work();
         busy.end(self.executor.now());
-        step
+        done
     }
 }
 
@@ -70,7 +75,9 @@ mod tests {
         busy.end(at(200));
         busy.end(at(300));
         busy.begin(at(1000));
+        assert_eq!(busy.total(), at(200), "what is under way is not counted yet");
         busy.end(at(1050));
+        assert_eq!(busy.total(), at(250));
         assert_eq!(busy.rate(1000), 4000);
     }
 }

@@ -51,6 +51,12 @@ impl Conversions {
         Some(requests.damage.clone().map_or(Ok(()), Err))
     }
 
+    /// What the last sweep of any of these keyspaces could not read.
+    pub fn damage(&self, is_there: impl Fn(KeyspaceId) -> bool) -> Option<Error> {
+        let there = self.keyspaces.iter().filter(|(id, _)| is_there(**id));
+        there.filter_map(|(_, requests)| requests.damage.clone()).next()
+    }
+
     /// Says that requests up to `number` are done.
     pub fn finish(&mut self, keyspace: KeyspaceId, number: u64) {
         let requests = self.keyspaces.entry(keyspace).or_default();

@@ -28,8 +28,9 @@ pub enum DatabaseHealth {
     /// Background work failed (on a full disk, say), and waits to be asked again. Reads go on, and
     /// writes until they would have to wait for it.
     Failing(Error),
-    /// A table was found damaged or missing when the database was opened: lookups of keys that may be in it,
-    /// and walks that come to them, fail; all else goes on. See [`crate::DamagedTable`].
+    /// A table was found damaged or missing when the database was opened ([`crate::DamagedTable`]),
+    /// or by the last sweep of a keyspace, which went round it: reads of what it holds fail; all
+    /// else goes on.
     Damaged(Error),
     /// The disk is full: reads, removals, flushes and conversions go on, puts are refused until there is
     /// room; they are then taken again by themselves.
@@ -122,6 +123,14 @@ impl Health {
             Ok(()) => drop(background.remove(&work)),
             Err(e) => drop(background.insert(work, e.clone())),
         }
+        self.look(&background);
+    }
+
+    /// Forgets what work on a keyspace met that was dropped: nobody misses it.
+    pub fn forget(&self, keyspace: KeyspaceId) {
+        let mut background = lock(&self.background);
+        background.remove(&Work::Flush(keyspace));
+        background.remove(&Work::Settle(keyspace));
         self.look(&background);
     }
 

@@ -37,4 +37,6 @@ pub struct EngineMetrics {
     pub flushing: Busy,
     /// When runs were merged, data was settled, and levels compacted.
     pub settling: Busy,
+    /// When writers waited: for their pace, or for a flush.
+    pub held_back: Busy,
 }

@@ -18,6 +18,7 @@ mod checkpoint;
 pub mod claims;
 mod conditional;
 mod conversions;
+mod gone;
 mod health;
 mod holds;
 mod memory;
@@ -89,6 +90,7 @@ pub struct Engine {
     pub pace: pace::Pace,
     /// Whether the jobs of levels were started.
     pub compacts: AtomicBool,
+    gone: gone::Gone,
     /// Whether writes can go on.
     pub health: Health,
     /// Room held back on the disk.
@@ -186,7 +188,7 @@ impl Engine {
         }
         self.check_room_for(commit.payload)?;
         if let Some(delay) = self.pace.charge(commit.keyspaces, commit.bytes()) {
-            self.executor.pause(delay);
+            self.timed(&self.metrics.held_back, || self.executor.pause(delay));
         }
         self.make_room(commit.keyspaces)?;
         let (ticket, memtables) = {
@@ -236,9 +238,16 @@ impl Engine {
         Ok(true)
     }
 
-    /// Why the first of the tables that could not be opened, and that are still needed, could not be.
+    /// Why the first of the tables that could not be opened, and that are still needed, could not
+    /// be.
     pub fn damage(&self) -> Option<Error> {
         self.view().keyspaces.values().find_map(|keyspace| damage_of(&keyspace.tables.damaged))
+    }
+
+    /// What the last sweep of a keyspace could not read, and went round.
+    pub fn swept_damage(&self) -> Option<Error> {
+        let view = self.view();
+        lock(&self.conversions).damage(|id| view.keyspaces.contains_key(&id))
     }
 
     /// Refuses writes from now on because of `error`, and wakes whoever waits for them.
@@ -268,7 +277,9 @@ impl Engine {
                 self.health.check_work(&works)?;
                 self.flush_error_if_over().map_or(Ok(()), Err)
             };
-            self.executor.wait_until(&mut || !full() || given_up().is_err());
+            self.timed(&self.metrics.held_back, || {
+                self.executor.wait_until(&mut || !full() || given_up().is_err());
+            });
             if full() {
                 given_up()?;
             }
@@ -296,10 +307,7 @@ impl Engine {
     /// `NotFound` if it was dropped.
     pub fn keyspace(&self, id: KeyspaceId) -> Result<Arc<KeyspaceView>> {
         let view = self.view();
-        view.keyspaces
-            .get(&id)
-            .cloned()
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {id} was dropped")))
+        view.keyspaces.get(&id).cloned().ok_or_else(|| self.gone.error(id))
     }
 
     /// Seals the active memtable of a keyspace, if anything is in it. Returns the sequence number
@@ -457,6 +465,11 @@ impl Engine {
             // Tables and segments take their numbers from one sequence.
             kept.extend(tables.all().map(|t| t.id()));
             kept.extend(tables.segments.iter().map(|s| s.id()));
+        }
+        let gone = touched.iter().filter(|id| !state.keyspaces.contains_key(id));
+        for keyspace in gone.filter_map(|id| before.keyspaces.get(id)) {
+            self.gone.note(keyspace.id, &keyspace.name);
+            self.health.forget(keyspace.id);
         }
         let mut dropped = Vec::new();
         self.change_view(|view| {

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 
 use super::ballast::{BALLAST, Ballast};
+use super::gone::Gone;
 use super::health::Health;
 use super::pace::Pace;
 use super::payloads::Payloads;
@@ -68,24 +69,25 @@ pub struct OpenReport {
     pub log_end: Option<(u64, u64)>,
     /// Files that nothing named and that were removed.
     pub removed_files: Vec<String>,
-    /// Tables whose files are damaged or missing. All else can be read and written; see [`DamagedTable`].
+    /// Tables whose files are damaged or missing. All else can be read and written; see
+    /// [`DamagedTable`].
     pub damaged_tables: Vec<DamagedTable>,
 }
 
 /// A table whose file was found damaged or missing when the database was opened.
 ///
-/// Lookups of keys that may be in it and walks that come to them fail with `error`; nothing older is
-/// shown in its place. Nothing that it may hold is overwritten or removed either: where that would be
-/// needed, a keyspace is not settled any more, and `convert` and `health()` say why. The database goes on
-/// naming the file: once that is put back, from a backup or a checkpoint, and the database is reopened, all
-/// is as it was.
+/// Lookups of keys that may be in it and walks that come to them fail with `error`; nothing older
+/// is shown in its place. Nothing that it may hold is overwritten or removed either: where that
+/// would be needed, a keyspace is not settled any more, and `convert` and `health()` say why. The
+/// database goes on naming the file: once that is put back, from a backup or a checkpoint, and the
+/// database is reopened, all is as it was.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DamagedTable {
     /// The keyspace it belongs to.
     pub keyspace: String,
-    /// The first and the last key that may be in it. `None`: it says that ranges of keys were removed, and
-    /// nobody knows which, so that any key may be concerned.
+    /// The first and the last key that may be in it. `None`: it says that ranges of keys were
+    /// removed, and nobody knows which, so that any key may be concerned.
     pub keys: Option<(Vec<u8>, Vec<u8>)>,
     /// Which file, where in it, what was expected and found, and what to do.
     pub error: Error,
@@ -165,6 +167,7 @@ pub fn open(
         sealed_up_to: AtomicU64::new(0),
         pace: Pace::default(),
         compacts: AtomicBool::new(false),
+        gone: Gone::default(),
         health,
         ballast,
         periodic: Periodic::default(),
@@ -260,7 +263,8 @@ fn check_empty(dir: &Path, names: &[String], create: bool) -> Result<()> {
         let ours = name == BALLAST || numbers.iter().any(Option::is_some);
         let message = if ours {
             format!(
-                "found {name:?} but no {CURRENT}: a part of a database without its head; restore {CURRENT}"
+                "found {name:?} but no {CURRENT}: a part of a database without its head; {}",
+                manifest::what_current_should_say(names)
             )
         } else {
             format!("expected an empty directory or a learnedkv database, found {name:?}")

@@ -34,7 +34,6 @@ pub struct Pace {
     pressed: AtomicBool,
     pressures: Mutex<BTreeMap<KeyspaceId, u64>>,
     owed_ns: AtomicU64,
-    waited_ns: AtomicU64,
 }
 
 impl Pace {
@@ -78,13 +77,7 @@ impl Pace {
         let pay = |owed: u64| Some(owed.saturating_sub(MOST_NS));
         let owed = self.owed_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
         let paid = owed.map_or(0, |owed| owed.min(MOST_NS));
-        self.waited_ns.fetch_add(paid, Ordering::Relaxed);
         (paid > 0).then_some(Duration::from_nanos(paid))
-    }
-
-    /// How long writers have waited in all.
-    pub fn waited(&self) -> Duration {
-        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
     }
 }
 
@@ -122,7 +115,6 @@ mod tests {
         let waits = pace.charge(&[2, 1], 60).unwrap().as_nanos() as u64;
         assert!((1_090_000..1_110_000).contains(&waits), "{waits}");
         assert_eq!(pace.charge(&[1], 1 << 30), Some(Duration::from_nanos(MOST_NS)));
-        assert_eq!(pace.waited().as_nanos() as u64, waits + MOST_NS);
         let left =
             (0..).take_while(|_| pace.charge(&[1], 1) == Some(Duration::from_nanos(MOST_NS)));
         let most = (MOST_OWED_NS / MOST_NS) as usize;

@@ -22,7 +22,8 @@ pub fn read_directory(file: &dyn File, record: &TableRecord) -> Result<Vec<Secti
         return Err(Error::corruption(format!(
             "table: expected a file of {} bytes, found {length}",
             record.file_bytes
-        )));
+        ))
+        .at_offset(length.min(record.file_bytes)));
     }
     let footer_offset = length - FOOTER_BYTES as u64;
     let mut footer = [0; FOOTER_BYTES];

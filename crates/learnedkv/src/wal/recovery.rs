@@ -68,6 +68,7 @@ pub fn recover(
         disk,
         dir,
         database,
+        open_from: state.open_from,
         next: state.first,
         synced: synced.max(state.first - 1),
         recovered: Recovered {
@@ -123,6 +124,8 @@ struct Reading<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
     database: u64,
+    /// The first segment that may have taken records since the manifest was written.
+    open_from: u64,
     /// The sequence number that continues the log.
     next: SequenceNumber,
     /// The highest number that somebody says was durable.
@@ -133,7 +136,17 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn read(&self, segment: u64) -> Result<Vec<u8>> {
         let path = segment_path(self.dir, segment);
-        let file = self.disk.open(&path, Access::Sequential)?;
+        let file = self.disk.open(&path, Access::Sequential).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => {
+                let message = format!(
+                    "the manifest names this log segment, but it is not there: operations from {} on \
+                     were in it; put it back, or restore the database from a backup",
+                    self.next
+                );
+                Error::corruption(message).at_path(&path).at_offset(0)
+            }
+            _ => e,
+        })?;
         let mut bytes = vec![0; file.length_bytes()? as usize];
         file.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
@@ -221,12 +234,20 @@ impl Reading<'_> {
         if self.synced < self.next {
             return Ok(());
         }
-        let stop = stopped.unwrap_or((0, 0));
+        let stop = stopped.unwrap_or((self.open_from, 0));
         let (segment, offset) = if stopped.is_some() { self.missing_at(open, stop)? } else { stop };
+        // Segments are numbered one by one.
+        let is_first = segment > self.open_from && open.first() == Some(&segment);
+        let beside = if is_first { self.open_from } else { segment + 1 };
+        let name = segment_path(Path::new(""), beside);
+        let lost = match open.contains(&beside) {
+            _ if stopped.is_none() => "this segment is not there".to_owned(),
+            true => "the log is damaged here".to_owned(),
+            false => format!("the log is damaged here, or {} was lost", name.display()),
+        };
         Err(Error::corruption(format!(
-            "expected the log record of operation {}, which was durable (up to {} were), found none: \
-             the log is damaged here; restore it from a backup, or remove the operations behind it \
-             by hand",
+            "expected the log record of operation {}, which was durable (up to {} were), found none: {lost}; \
+             put back what is missing, or restore the database from a backup",
             self.next, self.synced
         ))
         .at_path(&segment_path(self.dir, segment))

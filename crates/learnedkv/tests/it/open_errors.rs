@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
-use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Builder, Compression, Database, KeyspaceOptions};
@@ -51,6 +51,87 @@ fn with_byte(prefix: &str, offset_bytes: i64, byte: u8) -> SimDisk {
     disk
 }
 
+/// `sample` with something else in CURRENT.
+fn with_current(bytes: &[u8]) -> SimDisk {
+    let disk = sample();
+    let file = disk.open(Path::new("/db/CURRENT"), Access::Random).unwrap();
+    file.truncate(0).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    disk
+}
+
+/// Databases without a CURRENT that says anything.
+fn tell_of_current(out: &mut String) {
+    tell(out, "a garbage CURRENT", builder(&with_current(&[0xf7; 3000])));
+    tell(out, "an empty CURRENT", builder(&with_current(b"")));
+    let beheaded = with_current(b"");
+    beheaded.remove(Path::new("/db/CURRENT")).unwrap();
+    tell(out, "no CURRENT, one manifest", builder(&beheaded));
+    let manifest = file(&beheaded, "manifest");
+    beheaded.link(&manifest, Path::new("/db/manifest-00000099")).unwrap();
+    tell(out, "no CURRENT, two manifests", builder(&beheaded));
+    beheaded.remove(Path::new("/db/manifest-00000099")).unwrap();
+    beheaded.remove(&manifest).unwrap();
+    tell(out, "no CURRENT, no manifest", builder(&beheaded));
+    // What the error of one manifest says to do helps.
+    let mended = with_current(b"manifest-00000001\n");
+    tell(out, "a CURRENT written by hand", builder(&mended));
+}
+
+/// What is asked of a database that is open.
+fn tell_of_keyspaces(out: &mut String) {
+    let db = builder(&SimDisk::new(1)).open().unwrap();
+    let level = Compression::Zstd { level: 20 };
+    let options = [
+        ("block", KeyspaceOptions::default().block_bytes(1)),
+        ("partition", KeyspaceOptions::default().partition_bytes(1)),
+        ("delta", KeyspaceOptions::default().delta_limit_percent(101)),
+        ("separate", KeyspaceOptions::default().separate_at(0)),
+        ("inline", KeyspaceOptions::default().inline_limit(1 << 21)),
+        ("conversion", KeyspaceOptions::default().min_conversion_bytes(u64::MAX)),
+        ("compression", KeyspaceOptions::default().compression(level)),
+    ];
+    for (name, options) in options {
+        let error = db.keyspace(name, options).unwrap_err();
+        writeln!(out, "# keyspace options: {name}\n{:?}: {error}\n", error.kind()).unwrap();
+    }
+    for name in ["", &"n".repeat(256)] {
+        let error = db.keyspace(name, KeyspaceOptions::default()).unwrap_err();
+        writeln!(out, "# a name of {}\n{:?}: {error}\n", name.len(), error.kind()).unwrap();
+    }
+    let keyspace = db.keyspace("dropped", KeyspaceOptions::default()).unwrap();
+    db.drop_keyspace("dropped").unwrap();
+    let error = keyspace.insert("key", "value").unwrap_err();
+    writeln!(out, "# a keyspace that was dropped\n{:?}: {error}\n", error.kind()).unwrap();
+    let error = db.drop_keyspace("none").unwrap_err();
+    writeln!(out, "# a keyspace to drop\n{:?}: {error}", error.kind()).unwrap();
+}
+
+/// Each segment of the log missing in turn, of a log of which all was synced: named by the
+/// manifest, or not.
+fn tell_of_logs(out: &mut String) {
+    let disk = SimDisk::new(1);
+    let db = builder(&disk).memtable_bytes(256 << 10).open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    (0..12).for_each(|n| keyspace.insert(format!("key {n}"), [7; 900]).unwrap());
+    drop(keyspace);
+    db.close().unwrap();
+    let logs = |disk: &SimDisk| {
+        let names = disk.list(Path::new("/db")).unwrap();
+        names.into_iter().filter(|name| name.starts_with("log-")).collect::<Vec<_>>()
+    };
+    let mut missing = |disk: &SimDisk, what: &str| {
+        for name in logs(disk) {
+            let left = disk.crash_clone(CrashKind::Process, 0);
+            left.remove(&Path::new("/db").join(&name)).unwrap();
+            tell(out, &format!("{name} is missing, {what}"), builder(&left));
+        }
+    };
+    missing(&disk, "written since the last open");
+    drop(builder(&disk).memtable_bytes(256 << 10).open().unwrap());
+    missing(&disk, "named by the manifest");
+}
+
 fn with_file(path: &str) -> SimDisk {
     let disk = SimDisk::new(1);
     disk.create_dir(Path::new(path).parent().unwrap()).unwrap();
@@ -89,6 +170,7 @@ fn script() -> String {
     tell(&mut out, "a file where the directory should be", builder(&with_file("/db")));
     tell(&mut out, "a table without the rest", builder(&with_file("/db/table-00000001")));
     tell(&mut out, "a CURRENT that is none", builder(&with_file("/db/CURRENT")));
+    tell_of_current(&mut out);
 
     let disk = sample();
     let first = builder(&disk).open().unwrap();
@@ -103,6 +185,10 @@ fn script() -> String {
     let gone = sample();
     gone.remove(&file(&gone, "table")).unwrap();
     tell(&mut out, "a missing table", builder(&gone));
+    let cut = sample();
+    cut.open(&file(&cut, "table"), Access::Random).unwrap().truncate(0).unwrap();
+    tell(&mut out, "an empty table", builder(&cut));
+    tell_of_logs(&mut out);
     let gone = sample();
     gone.remove(&file(&gone, "manifest")).unwrap();
     tell(&mut out, "a missing manifest", builder(&gone));
@@ -120,27 +206,7 @@ fn script() -> String {
     tell(&mut out, "log segments too small", builder(&empty).log_segment_bytes(1));
     tell(&mut out, "a budget too small", builder(&empty).memory_budget_bytes(1));
     tell(&mut out, "a budget below four memtables", builder(&empty).memtable_bytes(1 << 20));
-    let db = builder(&SimDisk::new(1)).open().unwrap();
-    let level = Compression::Zstd { level: 20 };
-    let options = [
-        ("block", KeyspaceOptions::default().block_bytes(1)),
-        ("partition", KeyspaceOptions::default().partition_bytes(1)),
-        ("delta", KeyspaceOptions::default().delta_limit_percent(101)),
-        ("separate", KeyspaceOptions::default().separate_at(0)),
-        ("inline", KeyspaceOptions::default().inline_limit(1 << 21)),
-        ("conversion", KeyspaceOptions::default().min_conversion_bytes(u64::MAX)),
-        ("compression", KeyspaceOptions::default().compression(level)),
-    ];
-    for (name, options) in options {
-        let error = db.keyspace(name, options).unwrap_err();
-        writeln!(out, "# keyspace options: {name}\n{:?}: {error}\n", error.kind()).unwrap();
-    }
-    for name in ["", &"n".repeat(256)] {
-        let error = db.keyspace(name, KeyspaceOptions::default()).unwrap_err();
-        writeln!(out, "# a name of {}\n{:?}: {error}\n", name.len(), error.kind()).unwrap();
-    }
-    let error = db.drop_keyspace("none").unwrap_err();
-    writeln!(out, "# a keyspace to drop\n{:?}: {error}", error.kind()).unwrap();
+    tell_of_keyspaces(&mut out);
     out
 }
 

@@ -8,7 +8,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Durability, ErrorKind, KeyspaceOptions};
+use learnedkv::{Database, DatabaseHealth, Durability, ErrorKind, KeyspaceOptions};
 
 use crate::workload::Setup;
 
@@ -335,9 +335,35 @@ fn a_damaged_settled_table_fails_no_put_and_no_other_keyspace() {
         other.convert().unwrap();
         let error = damaged.convert().unwrap_err();
         assert!(error.is_corruption(), "{error}");
+        let _ = db.wait_idle();
+        // Also when nothing fails any more: it was gone round, and is damaged still.
+        db.resume().unwrap();
+        assert!(db.background_error().unwrap().is_corruption());
+        assert!(matches!(db.health(), DatabaseHealth::Damaged(e) if e.is_corruption()));
     }
     assert_eq!(other.stats().unwrap().lsm_entries, 0);
     assert_eq!(other.iter().count(), 301);
+}
+
+/// A keyspace that could not be settled was dropped, and the database said for ever that it was
+/// failing.
+#[test]
+fn what_failed_in_a_keyspace_is_forgotten_with_it() {
+    let setup = Setup::default();
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let db = setup.open(&faulty, 1).unwrap();
+    let bad = db.keyspace("bad", setup.keyspace.clone()).unwrap();
+    (0..50).for_each(|n| bad.insert(format!("{n:05}"), [7; 20]).unwrap());
+    bad.flush().unwrap();
+    faulty.fail(Fault::at(0).of(&[OperationKind::Create]).on_paths_with("table-").from_then_on());
+    assert_eq!(bad.convert().unwrap_err().kind(), ErrorKind::Io);
+    assert!(matches!(db.health(), DatabaseHealth::Failing(e) if e.kind() == ErrorKind::Io));
+    db.drop_keyspace("bad").unwrap();
+    assert!(matches!(db.health(), DatabaseHealth::Well), "{:?}", db.health());
+    assert!(db.background_error().is_none());
+    let error = bad.insert("a", "b").unwrap_err().to_string();
+    assert!(error.starts_with("keyspace \"bad\" was dropped"), "{error}");
+    assert_eq!(bad.get("a").unwrap_err().to_string(), error);
 }
 
 /// One keyspace whose flush failed stopped the flushes of all: soon nobody could put anything.

@@ -103,7 +103,7 @@ impl Disk for RealDisk {
             }
             other => other,
         }
-        .map_err(|e| Error::io("open the file", path, &e))?;
+        .map_err(|e| no_handle("open the file", path, &e))?;
         let direct = match access {
             Access::Direct => platform::open_direct(path),
             Access::Random | Access::Sequential => None,
@@ -129,7 +129,7 @@ impl Disk for RealDisk {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        let fail = |e: &std::io::Error| Error::io("list the directory", dir, e);
+        let fail = |e: &std::io::Error| no_handle("list the directory", dir, e);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir).map_err(|e| fail(&e))? {
             // We write no names that are not UTF-8; a stranger's is shown, not refused.
@@ -154,14 +154,14 @@ impl Disk for RealDisk {
             .create(true)
             .truncate(false)
             .open(path)
-            .map_err(|e| Error::io("open the lock file", path, &e))?;
+            .map_err(|e| no_handle("open the lock file", path, &e))?;
         let taken = file.try_lock();
         held(path, file, taken)
     }
 
     fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
         let file =
-            std::fs::File::open(path).map_err(|e| Error::io("open the lock file", path, &e))?;
+            std::fs::File::open(path).map_err(|e| no_handle("open the lock file", path, &e))?;
         let taken = file.try_lock_shared();
         held(path, file, taken)
     }
@@ -223,7 +223,20 @@ fn create_new(path: &Path) -> Result<std::fs::File> {
         .write(true)
         .create_new(true)
         .open(path)
-        .map_err(|e| Error::io("create the file", path, &e))
+        .map_err(|e| no_handle("create the file", path, &e))
+}
+
+/// The error of a file that could not be opened or made; it says what to do where too many are
+/// open.
+fn no_handle(action: &str, path: &Path, error: &std::io::Error) -> Error {
+    let told = Error::io(action, path, error);
+    match platform::most_open_files(error) {
+        Some(most) => told.and_say(&format!(
+            "; this process may have {most} files open at once, and each table of the database keeps one \
+             open: raise that (`ulimit -n`, or the limit of the service) well above the number of tables"
+        )),
+        None => told,
+    }
 }
 
 fn held(

@@ -35,6 +35,15 @@ pub(super) fn name_count(_file: &File) -> Option<u64> {
     None
 }
 
+/// How many files this process may have open, if `error` says that these are too many.
+pub(super) fn most_open_files(_error: &std::io::Error) -> Option<u64> {
+    #[cfg(unix)]
+    if rustix::io::Errno::from_io_error(_error) == Some(rustix::io::Errno::MFILE) {
+        return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    }
+    None
+}
+
 /// Fills `buffer` as far as the file goes; returns the bytes filled.
 pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
     let mut filled_bytes = 0;
