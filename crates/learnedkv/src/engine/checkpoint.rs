@@ -29,8 +29,8 @@ impl Engine {
     ///
     /// # Errors
     /// `InvalidArgument` if something is in `to` already; `Locked` if it is this database, or open;
-    /// `Closed`, `Poisoned`, `ReadOnly`; `Corruption` if a table could not be opened; any error of the
-    /// disk. Then there is no database in `to`.
+    /// `Closed`, `Poisoned`, `ReadOnly`; `Corruption` if a table could not be opened; any error of
+    /// the disk. Then there is no database in `to`.
     pub fn checkpoint(&self, to: &Path) -> Result<()> {
         self.health.check_writable()?;
         if let Some(damage) = self.damage() {

@@ -105,7 +105,8 @@ impl Shape {
 }
 
 /// The deepest level where no table meets `extent`, nor does any in the levels above or the runs, and
-/// how many of its tables lie before it; `None` if a run does, or a table of level 1, or nobody knows.
+/// how many of its tables lie before it; `None` if a run does, or a table of level 1, or nobody
+/// knows.
 pub fn deepest_free(tables: &Tables, extent: &Extent) -> Option<(usize, usize)> {
     // Where ranges are that nobody can read, anything may be.
     if tables.damaged.iter().any(|table| table.has_unknown_ranges()) {

@@ -1,8 +1,8 @@
 //! Merges of runs: few runs in the LSM part, lazily.
 //!
 //! When there are more than [`MAX_RUNS`], the neighbours that are cheapest to merge become one run;
-//! while memtables wait to be flushed, only when there are very many. Runs with a table that could not be
-//! opened stay as they are.
+//! while memtables wait to be flushed, only when there are very many. Runs with a table that could
+//! not be opened stay as they are.
 //! Tombstones stay, and so do removed ranges, united: older data may lie below.
 
 use std::collections::BTreeSet;

@@ -3,10 +3,9 @@
 //!
 //! [`flush`] writes memtables to runs, [`merge`] keeps runs few, both through [`output`]; [`read`] looks
 //! up and walks, [`many`] looks many keys up at once, [`estimate`] reckons without reading; [`shadow`]
-//! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead,
-//! [`generation`] which filter over many runs their keys go to. Reads go over
-//! all that a View shows: runs, levels, a frozen part, partitions; [`unread`] says where walks end before what
-//! could not be opened.
+//! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead, [`generation`]
+//! which filter over many runs their keys go to. Reads go over all that a View shows: runs, levels, a
+//! frozen part, partitions; [`unread`] says where walks end before what could not be opened.
 //!
 //! In a keyspace of [`crate::options::Store::Lsm`] runs sink into levels: [`levels`] says how large each
 //! should be, [`pick`] what is compacted next, [`compact`] does it, several at once, [`thin`] says what a

@@ -22,8 +22,8 @@
 //!
 //! **Round what cannot be read.** A table that could not be read is left alone, and so is what would have to
 //! be merged with it. Runs must go on: where they lie over such a table of the base, the level above it,
-//! which is empty, becomes the base. Only over one of level 1, or among the runs, they wait. One that could not be
-//! opened is such a table from the start; if removed ranges are in it, all wait.
+//! which is empty, becomes the base. Only over one of level 1, or among the runs, they wait. One
+//! that could not be opened is such a table from the start; if removed ranges are in it, all wait.
 //!
 //! **On a full disk** one compaction is done at a time. There, and elsewhere, one begins only if what it
 //! writes, at the most, finds room. Else a table is thinned ([`super::thin`]), the one of which most is

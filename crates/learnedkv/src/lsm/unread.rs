@@ -1,5 +1,5 @@
-//! Where a walk must stop because tables could not be opened ([`Table::damage`]): it goes over all others, up
-//! to the first key that may be in one of these, and fails there.
+//! Where a walk must stop because tables could not be opened ([`Table::damage`]): it goes over all
+//! others, up to the first key that may be in one of these, and fails there.
 //!
 //! [`Table::damage`]: crate::sstable::reader::Table::damage
 
@@ -58,8 +58,8 @@ impl Unread {
         Unread { first, end: if is_last { self.end } else { other.end } }
     }
 
-    /// Why a walk that comes to `key` next, upwards or downwards, must stop, if it must. `None` is the
-    /// end of the range.
+    /// Why a walk that comes to `key` next, upwards or downwards, must stop, if it must. `None` is
+    /// the end of the range.
     pub fn stops(&self, key: Option<&[u8]>, upwards: bool) -> Option<&Error> {
         let (first, end) = (self.first.0.as_slice(), self.end.0.as_deref());
         let is_reached = key.is_none_or(|key| match upwards {
@@ -70,7 +70,8 @@ impl Unread {
     }
 }
 
-/// The first key that may be in a table, and the first behind all that may; `None` if there is none.
+/// The first key that may be in a table, and the first behind all that may; `None` if there is
+/// none.
 fn extent(clipped: &Clipped) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     if clipped.table.has_unknown_ranges() {
         return Some((clipped.lower.clone(), clipped.upper.clone()));
@@ -82,8 +83,8 @@ fn extent(clipped: &Clipped) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     clipped.is_inhabited().then_some((first, end))
 }
 
-/// What a walk between two bounds goes over: the keyspace without the tables that could not be opened, and
-/// where it must stop.
+/// What a walk between two bounds goes over: the keyspace without the tables that could not be
+/// opened, and where it must stop.
 pub fn around(
     view: Arc<KeyspaceView>,
     lower: &Bound<Vec<u8>>,

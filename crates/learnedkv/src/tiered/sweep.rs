@@ -170,7 +170,8 @@ impl SkipTo {
 /// Looks at the watermark: what comes next?
 ///
 /// # Errors
-/// Those of reading the frozen part; the damage of a table that could not be opened, other than of a base.
+/// Those of reading the frozen part; the damage of a table that could not be opened, other than of
+/// a base.
 pub fn next(
     engine: &Arc<Engine>,
     view: &KeyspaceView,

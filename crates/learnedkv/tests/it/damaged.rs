@@ -1,5 +1,6 @@
-//! Databases of which one table's file is damaged or missing: they open, all else is read and written, what may
-//! be in the table fails, and once the file is back nothing was lost. See docs/decisions/0027.
+//! Databases of which one table's file is damaged or missing: they open, all else is read and
+//! written, what may be in the table fails, and once the file is back nothing was lost. See
+//! docs/decisions/0027.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -95,8 +96,8 @@ fn remove(from: u64, to: u64) -> Op {
     Op::Remove(Removal { before, name: "a".into(), range, after, synced: false })
 }
 
-/// A closed database with tables that say of ranges that they are gone, and have no entries; of which a
-/// sweep is stuck amid its work if so asked. And what it holds.
+/// A closed database with tables that say of ranges that they are gone, and have no entries; of
+/// which a sweep is stuck amid its work if so asked. And what it holds.
 fn ranges_alone(setup: &Setup, seed: u64, is_stuck: bool) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let faulty = FaultyDisk::new(Arc::new(disk.clone()));
@@ -244,6 +245,18 @@ fn work(db: &Database, setup: &Setup, model: &mut Model, ops: &[Op], path: &Path
     }
 }
 
+/// A checkpoint is refused for as long as the table is needed.
+fn check_copy(db: &Database, disk: &SimDisk, path: &Path) {
+    let copied = db.checkpoint("/copy");
+    match db.health() {
+        DatabaseHealth::Well => copied.unwrap(),
+        _ => assert!(is_about(&copied.unwrap_err(), path)),
+    }
+    if let Ok(names) = disk.list(Path::new("/copy")) {
+        names.iter().for_each(|name| disk.remove(&Path::new("/copy").join(name)).unwrap());
+    }
+}
+
 /// Damages one table, reads, works, opens again, puts the file back. Returns whether the table said
 /// that ranges are gone.
 fn live_with(
@@ -259,7 +272,7 @@ fn live_with(
     let report = reader.open_report().damaged_tables.clone();
     assert_eq!(report.len(), 1, "{report:?}");
     assert!(is_about(&report[0].error, path), "{report:?}");
-    assert!(matches!(reader.health(), DatabaseHealth::Damaged(e) if is_about(&e, path)));
+    assert!(matches!(reader.health(), DatabaseHealth::Damaged(_)));
     assert_eq!(reader.stats().keyspaces.iter().map(|k| k.damaged_tables).max(), Some(1));
     check(&reader, &model, path, counts);
     drop(reader);
@@ -271,8 +284,11 @@ fn live_with(
             let key = |n| [key(number), vec![b'!', n]].concat();
             Op::Ingest("a".into(), (0..count).map(|n| (key(n), vec![9; 30])).collect())
         };
-        let mut ops =
-            vec![Op::Ingest("a".into(), entries.collect()), between(24, 5), between(41, 3)];
+        let mut ops = Vec::new();
+        if round == 0 {
+            // Once: again they would lie over what they lay in, and be seen in any case.
+            ops.extend([Op::Ingest("a".into(), entries.collect()), between(24, 5), between(41, 3)]);
+        }
         if (seed + round) % 4 > 1 {
             ops.extend(draw(&mut Random::new(seed * 10 + round), 50, 100));
         }
@@ -288,14 +304,7 @@ fn live_with(
             assert!(is_about(&e, path), "{e:?}");
         }
         check(&db, &model, path, counts);
-        let copied = db.checkpoint("/copy");
-        match db.health() {
-            DatabaseHealth::Well => copied.unwrap(),
-            _ => assert!(is_about(&copied.unwrap_err(), path)),
-        }
-        if let Ok(names) = left.list(Path::new("/copy")) {
-            names.iter().for_each(|name| left.remove(&Path::new("/copy").join(name)).unwrap());
-        }
+        check_copy(&db, &left, path);
         db.close().unwrap();
     }
     // What the manifest still names nobody has removed.
@@ -395,7 +404,8 @@ fn a_table_that_the_disk_refuses_to_read_is_not_taken_for_damaged() {
     assert_eq!(contents(&setup.open(&disk, 1).unwrap()).unwrap(), model);
 }
 
-/// A base of which the very first block is damaged: the sweep found that as it began, and was stuck.
+/// A base of which the very first block is damaged: the sweep found that as it began, and was
+/// stuck.
 #[test]
 fn a_sweep_goes_round_a_base_whose_first_block_is_damaged() {
     let setup = Setup { automatic_conversion: false, ..Setup::default() };

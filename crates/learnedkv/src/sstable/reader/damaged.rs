@@ -1,17 +1,19 @@
-//! A table that could not be opened because its file is damaged or missing: a stand-in for it, so that all
-//! else can be read.
+//! A table that could not be opened because its file is damaged or missing: a stand-in for it, so
+//! that all else can be read.
 //!
 //! It stands in the View where the manifest says that the table stands, and knows what the manifest
-//! says of it: the keys between which its entries lie, how many they are, the segments it points into, its
-//! filter. What is in the file it does not know, and nobody may act as if there were nothing:
-//! * A lookup of a key that may be there fails with [`Table::damage`]. Keys outside the table, and those that its
-//!   filter refuses, are not there. If it says that ranges are gone, nobody knows which: then every
-//!   lookup that comes to it fails.
+//! says of it: the keys between which its entries lie, how many they are, the segments it points
+//! into, its filter. What is in the file it does not know, and nobody may act as if there were
+//! nothing:
+//! * A lookup of a key that may be there fails with [`Table::damage`]. Keys outside the table, and
+//!   those that its filter refuses, are not there. If it says that ranges are gone, nobody knows
+//!   which: then every lookup that comes to it fails.
 //! * It has no index, and none can be borrowed: so a cursor that enters it fails too.
-//! * It has no [`Table::ranges`], where the table may have some. Whoever goes by them asks for damage first.
+//! * It has no [`Table::ranges`], where the table may have some. Whoever goes by them asks for
+//!   damage first.
 //!
-//! Only bytes that are not what was written make a stand-in. A disk that refuses to read says nothing
-//! about the table: that is an error of the open, as it always was.
+//! Only bytes that are not what was written make a stand-in. A disk that refuses to read says
+//! nothing about the table: that is an error of the open, as it always was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};

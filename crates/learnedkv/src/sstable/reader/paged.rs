@@ -263,7 +263,8 @@ impl Table {
     /// Its index on loan, read from the file if need be.
     ///
     /// # Errors
-    /// Any error of the disk; `Corruption` if both the index and a block are damaged, or the table is.
+    /// Any error of the disk; `Corruption` if both the index and a block are damaged, or the table
+    /// is.
     pub fn borrow(&self, caching: Caching) -> Result<Loan> {
         if !self.index.is_paged() {
             return Ok(Loan::Resident);
