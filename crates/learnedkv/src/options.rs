@@ -7,7 +7,6 @@ mod single;
 use std::time::Duration;
 
 pub use self::single::{ReadOptions, WriteOptions};
-use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::compression::Compression;
 use crate::sstable::filter::FilterKind;
@@ -137,10 +136,11 @@ impl DatabaseOptions {
         4 * memtables.max(self.log_segment_bytes)
     }
 
-    /// How many files of tables and value segments are kept open at most.
-    pub fn max_open_files(&self, disk: &dyn Disk) -> usize {
-        let process = disk.max_open_files().map_or(usize::MAX, |most| most as usize / 2);
-        self.max_open_files.unwrap_or(MAX_OPEN_FILES.min(process))
+    /// How many files of tables and value segments are kept open at most, in a process that may have so many
+    /// open; `None`: nobody knows.
+    pub fn max_open_files(&self, of_process: Option<u64>) -> usize {
+        let half = of_process.map_or(usize::MAX, |most| most as usize / 2);
+        self.max_open_files.unwrap_or(MAX_OPEN_FILES.min(half))
     }
 
     /// Checks that the options can work together.

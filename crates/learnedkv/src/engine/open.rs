@@ -290,7 +290,10 @@ fn context(
     let executor = executor.clone();
     Arc::new(TableContext {
         disk: disk.clone(),
-        files: Arc::new(OpenFiles::new(disk.clone(), options.max_open_files(&**disk))),
+        files: Arc::new(OpenFiles::new(
+            disk.clone(),
+            options.max_open_files(disk.max_open_files()),
+        )),
         dir: dir.to_owned(),
         access: if options.direct_reads { Access::Direct } else { Access::Random },
         maps: options.mapped_reads && !options.direct_reads,

@@ -232,8 +232,8 @@ fn no_handle(action: &str, path: &Path, error: &std::io::Error) -> Error {
     let told = Error::io(action, path, error);
     match platform::most_open_files(error) {
         Some(most) => told.and_say(&format!(
-            "; this process may have {most} files open at once, and each table of the database keeps one \
-             open: raise that (`ulimit -n`, or the limit of the service) well above the number of tables"
+            "; this process may have {most} files open at once: raise that (`ulimit -n`, or the limit of the \
+             service), or have the database keep fewer open (`max_open_files`)"
         )),
         None => told,
     }
