@@ -122,18 +122,21 @@ impl Plan<'_> {
     fn show(&self, run: &mut Run, first: &Measured, updates: &[Measured]) {
         let Plan { title, words, rounds, .. } = self;
         let count = show_count(run.scale.of(KEYS));
-        let names: Vec<_> = LOADS.iter().take(self.loads).map(|(name, ..)| *name).collect();
+        let loads = LOADS.iter().take(self.loads).map(|(name, kind, _)| match kind {
+            Distribution::Hotspot => "hotspot (four of five to a fifth of the keys)",
+            _ => name,
+        });
+        let loads = loads.collect::<Vec<_>>().join(", ");
         run.sheet.head(title);
         run.sheet.line(&format!(
             "{count} keys, {VALUE_BYTES} B, buffered, one client, sweeps as they come by themselves: put once in \
-             random order into an empty store (so the first conversion is in it), then {words}, {} \
-             (hotspot: four of five to a fifth of the keys); the clock stops when the last flush is committed. \
+             random order into an empty store (so the first conversion is in it), then {words}, {loads}; \
+             the clock stops when the last flush is committed. \
              k puts/s as median (lowest-highest) of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. \
              Space is what tables, filters and values occupied at their highest (looked at every 20 ms), over what \
              the design allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
              partitions; the log beside it. Beside the speed stands what `stats()` calls sustainable at the end of the \
              load, over all since the open. Every value is checked at the end.",
-            names.join(", "),
         ));
         let names = [
             "load",

@@ -230,7 +230,7 @@ fn create_new(path: &Path) -> Result<std::fs::File> {
 /// open.
 fn no_handle(action: &str, path: &Path, error: &std::io::Error) -> Error {
     let told = Error::io(action, path, error);
-    match platform::most_open_files(error) {
+    match platform::max_open_files().filter(|_| platform::says_too_many_open(error)) {
         Some(most) => told.and_say(&format!(
             "; this process may have {most} files open at once: raise that (`ulimit -n`, or the limit of the \
              service), or have the database keep fewer open (`max_open_files`)"

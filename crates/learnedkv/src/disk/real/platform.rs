@@ -35,13 +35,20 @@ pub(super) fn name_count(_file: &File) -> Option<u64> {
     None
 }
 
-/// How many files this process may have open, if `error` says that these are too many.
-pub(super) fn most_open_files(_error: &std::io::Error) -> Option<u64> {
+/// How many files this process may have open at once.
+pub(super) fn max_open_files() -> Option<u64> {
     #[cfg(unix)]
-    if rustix::io::Errno::from_io_error(_error) == Some(rustix::io::Errno::MFILE) {
-        return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    }
+    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    #[cfg(not(unix))]
     None
+}
+
+/// Whether `error` says that this process has as many files open as it may.
+pub(super) fn says_too_many_open(_error: &std::io::Error) -> bool {
+    #[cfg(unix)]
+    return rustix::io::Errno::from_io_error(_error) == Some(rustix::io::Errno::MFILE);
+    #[cfg(not(unix))]
+    false
 }
 
 /// Fills `buffer` as far as the file goes; returns the bytes filled.
@@ -348,14 +355,6 @@ pub(super) fn room(dir: &Path) -> Option<crate::disk::Room> {
 /// Not asked outside Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn room(_dir: &Path) -> Option<crate::disk::Room> {
-    None
-}
-
-/// How many files this process may have open at once.
-pub(super) fn max_open_files() -> Option<u64> {
-    #[cfg(unix)]
-    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    #[cfg(not(unix))]
     None
 }
 
