@@ -226,6 +226,10 @@ pub struct Stats {
     pub mapped_reads: u64,
     /// How often such a block was looked at and was not there any more.
     pub lost_mappings: u64,
+    /// Read requests that went around the operating system's cache, because what was in it was gone when it was
+    /// looked for and it served fewer reads than the device: where memory is short. None with
+    /// `Builder::direct_reads`, which sends all around it.
+    pub around_requests: u64,
     /// Blocks found neither in the cache nor there.
     pub cache_misses: u64,
     /// Read requests to the disk for data blocks, and for indexes of paged tables.
@@ -331,6 +335,7 @@ impl Stats {
             cache_hits: reads.cache_hits.load(Relaxed),
             mapped_reads: reads.mapped_reads.load(Relaxed),
             lost_mappings: reads.lost_mappings.load(Relaxed),
+            around_requests: reads.around_requests.load(Relaxed),
             cache_misses: reads.cache_misses.load(Relaxed),
             read_requests: reads.requests.load(Relaxed),
             read_bytes: reads.bytes.load(Relaxed),

@@ -217,13 +217,20 @@ fn many_reads_are_the_reads_one_by_one(f: &Fixture) {
         for chosen in [&wanted[..count], &wanted[wanted.len() - count..]] {
             let request = |(file, offset_bytes, length): &(Arc<dyn File>, u64, usize)| {
                 let (file, offset_bytes) = (file.clone(), *offset_bytes);
-                ReadRequest { file, offset_bytes, buffer: vec![0xee; *length] }
+                let around = length % 2 == 1;
+                ReadRequest { file, offset_bytes, buffer: vec![0xee; *length], around }
             };
             let answers = f.disk.read_many(chosen.iter().map(request).collect());
             assert_eq!(answers.len(), chosen.len());
             for ((file, offset_bytes, length), answer) in chosen.iter().zip(answers) {
-                let mut alone = vec![0; *length];
+                let (mut alone, mut around) = (vec![0; *length], vec![0; *length]);
                 let read = file.read_exact_at(&mut alone, *offset_bytes);
+                match file.read_around_at(&mut around, *offset_bytes) {
+                    Ok(()) => assert!(read.is_ok() && around == alone, "{offset_bytes} {length}"),
+                    Err(e) => {
+                        assert_eq!(Some(e.to_string()), read.as_ref().err().map(|e| e.to_string()))
+                    }
+                }
                 match (read, answer) {
                     (Ok(()), Ok(found)) => assert!(found == alone, "{offset_bytes} {length}"),
                     (Err(expected), Err(found)) => {
@@ -248,6 +255,7 @@ fn many_reads_see_unsynced_writes(f: &Fixture) {
                 file: file.clone(),
                 offset_bytes,
                 buffer: vec![0xee; 4000],
+                around: offset_bytes == 3500,
             };
             for answer in f.disk.read_many(vec![request(3000), request(3500), request(4000)]) {
                 assert_eq!(answer.unwrap(), [round; 4000]);
@@ -271,6 +279,7 @@ fn many_threads_read_many(f: &Fixture) {
                         file: file.clone(),
                         offset_bytes: at as u64,
                         buffer: vec![0; 1000],
+                        around: at % 2 == 0,
                     };
                     let answers = f.disk.read_many(places.iter().map(request).collect());
                     for (at, answer) in places.into_iter().zip(answers) {

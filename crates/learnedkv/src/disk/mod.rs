@@ -13,6 +13,7 @@
 //! 5. Many reads at once ([`Disk::read_many`]) give what the same reads give one by one; none is
 //!    under way any more when the call ends, however it ends.
 
+mod around;
 #[cfg(test)]
 mod conformance;
 pub mod faulty;
@@ -25,13 +26,14 @@ pub mod sim;
 
 use std::any::Any;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::Result;
 
+pub use around::{Around, Served};
 pub use operation::OperationKind;
 pub use pool::{OpenFiles, PooledFile};
 pub use residence::Residence;
@@ -135,6 +137,14 @@ pub trait Disk: Send + Sync + fmt::Debug {
         None
     }
 
+    /// `path` so that it means the same whatever becomes of the process's working directory.
+    ///
+    /// # Errors
+    /// `Io` if there is no working directory that it could be relative to.
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
     /// How many files this process may have open at once; `None` where the disk cannot tell.
     fn max_open_files(&self) -> Option<u64> {
         None
@@ -163,6 +173,8 @@ pub struct ReadRequest {
     pub offset_bytes: u64,
     /// What to fill, wholly: its length says how much.
     pub buffer: Vec<u8>,
+    /// Whether as [`File::read_around_at`].
+    pub around: bool,
 }
 
 impl ReadRequest {
@@ -171,7 +183,10 @@ impl ReadRequest {
     /// # Errors
     /// As [`File::read_exact_at`].
     pub fn read_alone(mut self) -> Result<Vec<u8>> {
-        self.file.read_exact_at(&mut self.buffer, self.offset_bytes)?;
+        match self.around {
+            true => self.file.read_around_at(&mut self.buffer, self.offset_bytes)?,
+            false => self.file.read_exact_at(&mut self.buffer, self.offset_bytes)?,
+        }
         Ok(self.buffer)
     }
 }
@@ -184,6 +199,15 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     /// # Errors
     /// `Corruption` if the file ends before; `Io` otherwise.
     fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()>;
+
+    /// As [`File::read_exact_at`], but around the system's cache where that can be had: what is read leaves
+    /// no trace there.
+    ///
+    /// # Errors
+    /// As [`File::read_exact_at`].
+    fn read_around_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+        self.read_exact_at(buffer, offset_bytes)
+    }
 
     /// Fills `buffer` from `offset_bytes` if no device has to be asked for it; whether it did. Where the
     /// system cannot tell, never.

@@ -28,7 +28,7 @@ use super::pins::Pins;
 use super::unflushed::Touched;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Disk, Lock, OpenFiles};
+use crate::disk::{Access, Around, Disk, Lock, OpenFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::batch::{Op, Ops};
@@ -126,6 +126,7 @@ pub fn open(
     options: DatabaseOptions,
 ) -> Result<(Arc<Engine>, OpenReport)> {
     options.check()?;
+    let dir = &*disk.absolute(dir)?;
     let (guard, is_database) = enter(&*disk, dir, &options)?;
     let loaded = manifest::load(&*disk, dir)?.unwrap_or_else(|| nothing_yet(&*disk));
     let context = context(&disk, &executor, dir, &options);
@@ -301,6 +302,7 @@ fn context(
         max_metadata_bytes: options.max_metadata_bytes(),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
+        around: Around::default(),
         graveyard: Graveyard::new(move || executor.notify()),
     })
 }

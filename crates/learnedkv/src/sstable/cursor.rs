@@ -420,7 +420,7 @@ impl RunCursor {
         };
         let blocks = here.table().read_range(first, last)?;
         if self.walk == Walk::Cached {
-            blocks.iter().for_each(|(ordinal, block)| table.keep(*ordinal, block));
+            blocks.iter().for_each(|(ordinal, block)| table.keep(*ordinal, block, false));
         }
         self.ahead = blocks.into();
         if !self.forward {

@@ -51,6 +51,8 @@ pub struct ReadMetrics {
     pub mapped_reads: AtomicU64,
     /// How often a mapped block or value turned out not to be in the page cache any more.
     pub lost_mappings: AtomicU64,
+    /// Requests that went around the system's cache because memory was short.
+    pub around_requests: AtomicU64,
     /// Blocks found neither in the cache nor mapped.
     pub cache_misses: AtomicU64,
     /// Lookups whose index named blocks that do not hold the key's place, so that the blocks' own

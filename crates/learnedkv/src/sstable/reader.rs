@@ -40,7 +40,7 @@ use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::Sought;
 use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Disk, File, OpenFiles, PooledFile};
+use crate::disk::{Access, Around, Disk, File, OpenFiles, PooledFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::block::{Block, Entries};
 use crate::format::bytes::Probe;
@@ -80,6 +80,8 @@ pub struct TableContext {
     pub codecs: Codecs,
     /// What reading costs.
     pub metrics: ReadMetrics,
+    /// Whether reads go around the system's cache.
+    pub around: Around,
     /// Files that no View uses any more.
     pub graveyard: Graveyard,
 }
@@ -310,8 +312,11 @@ impl Table {
         }
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
-        let read = self.file().and_then(|file| file.read_exact_at(buffer, offset_bytes));
+    fn read_at(&self, buffer: &mut [u8], offset_bytes: u64, around: bool) -> Result<()> {
+        let read = self.file().and_then(|file| match around {
+            true => file.read_around_at(buffer, offset_bytes),
+            false => file.read_exact_at(buffer, offset_bytes),
+        });
         read.map_err(|e| e.at_path(&self.path))
     }
 

@@ -16,7 +16,7 @@ use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
 use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::SimDisk;
-use crate::disk::{Access, Disk, OpenFiles, OperationKind};
+use crate::disk::{Access, Around, Disk, OpenFiles, OperationKind};
 use crate::error::ErrorKind;
 use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::Kind;
@@ -83,6 +83,7 @@ fn context_with(
         max_metadata_bytes,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
+        around: Around::default(),
         graveyard: Graveyard::new(|| {}),
     })
 }

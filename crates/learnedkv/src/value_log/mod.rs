@@ -171,7 +171,8 @@ impl Segment {
         }
         bytes.resize(length, 0);
         self.context.metrics.value_request(bytes.len());
-        Ok(ReadRequest { file: self.file.get()?, offset_bytes: offset, buffer: bytes })
+        let around = self.context.goes_around();
+        Ok(ReadRequest { file: self.file.get()?, offset_bytes: offset, buffer: bytes, around })
     }
 
     fn read(&self, offset: u64, end: u64) -> Result<Vec<u8>> {
@@ -204,7 +205,7 @@ impl Segment {
             self.context.cache.give_back(bytes);
             self.prefix.residence.saw(is_there);
             if !is_there {
-                self.context.metrics.lost_mappings.fetch_add(1, Relaxed);
+                self.context.lost_mapping();
                 return None;
             }
         }

@@ -8,7 +8,7 @@ use super::writer::SegmentWriter;
 use super::*;
 use crate::cache::BlockCache;
 use crate::disk::sim::SimDisk;
-use crate::disk::{Access, Disk, OpenFiles};
+use crate::disk::{Access, Around, Disk, OpenFiles};
 use crate::format::compression::Codecs;
 use crate::format::value::CHUNK_BYTES;
 use crate::sstable::{Graveyard, ReadMetrics};
@@ -29,6 +29,7 @@ fn context_that(maps: bool) -> Arc<TableContext> {
         max_metadata_bytes: u64::MAX,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
+        around: Around::default(),
         graveyard: Graveyard::new(|| {}),
     })
 }

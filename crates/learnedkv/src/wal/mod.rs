@@ -20,6 +20,7 @@
 mod copy;
 pub mod recovery;
 mod retention;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::disk::{Access, Disk, LogRegion, Reservation};
+use crate::disk::{Disk, LogRegion, Reservation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{MAX_SEQUENCE, SequenceNumber};
 use crate::format::log::{
@@ -168,7 +169,7 @@ pub struct Log {
     spare: Mutex<Spare>,
     visible: AtomicU64,
     synced: AtomicU64,
-    syncing: Mutex<()>,
+    turns: sync::Turns,
     /// A record could not be written or synced: nothing later can ever become visible.
     broken: AtomicBool,
     /// Commits that are complete but for earlier ones: first and last number.
@@ -250,7 +251,7 @@ impl Log {
             spare: Mutex::new(Spare { ready: None, next_number }),
             visible: AtomicU64::new(recovered.last),
             synced: AtomicU64::new(recovered.last),
-            syncing: Mutex::new(()),
+            turns: sync::Turns::default(),
             broken: AtomicBool::new(false),
             complete: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -433,6 +434,10 @@ impl Log {
         }
     }
 
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::SeqCst)
+    }
+
     /// Nothing later can become visible any more.
     fn break_log(&self) {
         self.broken.store(true, Ordering::SeqCst);
@@ -451,7 +456,7 @@ impl Log {
         // The thread we wait for may not be running.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut gate = lock(&self.gate);
-        while pending() && !self.broken.load(Ordering::SeqCst) {
+        while pending() && !self.is_broken() {
             gate = self.moved.wait(gate).unwrap_or_else(PoisonError::into_inner);
         }
         drop(gate);
@@ -465,81 +470,6 @@ impl Log {
     /// `Poisoned` if a record could not be written.
     pub fn await_reserved(&self) -> Result<()> {
         self.await_visible(self.reserved())
-    }
-
-    /// Makes every commit up to `up_to` durable, and with it all that is visible.
-    ///
-    /// # Errors
-    /// Any error of the disk: the log is then broken, for what was not durable may be lost while
-    /// the system thinks it clean.
-    pub fn sync(&self, up_to: SequenceNumber) -> Result<()> {
-        if self.synced() >= up_to {
-            return Ok(());
-        }
-        let _one_at_a_time = lock(&self.syncing);
-        if self.synced() >= up_to {
-            return Ok(()); // somebody else's sync covered it
-        }
-        if self.broken.load(Ordering::Acquire) {
-            return Err(broken());
-        }
-        let (ended, last_ended, active) = self.take_ended(up_to);
-        self.await_visible(up_to.max(last_ended))?;
-        let mut target = last_ended;
-        let synced = ended.into_iter().try_for_each(|segment| {
-            // Every record is written. Unmapped before it is synced: the system need not take each
-            // page from the other threads' address space first (30 % of a flush's time, measured).
-            match self.disk.open(&segment_path(&self.dir, segment.id), Access::Random) {
-                Ok(file) => {
-                    drop(segment);
-                    file.sync()
-                }
-                Err(_) => segment.region.sync(segment.region.capacity_bytes()),
-            }
-        });
-        let synced = synced.and_then(|()| {
-            if target < up_to {
-                target = self.visible_within(active.id);
-                active.region.sync(active.region.capacity_bytes())?;
-            }
-            Ok(())
-        });
-        synced.inspect_err(|_| self.break_log())?;
-        self.synced.fetch_max(target, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// What is visible and stands in segment `id` or before it.
-    fn visible_within(&self, id: u64) -> SequenceNumber {
-        let visible = self.visible();
-        let order = lock(&self.order);
-        let last = order.kept.iter().find(|k| k.id == id).and_then(|k| k.last);
-        last.map_or(visible, |last| last.min(visible))
-    }
-
-    /// The segments, ended and not synced, that hold numbers up to `up_to`, the last number in
-    /// them, and the segment that is active now. The ended ones count as synced from now on: if their
-    /// sync fails, the log is broken.
-    fn take_ended(
-        &self,
-        up_to: SequenceNumber,
-    ) -> (Vec<Arc<Segment>>, SequenceNumber, Arc<Segment>) {
-        let synced = self.synced();
-        let mut order = lock(&self.order);
-        let mut last_ended = 0;
-        let mut ended = Vec::new();
-        for kept in &mut order.kept {
-            if let Some(last) = kept.last
-                && kept.first <= up_to
-                && let Some(segment) = kept.unsynced.take()
-                // Synced while it was the active one: it may be removed at any time.
-                && last > synced
-            {
-                last_ended = last;
-                ended.push(segment);
-            }
-        }
-        (ended, last_ended, order.active.clone())
     }
 }
 

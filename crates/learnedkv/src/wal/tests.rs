@@ -221,3 +221,60 @@ fn commits_of_several_threads_are_durable_when_their_sync_returns() {
     assert_eq!((log.visible(), log.synced()), (THREADS * COMMITS, THREADS * COMMITS));
     assert!(log.segments().len() > 10, "{:?}", log.segments());
 }
+
+/// Who came while a sync went on is covered by the one after it, whoever makes that.
+#[test]
+fn one_more_sync_covers_all_who_came_during_one() {
+    const LATE: usize = 3;
+    let disk = SimDisk::new(1);
+    let log = Arc::new(log_on(&disk));
+    let first = commit(&log, 10);
+    let (during, syncs) = (log.clone(), Arc::new(AtomicUsize::new(0)));
+    let (counted, (late, comes)) = (syncs.clone(), mpsc::channel());
+    disk.observe(move |operation, _| {
+        let begins = operation.kind == OperationKind::SyncLog && operation.stage == Stage::Before;
+        // The first lasts until all who come late wait for its end.
+        if begins && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            (0..LATE).for_each(|_| late.send(commit(&during, 10)).unwrap());
+            while during.turns.waiting() < LATE {
+                std::thread::yield_now();
+            }
+        }
+    });
+    let comes = Mutex::new(comes);
+    std::thread::scope(|scope| {
+        for _ in 0..LATE {
+            scope.spawn(|| {
+                let late = lock(&comes).recv().unwrap();
+                log.sync(late).unwrap();
+                assert!(last_after_crash(&disk, late).unwrap() >= late);
+            });
+        }
+        log.sync(first).unwrap();
+    });
+    disk.stop_observing();
+    assert_eq!((syncs.load(Ordering::SeqCst), log.synced()), (2, 1 + LATE as u64));
+}
+
+/// A sync wrote the whole segment: all of the pages that were made ready for records to come.
+#[test]
+fn a_sync_asks_for_no_more_than_was_reserved() {
+    let disk = SimDisk::new(1);
+    let log = log_on(&disk);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::SyncLog && operation.stage == Stage::Before {
+            lock(&seen).push(operation.length_bytes);
+        }
+    });
+    let one = record_bytes(10, false) as u64;
+    for n in 1..=2 {
+        let last = commit(&log, 10);
+        log.sync(last).unwrap();
+        assert_eq!(last_after_crash(&disk, last).unwrap(), n);
+    }
+    disk.stop_observing();
+    let header = SEGMENT_HEADER_BYTES as u64;
+    assert_eq!(*lock(&asked), [header + one, header + 2 * one]);
+}

@@ -311,3 +311,52 @@ fn stats_say_how_fast_a_store_may_be_written_to() {
         assert!(stats.to_string().contains(&format!("{shown:.1} for ever at most")), "{stats}");
     }
 }
+
+/// Not a test by itself: the process that opens databases by relative paths, and moves on.
+#[test]
+fn moves_on() {
+    let Ok(dir) = std::env::var(MOVED_IN) else { return };
+    let open_in = |name: &str| {
+        std::env::set_current_dir(Path::new(&dir).join(name)).unwrap();
+        Database::builder("db").memtable_bytes(64 << 10).open().unwrap()
+    };
+    let (first, second) = (open_in("a"), open_in("b"));
+    for (db, value) in [(&first, "first"), (&second, "second")] {
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        for number in 0..2000u64 {
+            keyspace.insert(number.to_be_bytes(), value.repeat(20)).unwrap();
+        }
+        keyspace.convert().unwrap();
+    }
+    first.close().unwrap();
+    second.close().unwrap();
+    println!("it moved on");
+}
+
+/// Says to a process of the test where it moves about.
+const MOVED_IN: &str = "LEARNEDKV_TEST_MOVES_IN";
+
+/// The path was kept as it was given: a process that changed its working directory had the database write its
+/// files elsewhere, and remove those of another one there.
+#[test]
+fn a_relative_path_means_the_same_after_the_process_has_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a", "b"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let moved = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lifecycle::moves_on", "--nocapture"])
+        .env(MOVED_IN, dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&moved.stdout);
+    let failed = String::from_utf8_lossy(&moved.stderr);
+    assert!(moved.status.success() && said.contains("it moved on"), "{said}{failed}");
+    for (name, value) in [("a", "first"), ("b", "second")] {
+        let db = Database::open(dir.path().join(name).join("db")).unwrap();
+        let keyspace = db.find("k").unwrap();
+        let found = crate::workload::content(&keyspace).unwrap();
+        let put = |n: u64| (n.to_be_bytes().to_vec(), value.repeat(20).into_bytes());
+        assert!(found.into_iter().eq((0..2000).map(put)), "{name}");
+    }
+}

@@ -154,6 +154,10 @@ impl Disk for FaultyDisk {
         self.inner.room(dir)
     }
 
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.absolute(path)
+    }
+
     fn max_open_files(&self) -> Option<u64> {
         self.inner.max_open_files()
     }

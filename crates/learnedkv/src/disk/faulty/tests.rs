@@ -155,6 +155,7 @@ fn of_many_reads_each_fails_by_itself() {
             file: Arc::clone(file),
             offset_bytes: 10 * i as u64,
             buffer: vec![0; 50 + i],
+            around: false,
         });
         disk.read_many(requests.collect())
     };

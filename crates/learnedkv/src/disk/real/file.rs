@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 
@@ -17,19 +18,45 @@ pub(super) struct RealFile {
     /// A second handle with `O_DIRECT`, for reads only: it would demand alignment of writes, too.
     /// The kernel writes dirty cached pages back before a direct read, so both see the same bytes.
     direct: Option<fs::File>,
+    /// Such a handle of a file that is read through the cache otherwise; made when it is first wanted.
+    around: OnceLock<Option<fs::File>>,
 }
 
 impl RealFile {
     pub(super) fn new(path: &Path, file: fs::File, direct: Option<fs::File>) -> RealFile {
-        RealFile { path: path.to_path_buf(), file, direct }
+        RealFile { path: path.to_path_buf(), file, direct, around: OnceLock::new() }
     }
 
-    /// The handle that reads go through, and whether it is one with `O_DIRECT`.
-    pub(super) fn for_reads(&self) -> (&fs::File, bool) {
-        match &self.direct {
+    /// The handle that reads go through, and whether it is one with `O_DIRECT`; if it can be had, for
+    /// those that are to go `around` the cache.
+    pub(super) fn for_reads(&self, around: bool) -> (&fs::File, bool) {
+        let lazy = || match around {
+            true => self.around.get_or_init(|| platform::open_direct(&self.path)).as_ref(),
+            false => None,
+        };
+        match self.direct.as_ref().or_else(lazy) {
             Some(direct) => (direct, true),
             None => (&self.file, false),
         }
+    }
+
+    fn read(&self, buffer: &mut [u8], offset_bytes: u64, around: bool) -> Result<()> {
+        let failed = |e| Error::io("read", &self.path, &e).at_offset(offset_bytes);
+        let found_bytes = match self.for_reads(around) {
+            (direct, true) => match direct::read_up_to(direct, buffer, offset_bytes) {
+                // Some file systems accept the flag and refuse the reads.
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
+                    platform::read_up_to(&self.file, buffer, offset_bytes)
+                }
+                other => other,
+            },
+            (file, false) => platform::read_up_to(file, buffer, offset_bytes),
+        }
+        .map_err(failed)?;
+        if found_bytes < buffer.len() {
+            return Err(region::short_read(&self.path, offset_bytes, buffer.len(), found_bytes));
+        }
+        Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -43,26 +70,15 @@ impl RealFile {
 
 impl File for RealFile {
     fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
-        let failed = |e| Error::io("read", &self.path, &e).at_offset(offset_bytes);
-        let found_bytes = match &self.direct {
-            Some(direct) => match direct::read_up_to(direct, buffer, offset_bytes) {
-                // Some file systems accept the flag and refuse the reads.
-                Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
-                    platform::read_up_to(&self.file, buffer, offset_bytes)
-                }
-                other => other,
-            },
-            None => platform::read_up_to(&self.file, buffer, offset_bytes),
-        }
-        .map_err(failed)?;
-        if found_bytes < buffer.len() {
-            return Err(region::short_read(&self.path, offset_bytes, buffer.len(), found_bytes));
-        }
-        Ok(())
+        self.read(buffer, offset_bytes, false)
+    }
+
+    fn read_around_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+        self.read(buffer, offset_bytes, true)
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], offset_bytes: u64) -> bool {
-        let (file, is_direct) = self.for_reads();
+        let (file, is_direct) = self.for_reads(false);
         !is_direct && platform::read_cached(file, buffer, offset_bytes)
     }
 

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 struct Wanted {
     offset_bytes: u64,
     length_bytes: usize,
+    around: bool,
     /// Empty while a ring has it.
     buffer: Vec<u8>,
 }
@@ -31,8 +32,8 @@ pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>) -> Vec<Res
     }
     let (files, mut wanted): (Vec<_>, Vec<_>) = requests
         .into_iter()
-        .map(|ReadRequest { file, offset_bytes, buffer }| {
-            (file, Wanted { offset_bytes, length_bytes: buffer.len(), buffer })
+        .map(|ReadRequest { file, offset_bytes, buffer, around }| {
+            (file, Wanted { offset_bytes, length_bytes: buffer.len(), around, buffer })
         })
         .unzip();
     let own: Vec<_> =
@@ -43,16 +44,16 @@ pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>) -> Vec<Res
     };
     let left: Vec<_> = (0..done.len()).filter(|&i| done[i].is_none()).collect();
     for &i in left.iter().filter(|_| left.len() > 1) {
-        if let Some((file, false)) = own[i].map(RealFile::for_reads) {
+        if let Some((file, false)) = own[i].map(|file| file.for_reads(wanted[i].around)) {
             platform::will_need(file, wanted[i].offset_bytes, wanted[i].length_bytes);
         }
     }
     let alone = |((file, wanted), done): ((_, Wanted), Option<_>)| {
         done.unwrap_or_else(|| {
-            let Wanted { offset_bytes, length_bytes, mut buffer } = wanted;
+            let Wanted { offset_bytes, length_bytes, around, mut buffer } = wanted;
             // A ring that failed has kept it.
             buffer.resize(length_bytes, 0);
-            ReadRequest { file, offset_bytes, buffer }.read_alone()
+            ReadRequest { file, offset_bytes, buffer, around }.read_alone()
         })
     };
     files.into_iter().zip(wanted).zip(done.drain(..)).map(alone).collect()
@@ -81,7 +82,7 @@ fn read_together(
 
 /// A read for a ring. Through the page cache the buffer itself goes with it.
 fn raw<'a>(file: &'a RealFile, wanted: &mut Wanted) -> RawRead<'a> {
-    let (file, is_direct) = file.for_reads();
+    let (file, is_direct) = file.for_reads(wanted.around);
     let offset_bytes = wanted.offset_bytes;
     if !is_direct {
         let buffer = std::mem::take(&mut wanted.buffer);
@@ -97,7 +98,7 @@ fn raw<'a>(file: &'a RealFile, wanted: &mut Wanted) -> RawRead<'a> {
 
 /// What became of a read that was to go through a ring; `None` if it is to be done by itself.
 fn came_back(file: &RealFile, read: RawRead<'_>, wanted: &mut Wanted) -> Option<Result<Vec<u8>>> {
-    let (_, is_direct) = file.for_reads();
+    let (_, is_direct) = file.for_reads(wanted.around);
     // Only a direct read begins before what is wanted.
     let lead = (wanted.offset_bytes - read.offset_bytes) as usize;
     let from = read.start + lead;

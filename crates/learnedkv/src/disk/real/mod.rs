@@ -186,6 +186,10 @@ impl Disk for RealDisk {
         platform::room(dir)
     }
 
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        std::path::absolute(path).map_err(|e| Error::io("make the path absolute", path, &e))
+    }
+
     fn max_open_files(&self) -> Option<u64> {
         platform::max_open_files()
     }

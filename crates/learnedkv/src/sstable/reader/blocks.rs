@@ -57,10 +57,11 @@ impl Indexed<'_> {
     ) -> Result<Arc<Block>> {
         let mut bytes = self.table.context.cache.buffer((end - start) as usize);
         self.table.context.metrics.request(bytes.len());
-        self.table.read_at(&mut bytes, start)?;
+        let around = self.table.context.goes_around();
+        self.table.read_at(&mut bytes, start, around)?;
         let block = Arc::new(self.table.decode(bytes, ordinal, start)?);
         if caching != Caching::Leave {
-            self.table.keep(ordinal, &block);
+            self.table.keep(ordinal, &block, around);
         }
         Ok(block)
     }
@@ -80,9 +81,10 @@ impl Indexed<'_> {
         }
         self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
         read.set(true);
-        let blocks = self.read_range(first, last)?;
+        let around = self.table.context.goes_around();
+        let blocks = self.or_walked(|| self.read_range_once(first, last, around))?;
         if caching != Caching::Leave {
-            blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block));
+            blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));
         }
         Ok(blocks)
     }
@@ -92,14 +94,14 @@ impl Indexed<'_> {
     /// # Errors
     /// As [`Table::get`].
     pub fn read_range(self, first: u64, last: u64) -> Result<Blocks> {
-        self.or_walked(|| self.read_range_once(first, last))
+        self.or_walked(|| self.read_range_once(first, last, false))
     }
 
-    fn read_range_once(self, first: u64, last: u64) -> Result<Blocks> {
+    fn read_range_once(self, first: u64, last: u64, around: bool) -> Result<Blocks> {
         let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
         let mut bytes = vec![0; end.saturating_sub(start) as usize];
         self.table.context.metrics.request(bytes.len());
-        self.table.read_at(&mut bytes, start)?;
+        self.table.read_at(&mut bytes, start, around)?;
         let mut blocks = Vec::with_capacity((last - first) as usize + 1);
         for ordinal in first..=last {
             let (from, to) = self.extent(ordinal)?;
@@ -153,9 +155,10 @@ impl Table {
         stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
     }
 
-    /// Has a block that was just read be at hand from now on: mapped, or in our cache.
-    pub fn keep(&self, ordinal: u64, block: &Arc<Block>) {
-        if !(block.is_as_stored() && self.note(ordinal)) {
+    /// Has a block that was just read be at hand from now on: mapped, or in our cache if it was read
+    /// `around` the system's.
+    pub fn keep(&self, ordinal: u64, block: &Arc<Block>, around: bool) {
+        if around || !(block.is_as_stored() && self.note(ordinal)) {
             self.context.cache.insert(self.record.id, ordinal, block);
         }
     }

@@ -178,13 +178,15 @@ impl<'a> Round<'a> {
     fn read_pieces(&mut self, pieces: &[Piece<'a>], caching: Caching) {
         let Some(context) = pieces.first().map(|piece| &piece.table.context) else { return };
         let (mut asked, mut requests) = (Vec::new(), Vec::new());
+        let around = context.goes_around();
         for piece in pieces {
             match piece.table.file() {
                 Ok(file) => {
                     let length = (piece.end() - piece.start()) as usize;
                     context.metrics.request(length);
                     let buffer = context.cache.buffer(length);
-                    requests.push(ReadRequest { file, offset_bytes: piece.start(), buffer });
+                    let offset_bytes = piece.start();
+                    requests.push(ReadRequest { file, offset_bytes, buffer, around });
                     asked.push(piece);
                 }
                 Err(e) => self.fail(piece, e),
@@ -193,7 +195,7 @@ impl<'a> Round<'a> {
         let read = context.disk.read_many(requests);
         for (piece, read) in asked.into_iter().zip(read) {
             match read {
-                Ok(bytes) => self.decode(piece, bytes, caching),
+                Ok(bytes) => self.decode(piece, bytes, caching, around),
                 // The lookup of a single key knows what to do when the file ends too early.
                 Err(e) if e.is_corruption() => {}
                 Err(e) => self.fail(piece, e),
@@ -209,12 +211,12 @@ impl<'a> Round<'a> {
     }
 
     /// Puts the blocks of a piece at hand; damaged ones are left out.
-    fn decode(&mut self, piece: &Piece<'_>, bytes: Vec<u8>, caching: Caching) {
+    fn decode(&mut self, piece: &Piece<'_>, bytes: Vec<u8>, caching: Caching, around: bool) {
         let table = piece.table;
         let mut keep = |ordinal, block| {
             let block = Arc::new(block);
             if caching != Caching::Leave {
-                table.keep(ordinal, &block);
+                table.keep(ordinal, &block, around);
             }
             self.at_hand.insert((table.record.id, ordinal), block);
         };

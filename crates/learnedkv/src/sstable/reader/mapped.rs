@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use super::{Caching, Indexed, Table};
-use crate::disk::Residence;
+use super::{Caching, Indexed, Table, TableContext};
+use crate::disk::{Residence, Served};
 use crate::format::block::{Block, Entries};
 use crate::slice::Slice;
 
@@ -145,11 +145,36 @@ impl<'a> Indexed<'a> {
         self.table.context.cache.give_back(bytes);
         self.table.mapped.residence.saw(is_there);
         if !is_there {
-            self.table.context.metrics.lost_mappings.fetch_add(1, Relaxed);
+            self.table.context.lost_mapping();
             map.noted.set_all(0);
             map.checked.set_all(0);
         }
         is_there
+    }
+}
+
+impl TableContext {
+    /// Something turned out not to be in the page cache any more.
+    pub fn lost_mapping(&self) {
+        self.metrics.lost_mappings.fetch_add(1, Relaxed);
+        self.around.lost(self.served());
+    }
+
+    /// Whether one more block, or value, is read around the page cache, memory being short. Counts it.
+    pub fn goes_around(&self) -> bool {
+        let around = self.around.goes(|| self.served());
+        if around {
+            self.metrics.around_requests.fetch_add(1, Relaxed);
+        }
+        around
+    }
+
+    fn served(&self) -> Served {
+        let metrics = &self.metrics;
+        Served {
+            by_cache: metrics.mapped_reads.load(Relaxed),
+            by_device: metrics.cache_misses.load(Relaxed),
+        }
     }
 }
 
@@ -178,12 +203,13 @@ impl Table {
     }
 
     /// Checks the noted blocks of a table that was just written, so that no reader has to: those that are in
-    /// the page cache. One that is not sound is left to whoever reads it.
+    /// the page cache. One that is not sound is left to whoever reads it. They are checked where they lie, so
+    /// that no reader has to take the faults either by which their pages come into our address space.
     pub fn check_written(&self) {
         let Some(map) = self.mapped.map.get().and_then(Option::as_ref) else { return };
         let (Ok(loan), Ok(file)) = (self.borrow(Caching::Checked), self.file()) else { return };
         let indexed = self.with(&loan);
-        let mut bytes = Vec::new();
+        let is_there = |at| file.read_cached_at(&mut [0], at);
         let mut first = 0;
         while first < self.block_count() {
             let Ok((start, mut end)) = indexed.extent(first) else { return };
@@ -194,13 +220,13 @@ impl Table {
             {
                 (next, end) = (next + 1, to);
             }
-            bytes.resize((end - start) as usize, 0);
-            if !file.read_cached_at(&mut bytes, start) {
+            // Memory is short where its ends are gone: what else is gone is not to be waited for.
+            if end <= start || !is_there(start) || !is_there(end - 1) {
                 return;
             }
             for ordinal in first..next {
                 let Ok((from, to)) = indexed.extent(ordinal) else { return };
-                let block = bytes.get((from - start) as usize..(to - start) as usize);
+                let block = map.bytes.get(from as usize..to as usize);
                 if block.is_some_and(|block| self.check(block, ordinal, from).is_ok()) {
                     map.checked.add(ordinal);
                 }

@@ -51,6 +51,20 @@ fn a_block_is_read_once_and_then_where_it_lies() {
     assert!(f.table.metadata_bytes() > 0);
 }
 
+/// What is not in the system's cache is not to be looked for there: it is in ours.
+#[test]
+fn what_is_read_around_the_cache_of_the_system_is_kept_in_ours() {
+    let context = context_on(Arc::new(SimDisk::new(1)), 1 << 20, true);
+    let f = Fixture { table: table(&context, IndexKind::Exact, Compression::None), context };
+    assert_eq!(f.cost(7, 1), (1, 0));
+    (0..100).for_each(|_| f.context.lost_mapping());
+    let metrics = &f.context.metrics;
+    let seen = || (metrics.around_requests.load(Relaxed), metrics.cache_hits.load(Relaxed));
+    assert_eq!((f.cost(ENTRIES - 1, 1), seen()), ((1, 0), (1, 0)));
+    assert_eq!((f.cost(ENTRIES - 1, 5), seen()), ((0, 0), (1, 5)));
+    assert_eq!(f.cost(7, 5), (0, 5), "what was noted before is read where it lies");
+}
+
 #[test]
 fn compressed_blocks_and_those_of_reads_that_leave_no_trace_are_not_mapped() {
     let f = Fixture::new(Compression::Lz4);
