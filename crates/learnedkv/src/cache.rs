@@ -149,6 +149,14 @@ impl<I: Weight> BlockCache<I> {
         }
     }
 
+    /// The block, if it is here; that somebody looked does not count as a use.
+    pub fn peek(&self, table: TableId, ordinal: u64) -> Option<Arc<Block>> {
+        match self.kept.as_ref()?.peek(&(table, ordinal))? {
+            Cached::Block(block) => Some(block),
+            Cached::Index(_) => None,
+        }
+    }
+
     /// Keeps a block, at the cost of less useful ones.
     pub fn insert(&self, table: TableId, ordinal: u64, block: &Arc<Block>) {
         if let Some(kept) = &self.kept {

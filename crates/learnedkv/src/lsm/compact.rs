@@ -100,6 +100,7 @@ impl Compaction {
             let (separate_at, segments) = (options.separate_fresh_at(), &view.tables.segments);
             let output = Output::new(engine, table, separate_at, segments);
             let output = output.waking_filters(woken(view, &pick));
+            let output = output.replacing(pick.runs.iter().flatten());
             let output = output.with_victims(pick.victims.clone()).with_ranges(ranges(&pick));
             (entries(&pick), output)
         });

@@ -62,6 +62,8 @@ pub struct Output {
     ranges: Ranges,
     /// See [`Output::waking_filters`].
     woken: Ranges,
+    /// See [`Output::replacing`].
+    replaced: Vec<Arc<Table>>,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -147,6 +149,7 @@ impl Output {
             emptied: BTreeMap::new(),
             ranges: Ranges::default(),
             woken: Ranges::default(),
+            replaced: Vec::new(),
         }
     }
 
@@ -154,6 +157,12 @@ impl Output {
     /// them, and would only come back.
     pub fn waking_filters(mut self, ranges: Ranges) -> Output {
         self.woken = ranges;
+        self
+    }
+
+    /// Says whose entries it gets: what is cached of these tables will be cached of the new ones.
+    pub fn replacing<'a>(mut self, tables: impl Iterator<Item = &'a Arc<Table>>) -> Output {
+        self.replaced = tables.cloned().collect();
         self
     }
 
@@ -428,6 +437,7 @@ impl Output {
             let table = Arc::new(table);
             table.note_all();
             table.check_written();
+            self.replaced.iter().for_each(|replaced| table.warm_from(replaced));
             if self.woken.covers(&record.properties.smallest) {
                 table.wake_filter();
             }

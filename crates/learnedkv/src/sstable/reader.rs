@@ -24,6 +24,7 @@ mod mapped;
 mod paged;
 mod resting;
 mod search;
+mod warm;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -465,8 +465,8 @@ impl SweepStep {
         if let Some(damage) = damage_of(partitions.iter().flat_map(|p| &p.delta)) {
             return Err(damage);
         }
-        let mut replaced = partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta));
-        let wakes = replaced.any(|table| table.has_woken_filter());
+        let replaced = || partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta));
+        let wakes = replaced().any(|table| table.has_woken_filter());
         let woken = if wakes { Ranges::everything() } else { Ranges::default() };
         let upper = tables.upper(joined.end - 1);
         let mut sources = Vec::new();
@@ -497,7 +497,8 @@ impl SweepStep {
             .with_victims(course.victims.clone())
             .moving_values(!disk_is_full)
             .with_ranges(plan.ranges)
-            .waking_filters(woken),
+            .waking_filters(woken)
+            .replacing(frozen.runs.iter().flatten().chain(replaced())),
             target_bytes: plan.target_bytes,
             fresh_segments: fresh_segments(tables),
             written_bytes: 0,

@@ -30,4 +30,5 @@ mod space;
 mod streams;
 mod tidy;
 mod values;
+mod warming;
 mod workload;

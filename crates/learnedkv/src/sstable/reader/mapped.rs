@@ -202,6 +202,11 @@ impl Table {
         }
     }
 
+    /// Whether blocks of it are read where the system holds them.
+    pub(super) fn is_noted(&self) -> bool {
+        self.mapped.map.get().is_some_and(Option::is_some)
+    }
+
     /// Checks the noted blocks of a table that was just written, so that no reader has to: those that are in
     /// the page cache. One that is not sound is left to whoever reads it. They are checked where they lie, so
     /// that no reader has to take the faults either by which their pages come into our address space.
