@@ -29,6 +29,23 @@ pub(super) struct MappedRegion {
     cursor: Cursor,
 }
 
+/// So many bytes are populated at a time.
+#[cfg(target_os = "linux")]
+const POPULATED_BYTES: usize = 1 << 20;
+
+/// Takes the page faults now, on the background thread that makes regions, so that writers do not. In
+/// pieces: while one is populated, whoever wants another mapping in this process waits (a writer that
+/// needs memory, say). A hint: old kernels refuse it.
+#[cfg(target_os = "linux")]
+fn populate(map: &MmapRaw) {
+    for from in (0..map.len()).step_by(POPULATED_BYTES) {
+        let length = POPULATED_BYTES.min(map.len() - from);
+        if map.advise_range(memmap2::Advice::PopulateWrite, from, length).is_err() {
+            return;
+        }
+    }
+}
+
 impl MappedRegion {
     /// Maps `file`, which holds `length_bytes` reserved zero bytes; gives the file back if the
     /// system refuses.
@@ -40,10 +57,8 @@ impl MappedRegion {
         let Ok(map) = MmapOptions::new().len(length_bytes as usize).map_raw(&file) else {
             return Err(file);
         };
-        // Takes the page faults now, on the background thread that makes regions, so that writers
-        // do not. A hint: old kernels refuse it.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::PopulateWrite);
+        populate(&map);
         Ok(MappedRegion { path: path.to_path_buf(), file, map, cursor: Cursor::new(length_bytes) })
     }
 
