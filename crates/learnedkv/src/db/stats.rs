@@ -274,6 +274,8 @@ pub struct Stats {
     pub sustainable_bytes_per_s: u64,
     /// Bytes of the log's segments.
     pub log_bytes: u64,
+    /// How often the log was synced: commits that wait for that at the same time share a sync.
+    pub log_syncs: u64,
     /// Files of tables and value segments that are open now; see [`crate::Builder::max_open_files`].
     pub open_files: u64,
     /// Bytes held back on the disk for when it is full; little while it is.
@@ -352,6 +354,7 @@ impl Stats {
             burst_bytes_per_s: metrics.flushing.rate(put_bytes),
             sustainable_bytes_per_s: metrics.settling.rate(put_bytes.saturating_sub(unsettled)),
             log_bytes: engine.log.size_bytes(),
+            log_syncs: engine.log.syncs(),
             open_files: engine.context.files.count() as u64,
             ballast_bytes: engine.ballast.held_bytes(),
             last_sequence: engine.log.visible(),

@@ -170,6 +170,8 @@ pub struct Log {
     visible: AtomicU64,
     synced: AtomicU64,
     turns: sync::Turns,
+    /// How often something was synced.
+    syncs: AtomicU64,
     /// A record could not be written or synced: nothing later can ever become visible.
     broken: AtomicBool,
     /// Commits that are complete but for earlier ones: first and last number.
@@ -252,6 +254,7 @@ impl Log {
             visible: AtomicU64::new(recovered.last),
             synced: AtomicU64::new(recovered.last),
             turns: sync::Turns::default(),
+            syncs: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             complete: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -273,6 +276,11 @@ impl Log {
     /// The last sequence number given out.
     pub fn reserved(&self) -> SequenceNumber {
         lock(&self.order).next - 1
+    }
+
+    /// How often it was synced, for one commit or many.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
     }
 
     /// What the segments take on disk.

@@ -3,45 +3,108 @@
 //! A sync covers every commit that was visible when it began. Who comes while one goes on waits for
 //! its end and looks whether it covered him; if not, he or another who waits makes the next, for all.
 //! So nobody waits for more than the sync he came into and the one after it.
+//!
+//! Those whom one sync covered come back with their next commits soon after it, but not at once: a sync
+//! that began at its end would cover one or two of them, and the rest would need another. So whoever
+//! makes the next first waits for as many as wanted the one before, a small part of its time at most.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{Log, Segment, broken, lock, segment_path};
 use crate::disk::{Access, Disk};
 use crate::error::Result;
 use crate::format::entry::SequenceNumber;
 
+/// What part of the last sync's time is waited for others, and how long at most.
+const PART: u32 = 4;
+const MOST: Duration = Duration::from_micros(500);
+
 /// Whether somebody syncs, and who waits for his end. Not a mutex held meanwhile: who had it just now
 /// takes that again before those who wait have woken, time after time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Turns {
     now: Mutex<Now>,
     ended: Condvar,
+    /// How long others are waited for at most.
+    most: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Now {
     taken: bool,
+    /// How many turns have ended.
+    ended: u64,
+    /// How many came since the last one ended, and wait.
     waiting: usize,
+    /// How many wanted the last one, and how long it took.
+    crowd: usize,
+    took: Duration,
 }
 
-#[cfg(test)]
-impl Turns {
-    /// How many wait for a turn or for what another's brings.
-    pub(super) fn waiting(&self) -> usize {
-        lock(&self.now).waiting
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns { now: Mutex::default(), ended: Condvar::new(), most: MOST }
     }
 }
 
 /// The turn to sync. Dropped, it is another's.
 #[derive(Debug)]
-struct Turn<'a>(&'a Turns);
+struct Turn<'a> {
+    turns: &'a Turns,
+    begun: Instant,
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        lock(&self.0.now).taken = false;
-        self.0.ended.notify_all();
+        let mut now = lock(&self.turns.now);
+        *now = Now {
+            taken: false,
+            ended: now.ended + 1,
+            waiting: 0,
+            crowd: now.waiting + 1,
+            took: self.begun.elapsed(),
+        };
+        drop(now);
+        self.turns.ended.notify_all();
+    }
+}
+
+impl Turns {
+    /// The turn, once nobody else has it; `None` once `is_covered`.
+    fn take(&self, is_covered: impl Fn() -> bool) -> Option<Turn<'_>> {
+        let mut now = lock(&self.now);
+        let mut counted = None;
+        while !is_covered() {
+            if !now.taken {
+                now.taken = true;
+                let (crowd, wait) = (now.crowd, (now.took / PART).min(self.most));
+                drop(now);
+                self.gather(crowd, wait);
+                return Some(Turn { turns: self, begun: Instant::now() });
+            }
+            if counted != Some(now.ended) {
+                now.waiting += 1;
+                counted = Some(now.ended);
+            }
+            now = self.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// Waits until as many as a `crowd` want the turn just taken.
+    fn gather(&self, crowd: usize, wait: Duration) {
+        let begun = Instant::now();
+        while self.waiting() + 1 < crowd && begun.elapsed() < wait {
+            std::thread::yield_now();
+        }
+    }
+
+    /// How many wait for the turn that is taken to end.
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.now).waiting
     }
 }
 
@@ -55,7 +118,7 @@ impl Log {
         if self.synced() >= up_to {
             return Ok(());
         }
-        let Some(_turn) = self.turn(up_to) else {
+        let Some(_turn) = self.turns.take(|| self.synced() >= up_to) else {
             return Ok(()); // somebody else's sync covered it
         };
         if self.is_broken() {
@@ -76,23 +139,9 @@ impl Log {
                 Ok(())
             });
         synced.inspect_err(|_| self.break_log())?;
-        self.synced.fetch_max(target, std::sync::atomic::Ordering::AcqRel);
+        self.synced.fetch_max(target, Ordering::AcqRel);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// The turn to sync, once nobody else has it; `None` once `up_to` is durable.
-    fn turn(&self, up_to: SequenceNumber) -> Option<Turn<'_>> {
-        let mut now = lock(&self.turns.now);
-        while self.synced() < up_to {
-            if !now.taken {
-                now.taken = true;
-                return Some(Turn(&self.turns));
-            }
-            now.waiting += 1;
-            now = self.turns.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
-            now.waiting -= 1;
-        }
-        None
     }
 
     /// What is visible and stands in `segment` or before it, and where in it that ends at most. What
@@ -142,5 +191,44 @@ fn sync_ended(disk: &dyn Disk, dir: &Path, segment: Arc<Segment>) -> Result<()> 
             file.sync()
         }
         Err(_) => segment.region.sync(segment.region.capacity_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of whom two wanted the last turn, which took an hour.
+    fn after_two(most: Duration) -> Turns {
+        let turns = Turns { most, ..Turns::default() };
+        *lock(&turns.now) = Now { crowd: 2, took: Duration::from_secs(3600), ..Now::default() };
+        turns
+    }
+
+    /// Whoever came first had the turn at once, and whoever had wanted the last one too came too late for it.
+    #[test]
+    fn a_turn_waits_for_as_many_as_wanted_the_last() {
+        let turns = after_two(Duration::from_secs(3600));
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let turn = turns.take(|| false).unwrap();
+                let waiting = turns.waiting();
+                drop(turn);
+                waiting
+            });
+            while !lock(&turns.now).taken {
+                std::thread::yield_now();
+            }
+            scope.spawn(|| drop(turns.take(|| false).unwrap()));
+            assert_eq!(first.join().unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn a_turn_does_not_wait_long_for_those_who_stay_away() {
+        let turns = after_two(Duration::from_millis(1));
+        drop(turns.take(|| false).unwrap());
+        assert_eq!(lock(&turns.now).crowd, 1, "and not at all the next time");
+        assert!(turns.take(|| true).is_none());
     }
 }
