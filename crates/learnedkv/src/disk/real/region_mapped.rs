@@ -32,15 +32,18 @@ pub(super) struct MappedRegion {
 /// So many bytes are populated at a time.
 #[cfg(target_os = "linux")]
 const POPULATED_BYTES: usize = 1 << 20;
-
-/// Takes the page faults now, on the background thread that makes regions, so that writers do not. In
-/// pieces: while one is populated, whoever wants another mapping in this process waits (a writer that
-/// needs memory, say). A hint: old kernels refuse it.
+/// No page is smaller.
 #[cfg(target_os = "linux")]
-fn populate(map: &MmapRaw) {
-    for from in (0..map.len()).step_by(POPULATED_BYTES) {
-        let length = POPULATED_BYTES.min(map.len() - from);
-        if map.advise_range(memmap2::Advice::PopulateWrite, from, length).is_err() {
+const PAGE_BYTES: usize = 4096;
+
+/// Takes the page faults of `from..to` now, on the background thread that makes regions, so that writers
+/// do not. In pieces: while one is populated, whoever wants another mapping in this process waits (a
+/// writer that needs memory, say). A hint: old kernels refuse it.
+#[cfg(target_os = "linux")]
+fn populate(map: &MmapRaw, from: usize, to: usize) {
+    for start in (from..to).step_by(POPULATED_BYTES) {
+        let length = POPULATED_BYTES.min(to - start);
+        if map.advise_range(memmap2::Advice::PopulateWrite, start, length).is_err() {
             return;
         }
     }
@@ -58,7 +61,7 @@ impl MappedRegion {
             return Err(file);
         };
         #[cfg(target_os = "linux")]
-        populate(&map);
+        populate(&map, 0, map.len());
         Ok(MappedRegion { path: path.to_path_buf(), file, map, cursor: Cursor::new(length_bytes) })
     }
 
@@ -103,6 +106,14 @@ impl LogRegion for MappedRegion {
         let synced = self.map.flush_range(0, length);
         #[cfg(not(target_os = "linux"))]
         let synced = synced.and_then(|()| self.file.sync_data());
-        synced.map_err(|e| Error::io("sync the log", &self.path, &e))
+        synced.map_err(|e| Error::io("sync the log", &self.path, &e))?;
+        // The page that the next record begins in was written, and is protected: writing to it is a fault
+        // again, which may wait for the file system's journal. Not by the writer.
+        #[cfg(target_os = "linux")]
+        {
+            let page = length - length % PAGE_BYTES;
+            populate(&self.map, page, (page + PAGE_BYTES).min(self.map.len()));
+        }
+        Ok(())
     }
 }
