@@ -27,6 +27,7 @@ pub use summary::{Compared, Comparison, Row};
 
 use crate::engines::{Reads, opener};
 use crate::report::machine::Machine;
+use crate::report::version;
 use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
 use crate::workloads::with_rates;
 use crate::{Error, Result};
@@ -114,7 +115,7 @@ impl CompareArgs {
         }
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut comparison = Comparison {
-            version: env!("CARGO_PKG_VERSION").to_string(),
+            version: version(),
             suite: format!("{}: {}", asked.name, asked.about),
             command: std::env::args().collect::<Vec<_>>().join(" "),
             started_unix_s: started.as_secs(),

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::baseline::BaselineCheck;
 use super::child::ChildResult;
 use crate::engines::Kind;
-use crate::report::Report;
 use crate::report::machine::Machine;
+use crate::report::{Report, median};
 use crate::run::PhaseResult;
 
 /// The workload that stands for a whole run in [`Row::workload`].
@@ -16,7 +16,7 @@ pub const WHOLE_RUN: &str = "whole run";
 /// Everything that was found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The version of this program.
+    /// The version of this program, and its commit.
     pub version: String,
     /// The suite.
     pub suite: String,
@@ -161,10 +161,7 @@ impl Row {
     /// The median of an engine's rounds.
     #[must_use]
     pub fn median(&self, engine: usize) -> Option<f64> {
-        let mut rounds = self.cells.get(engine)?.clone();
-        rounds.sort_by(f64::total_cmp);
-        let (lower, upper) = (rounds.len().checked_sub(1)? / 2, rounds.len() / 2);
-        Some((rounds[lower] + rounds[upper]) / 2.0)
+        median(self.cells.get(engine)?)
     }
 
     /// Half of what lies between an engine's lowest and highest round, as a share of the median.

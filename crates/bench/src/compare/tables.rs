@@ -213,8 +213,13 @@ fn short(value: f64) -> String {
 fn preface(comparison: &Comparison) -> Vec<String> {
     let machine = &comparison.machine;
     let mut lines = vec![format!(
-        "{}; {} rounds, {} on {} cores, {}",
-        comparison.suite, comparison.rounds, machine.processor, machine.cores, machine.system
+        "{}; version {}; {} rounds, {} on {} cores, {}",
+        comparison.suite,
+        comparison.version,
+        comparison.rounds,
+        machine.processor,
+        machine.cores,
+        machine.system
     )];
     lines.extend(comparison.notes.iter().cloned());
     lines

@@ -95,7 +95,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             name.to_string(),
             measured.memory.show((1 << 20) as f64, 1),
             measured.bytes_per_second.show(1e6, 0),
-            MEMORY.judge(measured.memory.median()),
+            MEMORY.judge_rounds(&measured.memory, 1.0),
         ]
     };
     let rows = [row("put", &put), row("flushed and settled", &settled), row("read", &read)];

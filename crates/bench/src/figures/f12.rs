@@ -48,7 +48,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
                 cost.show(1.0, 0),
                 if compared { format!("{:.0}", cost.median() - fence_ns) } else { String::new() },
                 if compared { format!("{share:.1}") } else { String::new() },
-                if compared { SHARE.judge(share) } else { String::new() },
+                if compared { SHARE.judge_after(share, cost.count()) } else { String::new() },
             ]);
         }
     }

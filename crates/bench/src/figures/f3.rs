@@ -181,8 +181,8 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
             m.cpu_us.show(1.0, 2),
             m.written_per_s.show(1e6, 0),
             match enough {
-                true => BURST.judge(m.puts.median()),
-                false => format!("**too few flushes**, {}", BURST.judge(m.puts.median())),
+                true => BURST.judge_rounds(&m.puts, 1.0),
+                false => format!("**too few flushes**, {}", BURST.judge_rounds(&m.puts, 1.0)),
             },
         ]);
     }
@@ -204,7 +204,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
          Must 6.5 uniform, 4 zipfian; aim 5.6, 3.3.",
     );
     let row = |((distribution, m), target): ((&Distribution, &Measured), Target)| {
-        let judged = target.judge(m.kernel_written.median());
+        let judged = target.judge_rounds(&m.kernel_written, 1.0);
         let cells = [m.own_written.show(1.0, 2), m.kernel_written.show(1.0, 2), judged];
         std::iter::once(distribution.to_string()).chain(cells).collect()
     };

@@ -75,7 +75,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             }
             let rate = measured.gets.median();
             let judged = match distribution {
-                Distribution::Zipfian => HOT.judge(rate),
+                Distribution::Zipfian => HOT.judge_rounds(&measured.gets, 1.0),
                 _ => "none set".to_string(),
             };
             rows.push(vec![

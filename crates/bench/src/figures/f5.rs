@@ -185,10 +185,10 @@ impl Measurements {
                 m.p999[0].show(1e3, 0),
                 m.p999[1].show(1e3, 0),
                 m.times.show(1.0, 2),
-                TIMES.judge(m.times.median()),
+                TIMES.judge_rounds(&m.times, 1.0),
                 m.longest[0].show(1e6, 1),
                 m.longest[1].show(1e6, 1),
-                LONGEST.judge(m.longest[1].median() / 1e6),
+                LONGEST.judge_rounds(&m.longest[1], 1e6),
             ]
         };
         run.sheet.table(&names, &[row("get", gets), row("put", puts)]);

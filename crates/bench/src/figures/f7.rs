@@ -53,7 +53,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
                 snapshots.to_string(),
                 peak.show((1 << 20) as f64, 0),
                 above.show(1.0, 1),
-                ABOVE.judge(above.median()),
+                ABOVE.judge_rounds(&above, 1.0),
                 resident.show((1 << 20) as f64, 0),
                 spills.show(1.0, 0),
                 metadata.show(1.0, 1),

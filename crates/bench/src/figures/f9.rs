@@ -134,7 +134,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             open.show(1.0, 3),
             first.show(1e-6, 0),
             recovered.show(1.0, 0),
-            REOPEN.judge(both.median()),
+            REOPEN.judge_rounds(&both, 1.0),
         ]);
     }
     remove(&run.dir)?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Scale;
 use super::kernel::disk_of;
 use crate::report::machine::Machine;
+use crate::report::{median, version};
 use crate::sizes::show_bytes;
 
 /// Markdown that grows.
@@ -35,7 +36,7 @@ impl Sheet {
             show_bytes(machine.memory_bytes),
             machine.system,
             disk_of(dir),
-            env!("CARGO_PKG_VERSION")
+            version()
         ));
         self.line(&match scale {
             Scale(1) => "Scale: full.".to_string(),
@@ -122,7 +123,25 @@ impl Target {
         }
         .to_string()
     }
+
+    /// Where the median of `rounds`, divided by `unit`, stands.
+    pub fn judge_rounds(self, rounds: &Rounds, unit: f64) -> String {
+        self.judge_after(rounds.median() / unit, rounds.count())
+    }
+
+    /// Where what was measured in so many rounds stands; of fewer than [`FEWEST_ROUNDS`] it is said.
+    pub fn judge_after(self, measured: f64, rounds: usize) -> String {
+        let judged = self.judge(measured);
+        match rounds {
+            1 => format!("{judged} (1 round)"),
+            few if few < FEWEST_ROUNDS => format!("{judged} ({few} rounds)"),
+            _ => judged,
+        }
+    }
 }
+
+/// So many rounds make a figure: a verdict over fewer is a hint.
+const FEWEST_ROUNDS: usize = 3;
 
 /// One quantity, measured several times.
 #[derive(Debug, Clone, Default)]
@@ -134,11 +153,14 @@ impl Rounds {
         self.0.push(value);
     }
 
-    /// The one in the middle (of two the lower).
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The one in the middle; of an even number the mean of the two there.
     pub fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+        median(&self.0).unwrap_or(f64::NAN)
     }
 
     /// The median with the lowest and highest, divided by `unit`, with so many decimals.
@@ -173,5 +195,37 @@ mod tests {
         let mut rounds = Rounds::default();
         [3000.0, 1000.0, 2000.0].into_iter().for_each(|x| rounds.push(x));
         assert_eq!(rounds.show(1e3, 1), "2.0 (1.0-3.0)");
+    }
+
+    #[test]
+    fn two_rounds_are_not_judged_by_the_better_one() {
+        let mut times = Rounds::default();
+        [0.40, 2.03].into_iter().for_each(|x| times.push(x));
+        assert_eq!(times.show(1.0, 2), "1.21 (0.40-2.03)");
+        let target = Target::AtMost { must: 1.3, aim: 0.8 };
+        assert_eq!(target.judge_rounds(&times, 1.0), "must (2 rounds)");
+        times.push(4.0);
+        times.push(4.0);
+        assert!((times.median() - 3.015).abs() < 1e-9 && times.count() == 4);
+        assert_eq!(target.judge_rounds(&times, 1.0), "**short**");
+        assert_eq!(target.judge_rounds(&times, 10.0), "aim");
+    }
+
+    #[test]
+    fn fewer_than_three_rounds_are_said_beside_the_verdict() {
+        let target = Target::AtLeast { must: 1.0, aim: 2.0 };
+        let judged = [1, 2, 3].map(|rounds| target.judge_after(1.5, rounds));
+        assert_eq!(judged, ["must (1 round)", "must (2 rounds)", "must"]);
+    }
+
+    #[test]
+    fn a_sheet_says_the_commit_it_is_built_from() {
+        let mut sheet = Sheet::default();
+        sheet.preamble(Scale(1), Path::new("."));
+        let commit = env!("LEARNEDKV_COMMIT");
+        assert!(sheet.text().contains(&format!(", commit {commit}.")), "{}", sheet.text());
+        assert!(
+            commit == "unknown" || commit.split(' ').next().is_some_and(|hash| hash.len() >= 10)
+        );
     }
 }

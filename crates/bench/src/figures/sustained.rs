@@ -155,14 +155,14 @@ impl Plan<'_> {
             vec![
                 name.to_string(),
                 m.puts.show(1e3, 0),
-                target.map_or(String::new(), |target| target.judge(m.puts.median())),
+                target.map_or(String::new(), |target| target.judge_rounds(&m.puts, 1.0)),
                 m.slowest_second.show(1e3, 0),
                 m.longest_ms.show(1.0, 0),
                 m.said.show(1e3, 0),
                 m.kernel_written.show(1.0, 2),
                 m.data_bytes.show(1e6, 0),
                 m.space.show(1.0, 2),
-                SPACE.judge(m.space.median()),
+                SPACE.judge_rounds(&m.space, 1.0),
                 m.log_bytes.show(1e6, 0),
             ]
         };

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// Everything a run found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The version of this program.
+    /// The version of this program, and its commit.
     pub version: String,
     /// The engine's name.
     pub engine: String,
@@ -62,6 +62,21 @@ impl Report {
         put("report.json", &json)?;
         put("report.html", &html::page(self))
     }
+}
+
+/// This program's version and the commit that it was built from.
+#[must_use]
+pub fn version() -> String {
+    format!("{}, commit {}", env!("CARGO_PKG_VERSION"), env!("LEARNEDKV_COMMIT"))
+}
+
+/// The one in the middle of `rounds`; of an even number the mean of the two in the middle.
+#[must_use]
+pub fn median(rounds: &[f64]) -> Option<f64> {
+    let mut sorted = rounds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (lower, upper) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some((sorted[lower] + sorted[upper]) / 2.0)
 }
 
 /// Microseconds with three significant digits and a unit that suits them.

@@ -12,7 +12,7 @@ use place::Place;
 use crate::engines::{Durability, Engine, OpenSettings, opener};
 use crate::keys::{KeySpec, NamedKeys};
 use crate::report::machine::Machine;
-use crate::report::{Report, terminal};
+use crate::report::{Report, terminal, version};
 use crate::requests::Distribution;
 use crate::run::{Limits, PhaseResult, Stage, Versions, resources, run_phase};
 use crate::sizes::{show_bytes, show_count};
@@ -75,7 +75,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
     let values = Values::new(plan.value_size, plan.limits.seed).compressible(plan.compressibility);
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut report = Report {
-        version: env!("CARGO_PKG_VERSION").to_string(),
+        version: version(),
         engine: plan.engine.clone(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         started_unix_s: started.as_secs(),
