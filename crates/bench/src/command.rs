@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::args::BenchArgs;
 use crate::compare::{ChildArgs, CompareArgs};
 use crate::engines::{Durability, ENGINES, OpenSettings};
-use crate::figures::{FiguresArgs, FillArgs};
+use crate::figures::{FiguresArgs, FillArgs, MemoryArgs};
 use crate::oracle::{Setup, WriterPlan, verify, write};
 use crate::sizes::{parse_bytes, parse_count, show_count};
 use crate::{Error, Result, suite};
@@ -45,6 +45,9 @@ enum Command {
     /// The child that figure f9 kills
     #[command(hide = true)]
     FiguresFill(FillArgs),
+    /// The process of one case of figure f7
+    #[command(hide = true)]
+    FiguresMemory(MemoryArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -134,6 +137,7 @@ impl Command {
             Command::Compare(args) => args.run(),
             Command::CompareChild(args) => args.run(),
             Command::FiguresFill(args) => args.run(),
+            Command::FiguresMemory(args) => args.run(),
         }
     }
 }

@@ -1,12 +1,7 @@
-//! One engine, one case, one process: so that memory, processor time and device traffic are its
-//! own.
-//!
-//! The child waits for a line on its standard input (by then its parent has put it where its memory
-//! is bounded), runs the case as `run` would, and prints its result as one line of JSON.
+//! One engine, one case, one process ([`crate::process`]): so that memory, processor time and device
+//! traffic are its own. The child runs the case as `run` would.
 
-use std::io::{BufRead, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +9,7 @@ use super::limit::Limit;
 use super::suites::Case;
 use crate::args::BenchArgs;
 use crate::figures::kernel::Busy;
+use crate::process::{Waiting, answer, wait_to_begin};
 use crate::report::Report;
 use crate::{Error, Result, suite};
 
@@ -43,29 +39,11 @@ impl ChildArgs {
     /// Those of the run.
     pub fn run(&self) -> Result<()> {
         let plan = self.bench.plan(&self.engine)?;
-        let mut line = String::new();
-        std::io::stdin()
-            .lock()
-            .read_line(&mut line)
-            .map_err(|e| Error::runtime(format!("could not wait for the parent: {e}")))?;
-        end_with_the_parent();
+        wait_to_begin()?;
         let busy = Busy::now();
         let report = suite::run(&plan, &mut std::io::sink())?;
-        let result = ChildResult { report, others_cores: busy.others_cores() };
-        let json = serde_json::to_string(&result)
-            .map_err(|e| Error::runtime(format!("could not put the result into JSON: {e}")))?;
-        writeln!(std::io::stdout(), "{json}").map_err(|e| Error::output(&e))
+        answer(&ChildResult { report, others_cores: busy.others_cores() })
     }
-}
-
-/// Ends this process when its standard input does: its parent is gone then, and nobody would read
-/// the result, or keep its memory within bounds.
-fn end_with_the_parent() {
-    std::thread::spawn(|| {
-        let mut rest = Vec::new();
-        let _ = std::io::stdin().lock().read_to_end(&mut rest);
-        std::process::exit(1);
-    });
 }
 
 /// What a child is to do.
@@ -127,38 +105,13 @@ impl Job {
     /// # Errors
     /// The child's, with its words.
     pub fn run(&self, limit: Option<&Limit>) -> Result<ChildResult> {
-        let failed = |what: &str, e: &dyn std::fmt::Display| {
-            Error::runtime(format!("{}: {what}: {e}", self.engine))
-        };
-        let program = std::env::current_exe().map_err(|e| failed("no program to run", &e))?;
-        let mut child = Command::new(program)
-            .args(self.arguments())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| failed("could not start a process", &e))?;
-        let admitted = limit.map_or(Ok(()), |limit| limit.admit(child.id()));
-        if let Err(why) = admitted {
-            // Ours, not yet at work, and by its own handle.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(failed("its memory could not be limited", &why));
+        let waiting = Waiting::start(&self.arguments()).map_err(|e| e.within(&self.engine))?;
+        if let Err(why) = limit.map_or(Ok(()), |limit| limit.admit(waiting.id())) {
+            waiting.give_up();
+            let words = format!("{}: its memory could not be limited: {why}", self.engine);
+            return Err(Error::runtime(words));
         }
-        // A line tells it to begin, and its input stays open while we live; a child that is gone
-        // already says why below.
-        let mut input = child.stdin.take();
-        if let Some(input) = &mut input {
-            let _ = writeln!(input);
-        }
-        let output = child.wait_with_output().map_err(|e| failed("lost it", &e))?;
-        drop(input);
-        if !output.status.success() {
-            let words = String::from_utf8_lossy(&output.stderr);
-            let words = words.trim().trim_start_matches("error: ");
-            let words = if words.is_empty() { "without a word" } else { words };
-            return Err(failed(&output.status.to_string(), &words));
-        }
-        serde_json::from_slice(&output.stdout).map_err(|e| failed("its result is not JSON", &e))
+        let result = waiting.finish().map_err(|e| e.within(&self.engine))?;
+        result.map_err(|failed| Error::runtime(format!("{}: {failed}", self.engine)))
     }
 }

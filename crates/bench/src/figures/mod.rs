@@ -27,6 +27,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+pub use f7::MemoryArgs;
 pub use f9::FillArgs;
 use kernel::Busy;
 use sheet::Sheet;

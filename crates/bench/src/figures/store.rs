@@ -46,6 +46,8 @@ pub struct Shape {
     pub automatic_conversion: bool,
     /// How many reads at once are done.
     pub many_reads: ManyReads,
+    /// What is settled at least, at full scale, bytes.
+    pub min_conversion_bytes: u64,
 }
 
 impl Shape {
@@ -65,6 +67,7 @@ impl Default for Shape {
             block_cache: true,
             automatic_conversion: true,
             many_reads: ManyReads::default(),
+            min_conversion_bytes: MIN_CONVERSION_BYTES,
         }
     }
 }
@@ -123,7 +126,7 @@ impl Store {
             .compression(shape.compression)
             .over_provision_percent(OVER_PROVISION_PERCENT)
             .partition_bytes(scale.of(PARTITION_BYTES))
-            .min_conversion_bytes(scale.of(MIN_CONVERSION_BYTES));
+            .min_conversion_bytes(scale.of(shape.min_conversion_bytes));
         let keyspace =
             database.keyspace("figures", options).map_err(|e| Error::engine("opening", e))?;
         Ok(Store { database, keyspace })
