@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::args::BenchArgs;
 use crate::compare::{ChildArgs, CompareArgs};
 use crate::engines::{Durability, ENGINES, OpenSettings};
-use crate::figures::{FiguresArgs, FillArgs, MemoryArgs};
+use crate::figures::{FiguresArgs, FillArgs, GrowthArgs, MemoryArgs};
 use crate::oracle::{Setup, WriterPlan, verify, write};
 use crate::sizes::{parse_bytes, parse_count, show_count};
 use crate::{Error, Result, suite};
@@ -48,6 +48,9 @@ enum Command {
     /// The process of one case of figure f7
     #[command(hide = true)]
     FiguresMemory(MemoryArgs),
+    /// The process of one size of figure growth
+    #[command(hide = true)]
+    FiguresGrowth(GrowthArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -138,6 +141,7 @@ impl Command {
             Command::CompareChild(args) => args.run(),
             Command::FiguresFill(args) => args.run(),
             Command::FiguresMemory(args) => args.run(),
+            Command::FiguresGrowth(args) => args.run(),
         }
     }
 }

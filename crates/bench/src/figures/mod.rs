@@ -15,7 +15,9 @@ mod f4;
 mod f5;
 mod f7;
 mod f9;
+mod growth;
 pub(crate) mod kernel;
+mod model;
 mod multiget;
 mod sheet;
 mod store;
@@ -29,6 +31,7 @@ use std::str::FromStr;
 
 pub use f7::MemoryArgs;
 pub use f9::FillArgs;
+pub use growth::GrowthArgs;
 use kernel::Busy;
 use sheet::Sheet;
 
@@ -39,7 +42,7 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, clap::Args)]
 pub struct FiguresArgs {
     /// Which: f1 (and f10), f2, f3 (the burst, and f8), f4, sustained (f3 and f6), ten-minutes, f5, f7,
-    /// f9, f11, f12, multiget; all of them if none is named
+    /// f9, f11, f12, multiget, growth; all of them if none is named
     #[arg(value_name = "FIGURE")]
     pub figures: Vec<String>,
     /// full, small (everything divided by 20) or tiny (by 200)
@@ -105,7 +108,7 @@ struct Run {
 
 type Figure = fn(&mut Run) -> Result<()>;
 
-const FIGURES: [(&str, Figure); 12] = [
+const FIGURES: [(&str, Figure); 13] = [
     ("f1", f1::measure),
     ("f2", f2::measure),
     ("f3", f3::measure),
@@ -118,6 +121,7 @@ const FIGURES: [(&str, Figure); 12] = [
     ("f11", f11::measure),
     ("f12", f12::measure),
     ("multiget", multiget::measure),
+    ("growth", growth::measure),
 ];
 
 /// The most that all stores of a figure take on the disk, at full scale, bytes of data.

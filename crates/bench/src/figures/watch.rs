@@ -74,6 +74,11 @@ impl Drop for Watch {
     }
 }
 
+/// What tables, filters and value segments in `dir` occupy now, bytes.
+pub fn data_bytes(dir: &Path) -> u64 {
+    occupied(dir).0
+}
+
 /// What the files in `dir` occupy: tables, filters and values; and the log. A file that goes meanwhile is
 /// not counted.
 fn occupied(dir: &Path) -> (u64, u64) {
