@@ -33,6 +33,12 @@ pub enum Operation {
     WriteMany,
     /// Remove [`WRITE_MANY_KEYS`] keys by one commit.
     RemoveMany,
+    /// Read the entries between two keys that have about ten between them.
+    RangeTen,
+    /// The same with a hundred.
+    RangeHundred,
+    /// The same with a thousand.
+    RangeThousand,
 }
 
 /// Writes of one commit, where there are several.
@@ -42,7 +48,7 @@ pub const READ_MANY_KEYS: usize = 32;
 
 impl Operation {
     /// Every operation, in the order of their reports.
-    pub const ALL: [Operation; 10] = [
+    pub const ALL: [Operation; 13] = [
         Operation::Insert,
         Operation::Read,
         Operation::Update,
@@ -53,6 +59,9 @@ impl Operation {
         Operation::ScanTen,
         Operation::WriteMany,
         Operation::RemoveMany,
+        Operation::RangeTen,
+        Operation::RangeHundred,
+        Operation::RangeThousand,
     ];
 
     /// Its name in reports.
@@ -69,6 +78,20 @@ impl Operation {
             Operation::ScanTen => "scan of 10",
             Operation::WriteMany => "write many",
             Operation::RemoveMany => "remove many",
+            Operation::RangeTen => "range of 10",
+            Operation::RangeHundred => "range of 100",
+            Operation::RangeThousand => "range of 1000",
+        }
+    }
+
+    /// Of a range: how many keys its bounds are apart.
+    #[must_use]
+    pub fn span(self) -> Option<usize> {
+        match self {
+            Operation::RangeTen => Some(10),
+            Operation::RangeHundred => Some(100),
+            Operation::RangeThousand => Some(1000),
+            _ => None,
         }
     }
 }
@@ -136,7 +159,7 @@ pub struct NamedPhase {
 pub type Shares = &'static [(Operation, u32)];
 
 /// Every mix: name, explanation, shares.
-const MIXES: [(&str, &str, Shares); 12] = [
+const MIXES: [(&str, &str, Shares); 15] = [
     ("A", "half reads, half updates", &[(Operation::Read, 50), (Operation::Update, 50)]),
     ("B", "95 % reads, 5 % updates", &[(Operation::Read, 95), (Operation::Update, 5)]),
     ("C", "reads", &[(Operation::Read, 100)]),
@@ -153,6 +176,9 @@ const MIXES: [(&str, &str, Shares); 12] = [
     ("update", "updates", &[(Operation::Update, 100)]),
     ("batch", "commits of 1,000 updates each", &[(Operation::WriteMany, 100)]),
     ("scan10", "scans of 10 entries", &[(Operation::ScanTen, 100)]),
+    ("range10", "ranges between keys 10 apart", &[(Operation::RangeTen, 100)]),
+    ("range100", "ranges between keys 100 apart", &[(Operation::RangeHundred, 100)]),
+    ("range1000", "ranges between keys 1,000 apart", &[(Operation::RangeThousand, 100)]),
 ];
 
 /// Every phase that is no mix.

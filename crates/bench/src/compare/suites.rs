@@ -10,7 +10,7 @@
 //! | `sosd` | the real key sets of `../shared/data`; skipped, and said, where they are missing |
 //! | `values` | sizes of values from 16 bytes to 64 KiB |
 //! | `sizes` | keys and values as long as those of UDB, ZippyDB and UP2X |
-//! | `scan` | ranges at three value sizes |
+//! | `scan` | scans by count, and by key range, at three value sizes |
 //! | `absent` | keys that are not there, with filters in place from the start |
 //! | `overprovision` | how much garbage is let lie: 10 to 100 %; our engines alone |
 //! | `threads` | one, two and four clients |
@@ -154,7 +154,8 @@ const SOSD: Case =
 const VALUES: Case = Case { workloads: "load,settle,A,settle,C,E", ..WARM };
 const SIZES: Case =
     Case { count: 4_000_000, workloads: "load,settle,A,B,settle,C,absent,E", ..WARM };
-const SCAN: Case = Case { workloads: "load,settle,E", requests: "uniform", ..WARM };
+const SCAN: Case =
+    Case { workloads: "load,settle,E,range10,range100,range1000", requests: "uniform", ..WARM };
 const ABSENT: Case = Case { workloads: "load,settle,absent,C", options: FILTERED, ..WARM };
 const THREADS: Case = Case { workloads: "load,settle,A,B,settle,C,E", ..WARM };
 const DURABLE: Case = Case {
@@ -286,7 +287,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "scan",
-        about: "ranges of 1 to 100 entries",
+        about: "by count, 1 to 100 entries; by key range, bounds 10, 100 and 1,000 keys apart",
         cases: &[
             Case { name: "100 B", value_size: "100", count: 4_000_000, ..SCAN },
             Case { name: "1016 B", ..SCAN },

@@ -114,6 +114,22 @@ impl BTreeMapEngine {
     }
 }
 
+impl BTreeMapEngine {
+    /// Visits the entries between `bounds`.
+    fn walk(
+        &self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        for (key, value) in map.range::<[u8], _>(bounds) {
+            if !visit(key, value) {
+                break;
+            }
+        }
+    }
+}
+
 impl Log {
     fn append(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let length = |bytes: usize| {
@@ -152,12 +168,17 @@ impl Engine for BTreeMapEngine {
     }
 
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
-        for (key, value) in map.range::<[u8], _>((Bound::Included(start), Bound::Unbounded)) {
-            if !visit(key, value) {
-                break;
-            }
-        }
+        self.walk((Bound::Included(start), Bound::Unbounded), visit);
+        Ok(())
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.walk((Bound::Included(from), Bound::Excluded(to)), visit);
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 //! *Durability*: each write reaches the operating system before it returns (its default); synced is
 //! `persist(SyncData)` after each write, as its documentation has it. It has no group commit.
 
+use std::ops::RangeBounds;
 use std::time::{Duration, Instant};
 
 use ::fjall::config::{BlockSizePolicy, CompressionPolicy};
@@ -105,6 +106,22 @@ impl Fjall {
         Ok(())
     }
 
+    /// Visits the entries of `range`.
+    fn walk<'a>(
+        &self,
+        range: impl RangeBounds<&'a [u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let snapshot = self.database.snapshot();
+        for entry in snapshot.range(&self.keyspace, range) {
+            let (key, value) = entry.into_inner().map_err(|e| told("a scan", e))?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether nothing is flushed or compacted now, and how much has been so far.
     fn idle(&self) -> (bool, usize) {
         let idle = self.database.active_compactions() == 0
@@ -144,14 +161,16 @@ impl Engine for Fjall {
     }
 
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        let snapshot = self.database.snapshot();
-        for entry in snapshot.range(&self.keyspace, start..) {
-            let (key, value) = entry.into_inner().map_err(|e| told("a scan", e))?;
-            if !visit(&key, &value) {
-                break;
-            }
-        }
-        Ok(())
+        self.walk(start.., visit)
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.walk(from..to, visit)
     }
 
     fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {

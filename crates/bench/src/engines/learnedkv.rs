@@ -120,6 +120,23 @@ pub fn told(error: ::learnedkv::Error) -> Error {
     }
 }
 
+impl LearnedKv {
+    /// Visits the entries between `bounds`.
+    fn walk(
+        &self,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        for entry in self.keyspace.range::<&[u8]>(bounds) {
+            let (key, value) = entry.map_err(told)?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Engine for LearnedKv {
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.keyspace.insert(key, value).map_err(told)
@@ -156,13 +173,16 @@ impl Engine for LearnedKv {
     }
 
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        for entry in self.keyspace.range::<&[u8]>((Bound::Included(start), Bound::Unbounded)) {
-            let (key, value) = entry.map_err(told)?;
-            if !visit(&key, &value) {
-                break;
-            }
-        }
-        Ok(())
+        self.walk((Bound::Included(start), Bound::Unbounded), visit)
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.walk((Bound::Included(from), Bound::Excluded(to)), visit)
     }
 
     fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {

@@ -75,6 +75,19 @@ pub trait Engine: Send + Sync {
     /// If the store could not.
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()>;
 
+    /// Calls `visit` with every entry from `from` (inclusive) to `to` (exclusive), ascending, until it
+    /// returns `false`. Nothing where both are the same; `from` is never above `to`. The engine is told
+    /// where it ends, and need not look beyond. Everything is seen as of one moment.
+    ///
+    /// # Errors
+    /// If the store could not.
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()>;
+
     /// Takes in entries that come in strictly ascending key order.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 //! whole if the process dies.
 
 use std::fs;
+use std::ops::RangeBounds;
 
 use ::redb::backends::FileBackend;
 use ::redb::{
@@ -163,6 +164,23 @@ impl Redb {
         let table = transaction.open_table(TABLE).map_err(|e: TableError| told(action, e))?;
         work(&table)
     }
+
+    /// Visits the entries of `range`.
+    fn walk<'a>(
+        &self,
+        range: impl RangeBounds<&'a [u8]> + 'a,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.read("a scan", |table| {
+            for entry in table.range(range).map_err(|e| told("a scan", e))? {
+                let (key, value) = entry.map_err(|e| told("a scan", e))?;
+                if !visit(key.value(), value.value()) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
 }
 
 impl Engine for Redb {
@@ -215,15 +233,16 @@ impl Engine for Redb {
     }
 
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        self.read("a scan", |table| {
-            for entry in table.range(start..).map_err(|e| told("a scan", e))? {
-                let (key, value) = entry.map_err(|e| told("a scan", e))?;
-                if !visit(key.value(), value.value()) {
-                    break;
-                }
-            }
-            Ok(())
-        })
+        self.walk(start.., visit)
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.walk(from..to, visit)
     }
 
     fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {

@@ -60,6 +60,26 @@ struct ScanLog {
     floors: Vec<u32>,
 }
 
+impl ScanLog {
+    /// Forgets the last scan; the next is to return `wanted` entries from rank `first` on.
+    fn begin(&mut self, stage: &Stage<'_>, first: usize, wanted: usize) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.floors.clear();
+        self.floors.extend((first..first + wanted).map(|index| stage.versions.floor(index)));
+    }
+
+    /// Notes an entry of a scan from rank `first` on.
+    fn note(&mut self, stage: &Stage<'_>, first: usize, key: &[u8], value: &[u8]) {
+        // A wrong scan may not end where it should: the bound keeps ranks within the set.
+        let rank = (first + self.entries.len()).min(stage.keys.len() - 1);
+        let ceiling = stage.versions.ceiling(rank);
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.entries.push((key.len() as u32, value.len() as u32, ceiling));
+    }
+}
+
 impl<'a> Client<'a> {
     /// Client number `thread` (from 0) of a phase.
     pub fn new(
@@ -182,6 +202,9 @@ impl<'a> Client<'a> {
                 self.scan(index, wanted)
             }
             Operation::ScanTen => self.scan(index, SHORT_SCAN_ENTRIES),
+            Operation::RangeTen | Operation::RangeHundred | Operation::RangeThousand => {
+                self.range(index, operation.span().unwrap_or_default())
+            }
             Operation::ReadAbsent => self.read_absent(index),
             Operation::ReadMany => self.read_many(index, chooser),
             Operation::WriteMany => {
@@ -321,21 +344,33 @@ impl<'a> Client<'a> {
     fn scan(&mut self, first: usize, entries: u64) -> Result<Span> {
         let stage = self.stage;
         let wanted = (entries as usize).min(stage.keys.len() - first);
-        let log = &mut self.scan;
-        log.bytes.clear();
-        log.entries.clear();
-        log.floors.clear();
-        log.floors.extend((first..first + wanted).map(|index| stage.versions.floor(index)));
-        let start_key = stage.keys.key(first);
+        self.scan.begin(stage, first, wanted);
+        let (start_key, log) = (stage.keys.key(first), &mut self.scan);
         let start = Instant::now();
         stage.engine.scan(start_key.as_ref(), &mut |key, value| {
-            // A wrong scan may not end where it should: the bound keeps ranks within the set.
-            let rank = (first + log.entries.len()).min(stage.keys.len() - 1);
-            let ceiling = stage.versions.ceiling(rank);
-            log.bytes.extend_from_slice(key);
-            log.bytes.extend_from_slice(value);
-            log.entries.push((key.len() as u32, value.len() as u32, ceiling));
+            log.note(stage, first, key, value);
             log.entries.len() < wanted
+        })?;
+        let span = Span::since(start);
+        self.check_scan(first, wanted);
+        Ok(span)
+    }
+
+    /// Reads all from a key up to the one `apart` further on, which is not to be among them; less far
+    /// where there are fewer keys.
+    fn range(&mut self, near: usize, apart: usize) -> Result<Span> {
+        let stage = self.stage;
+        let last = stage.keys.len() - 1;
+        let first = near.min(last.saturating_sub(apart));
+        let wanted = apart.min(last - first);
+        self.scan.begin(stage, first, wanted);
+        let (from, to) = (stage.keys.key(first), stage.keys.key(first + wanted));
+        let log = &mut self.scan;
+        let start = Instant::now();
+        stage.engine.range(from.as_ref(), to.as_ref(), &mut |key, value| {
+            log.note(stage, first, key, value);
+            // The engine knows where it ends. One that does not is stopped.
+            log.entries.len() <= wanted
         })?;
         let span = Span::since(start);
         self.check_scan(first, wanted);

@@ -126,7 +126,21 @@ fn step(name: &str, engine: &dyn Engine, model: &mut Model, rng: &mut Rng) {
                 assert!(seen.as_ref() == model.get(key), "{name}: multi_get {key:?}");
             }
         }
-        88..98 => {
+        88..93 => {
+            let (from, to) = (at.clone().min(key(rng)), at);
+            let mut seen = Vec::new();
+            engine
+                .range(&from, &to, &mut |key, value| {
+                    seen.push((key.to_vec(), value.to_vec()));
+                    true
+                })
+                .unwrap();
+            let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
+            let expected: Vec<_> =
+                model.range(range).map(|(k, v)| (k.clone(), v.clone())).collect();
+            assert!(seen == expected, "{name}: range from {from:?} to {to:?}");
+        }
+        93..98 => {
             let limit = rng.below(30) as usize;
             let range = (Bound::Included(at.clone()), Bound::Unbounded);
             let expected: Vec<_> =

@@ -24,6 +24,7 @@ enum Lie {
     ScanOutOfOrder,
     ScanSkips,
     ScanEndsEarly,
+    RangeGoesBeyondTheEnd,
 }
 
 /// A baseline that lies once in [`EVERY`] times.
@@ -97,6 +98,20 @@ impl Engine for Liar {
                 return true;
             }
             !self.now(Lie::ScanEndsEarly) && visit(key, value)
+        })
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        // As a scan that stops by itself, with one entry too many where it lies so.
+        let mut beyond = self.now(Lie::RangeGoesBeyondTheEnd);
+        self.scan(from, &mut |key, value| {
+            let within = key < to || std::mem::take(&mut beyond);
+            within && visit(key, value)
         })
     }
 
@@ -189,12 +204,26 @@ fn a_wrong_scan_is_caught() {
 }
 
 #[test]
+fn a_wrong_range_is_caught() {
+    for mix in ["range10", "range100", "range1000"] {
+        caught(Lie::RangeGoesBeyondTheEnd, mix, "entries went on after them");
+        caught(Lie::ScanOutOfOrder, mix, "expected key");
+        caught(Lie::ScanSkips, mix, "expected key");
+        caught(Lie::ScanEndsEarly, mix, "a scan ended after");
+    }
+    caught(Lie::LostUpdate, "update,range100", "whole");
+}
+
+/// Everything that can be asked of an engine that keeps its keys.
+const HONEST: &str =
+    "load,A,B,C,E,F,absent,multiget,scan10,range10,range100,range1000,update,verify";
+
+#[test]
 fn an_honest_engine_is_never_accused() {
     for (keys, threads) in
         [("uniform:300", 1), ("uniform:300", 4), ("uniform:1", 1), ("normal:7", 7)]
     {
-        for result in run(Lie::None, "load,A,B,C,E,F,absent,multiget,update,verify", keys, threads)
-        {
+        for result in run(Lie::None, HONEST, keys, threads) {
             assert_eq!(result.failures, 0, "{keys} {}: {:?}", result.name, result.failure_samples);
         }
     }

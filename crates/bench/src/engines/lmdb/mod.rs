@@ -81,6 +81,28 @@ impl Lmdb {
         work(&mut transaction).map_err(|e| told(action, &e))?;
         transaction.commit().map_err(|e| told(action, &e))
     }
+
+    /// Visits the entries from `start` to `end`.
+    fn walk(
+        &self,
+        start: &[u8],
+        end: Bound<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        let told = |e| told("a scan", &e);
+        let transaction = self.env.read_txn().map_err(told)?;
+        // LMDB has no empty key: a bound that is one is no bound.
+        let from = if start.is_empty() { Bound::Unbounded } else { Bound::Included(start) };
+        let range: (Bound<&[u8]>, Bound<&[u8]>) = (from, end);
+        let entries = self.database.range(&transaction, &range);
+        for entry in entries.map_err(told)? {
+            let (key, value) = entry.map_err(told)?;
+            if !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Engine for Lmdb {
@@ -119,19 +141,16 @@ impl Engine for Lmdb {
     }
 
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        let told = |e| told("a scan", &e);
-        let transaction = self.env.read_txn().map_err(told)?;
-        // LMDB has no empty key: a bound that is one is no bound.
-        let from = if start.is_empty() { Bound::Unbounded } else { Bound::Included(start) };
-        let range: (Bound<&[u8]>, Bound<&[u8]>) = (from, Bound::Unbounded);
-        let entries = self.database.range(&transaction, &range);
-        for entry in entries.map_err(told)? {
-            let (key, value) = entry.map_err(told)?;
-            if !visit(key, value) {
-                break;
-            }
-        }
-        Ok(())
+        self.walk(start, Bound::Unbounded, visit)
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.walk(from, Bound::Excluded(to), visit)
     }
 
     fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {

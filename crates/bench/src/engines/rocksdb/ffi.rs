@@ -64,6 +64,7 @@ api! {
     rocksdb_column_family_handle_destroy(Handle);
     rocksdb_readoptions_create() -> Handle;
     rocksdb_readoptions_destroy(Handle);
+    rocksdb_readoptions_set_iterate_upper_bound(Handle, *const u8, usize);
     rocksdb_writeoptions_create() -> Handle;
     rocksdb_writeoptions_destroy(Handle);
     rocksdb_writeoptions_set_sync(Handle, u8);
@@ -362,14 +363,31 @@ impl Db {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Visits entries from `start` on, as of now.
+    /// Visits entries from `start` on, to `end` (exclusive) if there is one, as of now.
     ///
     /// # Errors
     /// RocksDB's.
-    pub fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+    pub fn scan(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
         let api = &self.api;
+        let bounded = end.map(|end| {
+            // SAFETY: a constructor without preconditions, owned by its destructor; the options keep
+            // a pointer to `end`, which outlives this call, and the iterator goes before them.
+            let read = unsafe {
+                let read = (api.rocksdb_readoptions_create)();
+                let set = api.rocksdb_readoptions_set_iterate_upper_bound;
+                set(read, end.as_ptr(), end.len());
+                read
+            };
+            Owned { handle: read, destroy: api.rocksdb_readoptions_destroy }
+        });
+        let read = bounded.as_ref().unwrap_or(&self.read);
         // SAFETY: live handles; the iterator is this call's own, and goes before the database.
-        let iterator = unsafe { (api.rocksdb_create_iterator)(self.db.handle, self.read.handle) };
+        let iterator = unsafe { (api.rocksdb_create_iterator)(self.db.handle, read.handle) };
         let iterator = Owned { handle: iterator, destroy: api.rocksdb_iter_destroy };
         // SAFETY: key and value are asked for only where the iterator is valid, and stay until it
         // moves, which is after `visit`.

@@ -11,6 +11,7 @@
 //! Index and filter blocks are outside the cache (its default: fastest, and not counted in the
 //! budget); `cache_index_and_filter_blocks=true` puts them in, `filter_bits=0` does without filters. BlobDB: values from 512 bytes on in
 //! blob files, blob garbage collection on with its defaults, and blobs in the same cache.
+//! A range that ends somewhere is told to its iterator (`iterate_upper_bound`).
 //! Compression is off unless asked for. Reads are calls (its default; its wiki advises against
 //! `allow_mmap_reads`) or direct. Other options go to RocksDB as they are.
 //!
@@ -165,7 +166,16 @@ impl Engine for RocksDb {
     }
 
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        self.db.scan(start, visit).map_err(|e| told("a scan", e))
+        self.db.scan(start, None, visit).map_err(|e| told("a scan", e))
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.db.scan(from, Some(to), visit).map_err(|e| told("a scan", e))
     }
 
     fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
