@@ -77,6 +77,17 @@ type OfRun = fn(&ChildResult) -> Option<f64>;
 /// The metric that engines are ranked by.
 pub const THROUGHPUT: &str = "throughput";
 
+/// What the store's device completed, of the whole machine. Rows of every workload: where the device
+/// cannot be found their cells are empty.
+pub const DEVICE_REQUESTS: [&str; 2] = ["device read requests", "device write requests"];
+
+/// Their unit.
+const PER_OPERATION: &str = "per operation";
+
+fn per_operation(phase: &PhaseResult, count: Option<u64>) -> Option<f64> {
+    Some(count? as f64 / phase.operations.max(1) as f64)
+}
+
 /// Metrics of a workload: name, unit, how it is read off.
 const OF_PHASE: &[(&str, &str, OfPhase)] = &[
     // While the engine works: making requests and checking answers is the same for all, and left
@@ -106,6 +117,8 @@ const OF_PHASE: &[(&str, &str, OfPhase)] = &[
     ("device written", "bytes per operation", |_, phase| {
         (phase.operations > 0).then(|| phase.written_bytes as f64 / phase.operations as f64)
     }),
+    (DEVICE_REQUESTS[0], PER_OPERATION, |_, phase| per_operation(phase, phase.device_reads)),
+    (DEVICE_REQUESTS[1], PER_OPERATION, |_, phase| per_operation(phase, phase.device_writes)),
     ("peak memory", "MiB", |_, phase| Some(mib(phase.peak_memory_bytes))),
     ("peak anonymous memory", "MiB", |report, phase| {
         Some(mib(phase.peak_anonymous_bytes.saturating_sub(report.idle_anonymous_bytes)))
@@ -195,7 +208,9 @@ impl Comparison {
                 again => format!("{} ({})", phase.name, again + 1),
             };
             for (metric, unit, of) in OF_PHASE {
-                if let Some(value) = of(&result.report, phase) {
+                let value = of(&result.report, phase);
+                let shown = DEVICE_REQUESTS.contains(metric) && phase.operations > 0;
+                if shown || value.is_some() {
                     self.put(engine, case, &workload, metric, unit, value);
                 }
             }
@@ -207,17 +222,18 @@ impl Comparison {
                 ];
                 for (percentile, us) in percentiles {
                     let metric = format!("{} {percentile}", latency.operation);
-                    self.put(engine, case, &workload, &metric, "us", us);
+                    self.put(engine, case, &workload, &metric, "us", Some(us));
                 }
             }
         }
         for (metric, unit, of) in OF_RUN {
             if let Some(value) = of(result) {
-                self.put(engine, case, WHOLE_RUN, metric, unit, value);
+                self.put(engine, case, WHOLE_RUN, metric, unit, Some(value));
             }
         }
     }
 
+    /// Adds a round's figure to its row, which is made where it is missing, also for no figure.
     fn put(
         &mut self,
         engine: usize,
@@ -225,17 +241,17 @@ impl Comparison {
         workload: &str,
         metric: &str,
         unit: &str,
-        value: f64,
+        value: Option<f64>,
     ) {
         let is =
             |row: &&mut Row| row.case == case && row.workload == workload && row.metric == metric;
         let engines = self.engines.len();
         if let Some(row) = self.rows.iter_mut().find(is) {
-            row.cells[engine].push(value);
+            row.cells[engine].extend(value);
             return;
         }
         let mut cells = vec![Vec::new(); engines];
-        cells[engine].push(value);
+        cells[engine].extend(value);
         let owned = |text: &str| text.to_string();
         self.rows.push(Row {
             case: owned(case),

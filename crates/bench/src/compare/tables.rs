@@ -195,7 +195,9 @@ fn costs(comparison: &Comparison, case: &str) -> Table {
         cells.extend(engines.map(|n| row.median(n).map_or_else(|| "-".to_string(), short)));
         rows.push(cells);
     }
-    Table { title: "what it cost, medians".to_string(), rows, note: String::new() }
+    let note = "device requests are what the store's device completed meanwhile, of the whole machine \
+                (`/proc/diskstats`), and writes reach it late; - where the device cannot be found";
+    Table { title: "what it cost, medians".to_string(), rows, note: note.to_string() }
 }
 
 /// A number with about three digits.

@@ -64,7 +64,8 @@ pub struct Limits {
     pub quiet: bool,
 }
 
-/// Runs one phase. `store_bytes` of the result is left at 0: the caller knows the directory.
+/// Runs one phase. `store_bytes` of the result is left at 0, and the device's requests are left out: the
+/// caller knows the directory.
 ///
 /// # Errors
 /// If the engine failed. Wrong answers are no error here: they are counted in the result.
@@ -102,6 +103,8 @@ pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Resu
         peak_anonymous_bytes: memory.most_anonymous_bytes(),
         read_bytes: used.read_bytes,
         written_bytes: used.written_bytes,
+        device_reads: None,
+        device_writes: None,
         put_bytes: tally.put_bytes,
         store_bytes: 0,
         timeline_interval_s: timeline.interval.as_secs_f64(),

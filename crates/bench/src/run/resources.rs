@@ -43,6 +43,45 @@ impl Usage {
     }
 }
 
+/// Requests that a device has completed, of whoever asked. They only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceRequests {
+    /// Reads, as the device was given them: what the kernel joined counts once.
+    pub reads: u64,
+    /// Writes, likewise.
+    pub writes: u64,
+}
+
+impl DeviceRequests {
+    /// Those of the device that holds `dir`, now. None where it cannot be found: the file system has
+    /// no one device (overlay, tmpfs), or the system does not count.
+    #[must_use]
+    pub fn of(dir: &Path) -> Option<DeviceRequests> {
+        let device = fs::metadata(dir).ok()?.dev();
+        let table = fs::read_to_string("/proc/diskstats").ok()?;
+        DeviceRequests::in_table(&table, rustix::fs::major(device), rustix::fs::minor(device))
+    }
+
+    /// From the kernel's table: major and minor number, name, reads completed, reads merged, sectors
+    /// read, ms; writes completed, and so on.
+    fn in_table(table: &str, major: u32, minor: u32) -> Option<DeviceRequests> {
+        let numbers = [major.to_string(), minor.to_string()];
+        let line = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let words = line.into_iter().find(|words| words.get(..2).is_some_and(|w| w == numbers))?;
+        let count = |at: usize| words.get(at)?.parse().ok();
+        Some(DeviceRequests { reads: count(3)?, writes: count(7)? })
+    }
+
+    /// What was completed since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: DeviceRequests) -> DeviceRequests {
+        DeviceRequests {
+            reads: self.reads.saturating_sub(earlier.reads),
+            writes: self.writes.saturating_sub(earlier.writes),
+        }
+    }
+}
+
 /// Starts a new high-water mark of resident memory, where the kernel allows it; otherwise the mark
 /// stays that of the whole process.
 pub fn reset_peak_memory() {
@@ -137,4 +176,25 @@ pub fn occupied_bytes(dir: &Path) -> u64 {
             Err(_) => 0,
         })
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "   7       0 loop0 870 0 13960 92 210445 350324 4232056 154142 0 1 2 0 0 0 0 1 1
+ 254       0 vda 6604353 246267 645958938 9935567 4315793 227863 1042111936 4859288 0 1 2 4 6 1 1 1 5
+ 254       1 vda1 11 2 3 4 22 6 7 8 0 9 10";
+
+    #[test]
+    fn requests_are_those_of_the_device_and_no_other() {
+        let of = |major, minor| DeviceRequests::in_table(TABLE, major, minor);
+        assert_eq!(of(254, 0), Some(DeviceRequests { reads: 6_604_353, writes: 4_315_793 }));
+        assert_eq!(of(254, 1), Some(DeviceRequests { reads: 11, writes: 22 }));
+        // As an overlay's: no such line.
+        assert_eq!((of(0, 52), of(25, 0)), (None, None));
+        let (before, after) = (of(254, 1).unwrap(), DeviceRequests { reads: 15, writes: 22 });
+        assert_eq!(after.since(before), DeviceRequests { reads: 4, writes: 0 });
+        assert_eq!(DeviceRequests::of(Path::new("/nonexistent/dir")), None);
+    }
 }

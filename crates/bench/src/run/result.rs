@@ -48,6 +48,11 @@ pub struct PhaseResult {
     pub read_bytes: u64,
     /// Bytes written to the device.
     pub written_bytes: u64,
+    /// Read requests that the store's device completed meanwhile, whoever asked; none where the device
+    /// cannot be found.
+    pub device_reads: Option<u64>,
+    /// Write requests, likewise.
+    pub device_writes: Option<u64>,
     /// Key and value bytes given to the engine to store.
     pub put_bytes: u64,
     /// Bytes the store occupies on disk at the end.

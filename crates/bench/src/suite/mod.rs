@@ -14,7 +14,8 @@ use crate::keys::{KeySpec, NamedKeys};
 use crate::report::machine::Machine;
 use crate::report::{Report, terminal, version};
 use crate::requests::Distribution;
-use crate::run::{Limits, PhaseResult, Stage, Versions, resources, run_phase};
+use crate::run::resources::{self, DeviceRequests};
+use crate::run::{Limits, PhaseResult, Stage, Versions, run_phase};
 use crate::sizes::{show_bytes, show_count};
 use crate::values::{Compressibility, ValueSize, Values};
 use crate::workloads::{NamedPhase, Phase};
@@ -130,8 +131,13 @@ fn run_phases(
     let stage = Stage { engine, keys: &keys.set, order: &order, values, versions };
     let mut results = Vec::new();
     for phase in &plan.phases {
+        let before = DeviceRequests::of(&place.store());
         let mut result = run_phase(&stage, phase, &plan.limits)
             .map_err(|error| error.within(&format!("workload {}", phase.name)))?;
+        let after = DeviceRequests::of(&place.store());
+        let completed = before.zip(after).map(|(before, after)| after.since(before));
+        result.device_reads = completed.map(|requests| requests.reads);
+        result.device_writes = completed.map(|requests| requests.writes);
         result.store_bytes = resources::occupied_bytes(&place.store());
         results.push(result);
     }
