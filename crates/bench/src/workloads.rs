@@ -84,6 +84,26 @@ impl Operation {
         }
     }
 
+    /// Whether it writes nothing.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        match self {
+            Operation::Read
+            | Operation::Scan
+            | Operation::ReadAbsent
+            | Operation::ReadMany
+            | Operation::ScanTen
+            | Operation::RangeTen
+            | Operation::RangeHundred
+            | Operation::RangeThousand => true,
+            Operation::Insert
+            | Operation::Update
+            | Operation::ReadModifyWrite
+            | Operation::WriteMany
+            | Operation::RemoveMany => false,
+        }
+    }
+
     /// Of a range: how many keys its bounds are apart.
     #[must_use]
     pub fn span(self) -> Option<usize> {
@@ -118,6 +138,12 @@ impl Mix {
             }
         }
         self.shares[self.shares.len() - 1].0
+    }
+
+    /// Whether nothing is written.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.shares.iter().all(|(operation, _)| operation.reads())
     }
 }
 

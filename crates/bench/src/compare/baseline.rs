@@ -108,6 +108,7 @@ mod tests {
             cases: vec![("case".to_string(), String::new())],
             rows: vec![row],
             baseline: Vec::new(),
+            killed: Vec::new(),
             notes: Vec::new(),
         };
         comparison.judge_baseline();

@@ -22,6 +22,15 @@ pub struct ChildResult {
     pub others_cores: f64,
 }
 
+/// How a child ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// It did its case.
+    Done(Box<ChildResult>),
+    /// The kernel killed it, since it wanted more memory than its limit.
+    OutOfMemory,
+}
+
 /// The hidden command that a child is started with.
 #[derive(Debug, clap::Args)]
 pub struct ChildArgs {
@@ -104,14 +113,19 @@ impl Job {
     ///
     /// # Errors
     /// The child's, with its words.
-    pub fn run(&self, limit: Option<&Limit>) -> Result<ChildResult> {
+    pub fn run(&self, limit: Option<&Limit>) -> Result<Ended> {
         let waiting = Waiting::start(&self.arguments()).map_err(|e| e.within(&self.engine))?;
         if let Err(why) = limit.map_or(Ok(()), |limit| limit.admit(waiting.id())) {
             waiting.give_up();
             let words = format!("{}: its memory could not be limited: {why}", self.engine);
             return Err(Error::runtime(words));
         }
-        let result = waiting.finish().map_err(|e| e.within(&self.engine))?;
-        result.map_err(|failed| Error::runtime(format!("{}: {failed}", self.engine)))
+        match waiting.finish().map_err(|e| e.within(&self.engine))? {
+            Ok(result) => Ok(Ended::Done(Box::new(result))),
+            Err(failed) if failed.was_killed() && limit.is_some_and(Limit::has_killed) => {
+                Ok(Ended::OutOfMemory)
+            }
+            Err(failed) => Err(Error::runtime(format!("{}: {failed}", self.engine))),
+        }
     }
 }

@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::run::resources::field;
+
 /// Where version 1 mounts the memory controller, and where version 2 mounts all.
 const V1: &str = "/sys/fs/cgroup/memory";
 const V2: &str = "/sys/fs/cgroup";
@@ -54,6 +56,16 @@ impl Limit {
         Ok(limit)
     }
 
+    /// Whether the kernel killed a process of the group, for want of memory.
+    #[must_use]
+    pub fn has_killed(&self) -> bool {
+        // The counter's file in version 1, and in version 2.
+        ["memory.oom_control", "memory.events"].iter().any(|file| {
+            let text = fs::read_to_string(self.dir.join(file)).unwrap_or_default();
+            field(&text, "oom_kill ").is_some_and(|killed| killed > 0)
+        })
+    }
+
     /// Puts the process `id` into the group; what it has been given so far is not counted.
     ///
     /// # Errors
@@ -87,6 +99,9 @@ mod tests {
         match Limit::new(64 << 20) {
             Ok(limit) => {
                 let dir = limit.dir.clone();
+                assert!(!limit.has_killed());
+                assert!(is_killed_within(&limit), "what wants 256 MiB had them");
+                assert!(limit.has_killed(), "nothing says that it was for want of memory");
                 drop(limit);
                 assert!(!dir.exists(), "the group is still there");
             }
@@ -95,5 +110,23 @@ mod tests {
                 println!("skipped: {why}");
             }
         }
+    }
+
+    /// Whether a process that wants four times as much as `limit` is killed.
+    fn is_killed_within(limit: &Limit) -> bool {
+        // `tail` keeps the last line, which here has no end.
+        let mut child = std::process::Command::new("tail")
+            .args(["-n", "1"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        limit.admit(child.id()).unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let piece = vec![0; 1 << 20];
+        let all_taken = (0..256).all(|_| std::io::Write::write_all(&mut input, &piece).is_ok());
+        drop(input);
+        let status = child.wait().unwrap();
+        !all_taken && std::os::unix::process::ExitStatusExt::signal(&status) == Some(9)
     }
 }

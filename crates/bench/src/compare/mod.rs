@@ -6,6 +6,9 @@
 //!
 //! *Without root* all is measured but what bounds memory (the `cold` suite's cases of 384 MiB): those
 //! run unbounded, and a note says so and why. `cold`'s direct reads need no bound.
+//!
+//! An engine that the kernel kills within such a bound has no figures in that case: that is a result,
+//! and stands in the table. Any other end of an engine makes the whole comparison fail at its end.
 
 mod baseline;
 mod chart;
@@ -22,8 +25,8 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use baseline::{BaselineCheck, WITHIN as BASELINE_WITHIN};
-pub use child::{ChildArgs, ChildResult, Job};
-pub use summary::{Compared, Comparison, Row};
+pub use child::{ChildArgs, ChildResult, Ended, Job};
+pub use summary::{Compared, Comparison, DEVICE_REQUESTS, KILLED, Row};
 
 use crate::engines::{Reads, opener};
 use crate::report::machine::Machine;
@@ -125,6 +128,7 @@ impl CompareArgs {
             cases: cases.iter().map(|case| (case.name.to_string(), in_words(case))).collect(),
             rows: Vec::new(),
             baseline: Vec::new(),
+            killed: Vec::new(),
             notes: Vec::new(),
         };
         let mut failures = Vec::new();
@@ -164,10 +168,20 @@ impl CompareArgs {
                 }
                 say(&format!("{} round {round}: {engine} ", case.name))?;
                 match run_limited(&job, &mut comparison.notes) {
-                    Ok(result) => {
+                    Ok(Ended::Done(result)) => {
+                        for words in &result.report.notes {
+                            let words = format!("{}: {engine}: {words}", case.name);
+                            note(&mut comparison.notes, words)?;
+                        }
                         comparison.add(case.name, number, &result);
                         comparison.judge_baseline();
                         say(&tables::line(&result))?;
+                    }
+                    Ok(Ended::OutOfMemory) => {
+                        comparison.killed.push((case.name.to_string(), number));
+                        let bound = show_bytes(job.case.limit_bytes);
+                        let words = format!("{}: {engine}: {KILLED} ({bound} in all)", case.name);
+                        note(&mut comparison.notes, words)?;
                     }
                     Err(error) => {
                         say(&format!("failed: {error}\n"))?;
@@ -272,7 +286,7 @@ impl CompareArgs {
 }
 
 /// Runs a job, within the limit its case asks for if it can be set; a note says where it cannot.
-fn run_limited(job: &Job, notes: &mut Vec<String>) -> Result<ChildResult> {
+fn run_limited(job: &Job, notes: &mut Vec<String>) -> Result<Ended> {
     let limit = match job.case.limit_bytes {
         0 => None,
         bytes => match Limit::new(bytes) {

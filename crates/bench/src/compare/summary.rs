@@ -36,6 +36,9 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// In which cases the LearnedKV paper's baseline may be compared with, if it ran.
     pub baseline: Vec<BaselineCheck>,
+    /// Cases in which the kernel killed an engine (by number) at its limit of memory, once a round.
+    #[serde(default)]
+    pub killed: Vec<(String, usize)>,
     /// What did not go as asked: engines that failed or cannot do it, limits that could not be set,
     /// data that is missing.
     pub notes: Vec<String>,
@@ -85,7 +88,7 @@ pub const DEVICE_REQUESTS: [&str; 2] = ["device read requests", "device write re
 const PER_OPERATION: &str = "per operation";
 
 fn per_operation(phase: &PhaseResult, count: Option<u64>) -> Option<f64> {
-    Some(count? as f64 / phase.operations.max(1) as f64)
+    (phase.operations > 0).then_some(count? as f64 / phase.operations as f64)
 }
 
 /// Metrics of a workload: name, unit, how it is read off.
@@ -196,7 +199,17 @@ impl Row {
     }
 }
 
+/// What stands in the place of figures where an engine was killed at its limit of memory.
+pub const KILLED: &str = "killed: out of memory";
+
 impl Comparison {
+    /// What stands where `engine` has no figure in `case`.
+    #[must_use]
+    pub fn nothing(&self, case: &str, engine: usize) -> &'static str {
+        let killed = self.killed.iter().any(|(of, number)| of == case && *number == engine);
+        if killed { KILLED } else { "-" }
+    }
+
     /// Takes in what `engine` (by number) did in `case`.
     pub fn add(&mut self, case: &str, engine: usize, result: &ChildResult) {
         let mut seen: Vec<&str> = Vec::new();

@@ -57,7 +57,9 @@ pub(super) fn overview(comparison: &Comparison) -> Vec<Table> {
                 let mut cells = vec![format!("{name}: {case}")];
                 let shown = |number| row.median(number).map(|median| short(median / unit));
                 let engines = 0..comparison.engines.len();
-                cells.extend(engines.map(|number| shown(number).unwrap_or_else(|| "-".into())));
+                cells.extend(engines.map(|number| {
+                    shown(number).unwrap_or_else(|| comparison.nothing(case, number).into())
+                }));
                 rows.push(cells);
             }
         }
@@ -113,7 +115,7 @@ fn throughput(comparison: &Comparison, case: &str) -> Table {
                 let spread = if many { format!(" ±{spread:.0}%") } else { String::new() };
                 format!("{}{spread}", short(median / 1e3))
             }
-            None => "-".to_string(),
+            None => comparison.nothing(case, number).to_string(),
         }));
         for &number in &ours {
             cells.push(ratio(row, engines, number, |engine| engine.lsm_rival));
@@ -279,4 +281,42 @@ pub fn markdown(comparison: &Comparison) -> String {
         put(&format!("\n### {case}\n{settings}.\n"), &mut tables.into_iter());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::KILLED;
+    use super::*;
+    use crate::report::machine::Machine;
+
+    #[test]
+    fn an_engine_that_was_killed_has_that_in_the_place_of_its_figures() {
+        let row = |case: &str, cells: [&[f64]; 3]| Row {
+            case: case.to_string(),
+            workload: "C".to_string(),
+            metric: THROUGHPUT.to_string(),
+            unit: "ops/s".to_string(),
+            cells: cells.map(<[f64]>::to_vec).into(),
+        };
+        let comparison = Comparison {
+            version: String::new(),
+            suite: String::new(),
+            command: String::new(),
+            started_unix_s: 0,
+            machine: Machine::here(),
+            engines: ["learnedkv", "fjall-separated", "lmdb"].map(Compared::of).into(),
+            rounds: 1,
+            cases: ["bounded", "free"].map(|name| (name.to_string(), String::new())).into(),
+            rows: vec![row("bounded", [&[2e3], &[], &[]]), row("free", [&[3e3], &[1e3], &[]])],
+            baseline: Vec::new(),
+            killed: vec![("bounded".to_string(), 1)],
+            notes: Vec::new(),
+        };
+        let throughput = |case: &str| of_case(&comparison, case).remove(0).rows.remove(1);
+        assert_eq!(throughput("bounded")[..4], ["C", "2.00", KILLED, "-"]);
+        assert_eq!(throughput("free")[..4], ["C", "3.00", "1.00", "-"]);
+        let over = overview(&comparison).remove(0).rows;
+        assert_eq!(over[1][..], ["C: bounded", "2.00", KILLED, "-"]);
+        assert!(markdown(&comparison).contains(&format!("| C | 2.00 | {KILLED} | - |")));
+    }
 }

@@ -201,10 +201,12 @@ impl Engine for LearnedKv {
 
     fn stats(&self) -> EngineStats {
         let stats = self.database.stats();
-        let whole: [(&str, u64); 16] = [
+        let whole: [(&str, u64); 18] = [
             ("cache_bytes", stats.cache_bytes),
             ("read_requests", stats.read_requests),
             ("read_bytes", stats.read_bytes),
+            ("value_requests", stats.value_requests),
+            ("value_read_bytes", stats.value_read_bytes),
             ("mapped_reads", stats.mapped_reads),
             ("put_bytes", stats.put_bytes),
             ("flushed_bytes", stats.flushed_bytes),

@@ -347,8 +347,9 @@ pub const NAMES: &[Name] = &[
         kind: Kind::BTreeRival,
         feature: "heed",
         direct: false,
-        tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NOTLS; its cache is the \
-                operating system's, which no budget bounds but a cgroup's",
+        tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NOTLS, MDB_NORDAHEAD where \
+                data is beyond memory (the suite cold); its cache is the operating system's, which no \
+                budget bounds but a cgroup's",
     },
     Name {
         name: "redb",

@@ -48,6 +48,8 @@ pub struct Shape {
     pub many_reads: ManyReads,
     /// What is settled at least, at full scale, bytes.
     pub min_conversion_bytes: u64,
+    /// Whether filters at rest come into memory when misses have paid for that.
+    pub attach_filters: bool,
 }
 
 impl Shape {
@@ -68,6 +70,7 @@ impl Default for Shape {
             automatic_conversion: true,
             many_reads: ManyReads::default(),
             min_conversion_bytes: MIN_CONVERSION_BYTES,
+            attach_filters: true,
         }
     }
 }
@@ -125,6 +128,7 @@ impl Store {
             .settled_index(shape.index)
             .compression(shape.compression)
             .over_provision_percent(OVER_PROVISION_PERCENT)
+            .attach_filters(shape.attach_filters)
             .partition_bytes(scale.of(PARTITION_BYTES))
             .min_conversion_bytes(scale.of(shape.min_conversion_bytes));
         let keyspace =

@@ -37,6 +37,9 @@ pub struct Report {
     pub phases: Vec<PhaseResult>,
     /// What the engine says about itself at the end.
     pub engine_stats: EngineStats,
+    /// What did not go as asked.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 impl Report {

@@ -1,5 +1,6 @@
 //! A whole run: keys, directory, engine, phases, report.
 
+mod direct;
 pub(crate) mod place;
 
 use std::io::Write;
@@ -7,9 +8,10 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::learnedkv::Compression;
+use direct::Witness;
 use place::Place;
 
-use crate::engines::{Durability, Engine, OpenSettings, opener};
+use crate::engines::{Durability, Engine, OpenSettings, Reads, opener};
 use crate::keys::{KeySpec, NamedKeys};
 use crate::report::machine::Machine;
 use crate::report::{Report, terminal, version};
@@ -86,16 +88,23 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
         idle_anonymous_bytes: resources::private_bytes(),
         phases: Vec::new(),
         engine_stats: Default::default(),
+        notes: Vec::new(),
     };
     let engine = open(&OpenSettings { dir: place.store(), ..plan.open.clone() })?;
-    let phases = run_phases(plan, &keys, &values, &versions, engine.as_ref(), &place)?;
+    let (phases, witness) = run_phases(plan, &keys, &values, &versions, engine.as_ref(), &place)?;
     report.phases = phases;
     report.engine_stats = engine.stats();
     engine.close()?;
+    if plan.open.reads == Reads::Direct {
+        report.notes.extend(witness.verdict(&plan.open.dir));
+    }
     place.leave()?;
 
     let path = report.write(&plan.out)?;
     say(plan, out, &format!("\n{}\n", terminal::table(&report)))?;
+    for note in &report.notes {
+        say(plan, out, &format!("{note}\n"))?;
+    }
     if !plan.quiet_or_empty(&report.engine_stats.text) {
         say(plan, out, &format!("{}\n\n", report.engine_stats.text.trim_end()))?;
     }
@@ -126,14 +135,19 @@ fn run_phases(
     versions: &Versions,
     engine: &dyn Engine,
     place: &Place,
-) -> Result<Vec<PhaseResult>> {
+) -> Result<(Vec<PhaseResult>, Witness)> {
     let order = keys.load_order(plan.limits.seed);
     let stage = Stage { engine, keys: &keys.set, order: &order, values, versions };
-    let mut results = Vec::new();
+    let (mut results, mut witness) = (Vec::new(), Witness::default());
     for phase in &plan.phases {
         let before = DeviceRequests::of(&place.store());
-        let mut result = run_phase(&stage, phase, &plan.limits)
-            .map_err(|error| error.within(&format!("workload {}", phase.name)))?;
+        let work = || run_phase(&stage, phase, &plan.limits);
+        let result = match plan.open.reads {
+            Reads::Direct => witness.watch(engine, &phase.phase, work),
+            _ => work(),
+        };
+        let mut result =
+            result.map_err(|error| error.within(&format!("workload {}", phase.name)))?;
         let after = DeviceRequests::of(&place.store());
         let completed = before.zip(after).map(|(before, after)| after.since(before));
         result.device_reads = completed.map(|requests| requests.reads);
@@ -141,7 +155,7 @@ fn run_phases(
         result.store_bytes = resources::occupied_bytes(&place.store());
         results.push(result);
     }
-    Ok(results)
+    Ok((results, witness))
 }
 
 /// How big a run is.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use learnedkv_bench::compare::suites::{Case, SUITES};
-use learnedkv_bench::compare::{Comparison, Row};
+use learnedkv_bench::compare::{Comparison, DEVICE_REQUESTS, Row};
+use learnedkv_bench::run::resources::DeviceRequests;
 
 use crate::report::check_page;
 
@@ -64,7 +65,8 @@ fn key_sets(dir: &Path) -> PathBuf {
 /// Runs the suite called `name` tiny, and looks at all that it leaves.
 fn runs_tiny(name: &str) {
     let suite = SUITES.iter().find(|suite| suite.name == name).unwrap();
-    let dir = tempfile::tempdir().unwrap();
+    // On the disk that things are built on: not every /tmp has direct reads.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (engines, data) = (engines(), key_sets(dir.path()));
     let rounds = if name == "ycsb" { "2" } else { "1" };
     let (data, listed) = (data.to_str().unwrap(), engines.join(","));
@@ -88,6 +90,7 @@ fn runs_tiny(name: &str) {
     assert_eq!(comparison.notes, notes);
     for case in suite.cases {
         check_case(case, &engines, rounds, &comparison);
+        check_device_requests(case, &engines, &comparison, DeviceRequests::of(dir.path()));
     }
     let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
     check_page(&page);
@@ -123,6 +126,29 @@ fn check_case(case: &Case, engines: &[&str], rounds: &str, comparison: &Comparis
     let check = comparison.baseline_in(case.name).unwrap();
     let judged = engines.contains(&"blobdb");
     assert_eq!(check.words.contains("not among the engines"), !judged, "{check:?}");
+}
+
+/// Every workload says what the device completed, or for every engine that nobody knows.
+fn check_device_requests(
+    case: &Case,
+    engines: &[&str],
+    comparison: &Comparison,
+    known: Option<DeviceRequests>,
+) {
+    let of = |workload: &str, metric: &str| comparison.row(case.name, workload, metric);
+    for row in comparison.rows.iter().filter(|row| row.case == case.name) {
+        if !["throughput", "reached"].contains(&row.metric.as_str()) {
+            continue;
+        }
+        for metric in DEVICE_REQUESTS {
+            let requests = of(&row.workload, metric).unwrap();
+            assert_eq!(requests.cells.len(), engines.len());
+            for (figures, requests) in row.cells.iter().zip(&requests.cells) {
+                let expected = known.map_or(0, |_| figures.len());
+                assert_eq!(requests.len(), expected, "{metric} of {}", row.workload);
+            }
+        }
+    }
 }
 
 macro_rules! suites {
@@ -195,6 +221,27 @@ fn a_rate_makes_an_open_loop_of_any_suite() {
         assert!(of(workload, "read p99.9").is_some());
     }
     assert!(of("B", "throughput").is_some() && of("B", "reached").is_none());
+}
+
+#[test]
+fn direct_reads_that_are_none_are_said() {
+    // A file system that takes the flag and reads through its cache, or refuses the flag.
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        println!("skipped: there is no /dev/shm");
+        return;
+    };
+    let engines = "learnedkv,learnedkv-lsm";
+    let arguments = ["--suite", "cold", "--scale", "tiny", "--engines", engines, "--rounds", "1"];
+    let (good, out, err) = compare(&arguments, dir.path());
+    assert!(good, "{err}\n{out}");
+    let notes = comparison(dir.path()).notes;
+    for engine in engines.split(',') {
+        let said =
+            format!("direct reads: {engine}: reads were NOT direct: the store asked its files");
+        assert!(notes.iter().any(|note| note.starts_with(&said)), "{notes:?}");
+    }
+    // In the case of that name alone: the others ask for none.
+    assert_eq!(notes.len(), 2, "{notes:?}");
 }
 
 #[test]

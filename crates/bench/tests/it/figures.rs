@@ -7,7 +7,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_learnedkv-bench");
 
 #[test]
 fn every_figure_runs_and_leaves_only_its_tables() {
-    let outer = tempfile::tempdir().unwrap();
+    // On the disk that things are built on: F2 needs direct reads, which not every /tmp has.
+    let outer = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (out, stores) = (outer.path().join("measured.md"), outer.path().join("stores"));
     let output = Command::new(PROGRAM)
         .args(["figures", "--scale", "tiny", "--rounds", "1", "--data"])
@@ -36,15 +37,60 @@ fn every_figure_runs_and_leaves_only_its_tables() {
         "F11:",
         "F12:",
         "Multi-get:",
+        "Growth:",
     ] {
         assert!(written.contains(&format!("\n## {head}")), "no {head}");
     }
+    for refused in ["NaN", "**wrong", "inf "] {
+        assert!(!written.contains(refused), "{refused} in a table:\n{written}");
+    }
+    // One round is no figure, and says so.
+    assert!(
+        written.contains(" (1 round) |") && !written.contains(" aim |\n| zipfian"),
+        "{written}"
+    );
+    check_growth(&written);
+    check_memory(&written);
     // Both have the run with lz4.
     assert!(written.contains(" exact, lz4 |"), "{written}");
     let with_lz4 = |line: &str| line.starts_with("| zipfian ") && line.contains(" lz4 |");
     assert!(written.lines().any(with_lz4), "{written}");
     assert!(written.contains("paths: left out, no such file"));
     assert!(!stores.exists(), "the stores are still there");
+}
+
+/// The cells of each row of the table under `head` that begins with `first`.
+fn rows<'a>(sheet: &'a str, head: &str, first: &str) -> Vec<Vec<&'a str>> {
+    let section = sheet.split("\n## ").find(|section| section.starts_with(head)).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with(&format!("| {first}")));
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// Every phase at every size, and laws that say something beyond.
+fn check_growth(sheet: &str) {
+    for phase in ["load ", "uniform updates ", "gets, warm ", "gets, cold ", "scans of 50 entries "]
+    {
+        let rows = rows(sheet, "Growth:", phase);
+        let sizes: Vec<&str> = rows.iter().map(|row| row[1]).collect();
+        assert_eq!(sizes, ["5,000", "10,000", "25,000", "50,000"], "{phase}");
+        for row in rows {
+            assert!(row[2].parse::<f64>().unwrap() > 0.0, "{row:?}");
+            let writes = phase.starts_with("load") || phase.starts_with("uniform");
+            assert_eq!(row[4].parse::<f64>().is_ok_and(|written| written > 1.0), writes, "{row:?}");
+            assert!(row[8].parse::<f64>().unwrap() >= 0.9, "{row:?}");
+        }
+    }
+    let cold = rows(sheet, "Growth:", "gets, cold: requests");
+    let [beyond, far] = [cold[0][6], cold[0][7]].map(|model| model.parse::<f64>().unwrap());
+    assert!((0.8..3.0).contains(&beyond) && (0.8..3.0).contains(&far), "{cold:?}");
+    assert_eq!(rows(sheet, "Growth:", "load: ").len(), 6);
+}
+
+/// What a case of F7 took is its own: as much, whatever ran before it.
+fn check_memory(sheet: &str) {
+    let rows = [rows(sheet, "F7:", "5,000"), rows(sheet, "F7:", "50,000")].concat();
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().all(|row| !row[2].is_empty()), "{rows:?}");
 }
 
 #[test]
