@@ -74,14 +74,10 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             (ManyReads::IoUring, false) => "io_uring (refused)",
             (ManyReads::OneByOne, _) => "one by one",
         };
-        let single = measured[0].keys.median();
+        let (single, rounds) = (measured[0].keys.median(), measured[0].keys.count());
         for (together, measured) in KEYS_OF_A_CALL.into_iter().zip(&measured) {
             let times = measured.keys.median() / single;
             let is_judged = together == JUDGED && many_reads == ManyReads::IoUring;
-            let judged = match is_judged {
-                true => TIMES_SINGLE.judge_after(times, measured.keys.count()),
-                false => String::new(),
-            };
             rows.push(vec![
                 used.to_string(),
                 together.to_string(),
@@ -89,7 +85,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
                 format!("{times:.2}"),
                 format!("{:.3}", measured.requests),
                 measured.cpu_us.show(1.0, 1),
-                judged,
+                if is_judged { TIMES_SINGLE.judge_after(times, rounds) } else { String::new() },
             ]);
         }
         store.close()?;
