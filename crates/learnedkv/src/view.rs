@@ -5,7 +5,7 @@
 
 mod keyspaces;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -163,6 +163,22 @@ pub struct Partition {
     pub delta: Option<Arc<Table>>,
 }
 
+impl Partition {
+    /// Its tables. Partitions that an ingest or a sweep cut one into have the same: whoever adds up
+    /// what tables of several take sees to it that [`each_once`] counts.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.base.iter().chain(&self.delta)
+    }
+}
+
+/// Each of `tables` where it comes first.
+pub fn each_once<'a>(
+    tables: impl Iterator<Item = &'a Arc<Table>>,
+) -> impl Iterator<Item = &'a Arc<Table>> {
+    let mut seen = BTreeSet::new();
+    tables.filter(move |table| seen.insert(table.id()))
+}
+
 /// The tables of a keyspace.
 #[derive(Debug)]
 pub struct Tables {
@@ -310,9 +326,9 @@ impl Tables {
         self.partitions.get(partition + 1).map(|p| p.lower.as_slice())
     }
 
-    /// The tables of the settled run.
+    /// The tables of the settled run, each once.
     pub fn settled(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta))
+        each_once(self.partitions.iter().flat_map(Partition::tables))
     }
 
     /// The generations that tables belong to, each once.
@@ -326,7 +342,7 @@ impl Tables {
         found
     }
 
-    /// All tables.
+    /// All tables, each once.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Table>> {
         let frozen = self.frozen.iter().flat_map(|f| &f.runs);
         let runs = self.runs.iter().chain(frozen).flatten();

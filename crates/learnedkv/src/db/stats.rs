@@ -140,7 +140,7 @@ impl KeyspaceStats {
             stats.lsm_entries += table.properties().entries;
             stats.lsm_bytes += table.file_bytes();
         }
-        for table in tables.partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta)) {
+        for table in tables.settled() {
             stats.settled_entries += table.properties().entries;
             stats.settled_bytes += table.file_bytes();
         }

@@ -4,7 +4,7 @@
 //! Nothing is counted as it dies. Dead bytes of a value segment are those that no table points at; what
 //! fresh entries overwrite in the settled run is estimated as tables are written ([`crate::lsm::shadow`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::lsm::garbage;
@@ -108,7 +108,6 @@ impl Space {
     /// files stay to the sweep's end.
     pub fn of(tables: &Tables) -> Space {
         let debt = Debt::of(tables);
-        let files: BTreeMap<u64, u64> = tables.all().map(|t| (t.id(), t.file_bytes())).collect();
         let needed = |s: &Arc<Segment>| s.occupied_bytes().saturating_sub(s.held_up_bytes());
         let segments = tables.segments.iter().map(needed).sum::<u64>();
         let (mut frozen, mut gone) = (0, debt.shadowed + debt.overwritten + debt.covered);
@@ -124,7 +123,7 @@ impl Space {
             }
         }
         let live = (debt.settled + debt.fresh + frozen).saturating_sub(gone);
-        Space { used: files.values().sum::<u64>() + segments, live }
+        Space { used: tables.all().map(|t| t.file_bytes()).sum::<u64>() + segments, live }
     }
 
     /// What is not live.

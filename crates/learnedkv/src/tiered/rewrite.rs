@@ -27,7 +27,7 @@ use crate::format::table::SegmentUse;
 use crate::lsm::garbage;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
-use crate::view::{Run, Tables};
+use crate::view::{Run, Tables, each_once};
 
 /// What is done instead of a sweep: a merge of neighbouring runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -165,7 +165,6 @@ fn touched(tables: &Tables) -> u64 {
         let (from, to) = (partition.lower.as_slice(), tables.upper(*at));
         tables.runs.iter().flatten().any(|table| table.bytes_between(from, to) > 0)
     });
-    let tables =
-        partitions.flat_map(|(_, partition)| partition.base.iter().chain(&partition.delta));
+    let tables = each_once(partitions.flat_map(|(_, partition)| partition.tables()));
     tables.map(|table| table.file_bytes()).sum()
 }

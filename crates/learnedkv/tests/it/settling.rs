@@ -84,15 +84,96 @@ fn a_sweep_empties_segments_that_are_mostly_dead() {
     assert!(stats.value_live_bytes >= 300 * 1008, "{stats:?}");
     let most = stats.value_live_bytes * 2;
     assert!(stats.value_bytes <= most, "{} live, {}", stats.value_live_bytes, stats.value_bytes);
-    let on_disk: u64 = files(&disk, "values-")
-        .iter()
-        .map(|path| disk.open(path, Access::Random).unwrap().length_bytes().unwrap())
-        .sum();
+    let on_disk = on_disk(&disk, "values-");
     assert!(on_disk <= most + 64 * 100, "{on_disk} on the disk, {stats:?}");
     for number in 0..300 {
         let round = (0..6).rev().find(|round| (number + round) % 3 > 0).unwrap();
         let value = keyspace.get(key(number)).unwrap().unwrap();
         assert!(value == vec![round as u8; 1000], "{number}");
+    }
+}
+
+/// The length of the files of a kind.
+fn on_disk(disk: &SimDisk, kind: &str) -> u64 {
+    let length = |path: &PathBuf| disk.open(path, Access::Random).unwrap().length_bytes().unwrap();
+    files(disk, kind).iter().map(length).sum()
+}
+
+/// In stretches of 1000 numbers the first 900, and beside these gaps of a hundred.
+fn with_gaps(numbers: u64) -> impl Iterator<Item = u64> {
+    (0..numbers).filter(|number| number % 1000 < 900)
+}
+
+fn ordered(number: u64) -> String {
+    format!("key{number:05}")
+}
+
+fn ingest_gaps(keyspace: &Keyspace, numbers: u64, length: usize) {
+    for gap in (900..numbers).step_by(1000) {
+        let entries = (gap..gap + 100).map(|number| (ordered(number), vec![1; length]));
+        assert!(keyspace.ingest(entries).unwrap().settled, "{gap}");
+    }
+}
+
+/// Twenty ingests into the gaps of one base made 21 partitions of it, and it counted 21 times: no sweep
+/// was due before six times as much was garbage as there was data.
+#[test]
+fn a_base_that_ingests_cut_counts_once_and_its_garbage_begins_a_sweep() {
+    let options = KeyspaceOptions::default().min_conversion_bytes(0).over_provision_percent(20);
+    let setup = setup(options.lsm_ratio_percent(1000).partition_bytes(16 << 20));
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk, &setup);
+    let numbers = 20_000;
+    keyspace.ingest(with_gaps(numbers).map(|n| (ordered(n), vec![1; 100]))).unwrap();
+    ingest_gaps(&keyspace, numbers, 100);
+    let stats = keyspace.stats().unwrap();
+    assert_eq!((stats.partitions, files(&disk, "table-").len()), (40, 21));
+    assert_eq!((stats.settled_bytes, stats.settled_entries), (on_disk(&disk, "table-"), numbers));
+    assert!(stats.block_bytes < stats.settled_bytes, "{stats:?}");
+    let is_overwritten = |number: u64| number % 5 < 2;
+    for number in (0..numbers).filter(|n| is_overwritten(*n)) {
+        keyspace.insert(ordered(number), vec![2; 100]).unwrap();
+    }
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(db.stats().sweeps > 0, "40 % of the settled keys are overwritten");
+    for number in 0..numbers {
+        let fill = 1 + u8::from(is_overwritten(number));
+        assert!(keyspace.get(ordered(number)).unwrap().unwrap() == vec![fill; 100], "{number}");
+    }
+}
+
+/// What a base points at counted once for each partition that ingests cut of it: its segments never
+/// looked dead, and no sweep emptied them.
+#[test]
+fn segments_that_a_cut_base_points_into_are_emptied_once_they_are_mostly_dead() {
+    let options = KeyspaceOptions::default().min_conversion_bytes(1 << 40).separate_at(100);
+    let options = options.inline_limit(200).partition_bytes(16 << 20);
+    let setup = setup(options.over_provision_percent(30));
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk, &setup);
+    let numbers = 4000;
+    keyspace.ingest(with_gaps(numbers).map(|n| (ordered(n), vec![1; 300]))).unwrap();
+    for number in with_gaps(numbers).filter(|number| number % 5 < 2) {
+        keyspace.insert(ordered(number), vec![2; 300]).unwrap();
+    }
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    let before = keyspace.stats().unwrap();
+    assert!(before.value_bytes > before.value_live_bytes * 13 / 10, "{before:?}");
+    ingest_gaps(&keyspace, numbers, 300);
+    let cut = keyspace.stats().unwrap();
+    assert_eq!(cut.value_live_bytes, before.value_live_bytes + 400 * 308, "{cut:?}");
+    keyspace.insert(ordered(0), vec![2; 300]).unwrap();
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    let after = keyspace.stats().unwrap();
+    let most = after.value_live_bytes + after.value_live_bytes / 20;
+    assert!(after.value_bytes <= most, "the dead fifth of {} is still there", after.value_bytes);
+    assert!(on_disk(&disk, "values-") <= most);
+    for number in 0..numbers {
+        let fill = 1 + u8::from(number % 5 < 2 && number % 1000 < 900);
+        assert!(keyspace.get(ordered(number)).unwrap().unwrap() == vec![fill; 300], "{number}");
     }
 }
 
