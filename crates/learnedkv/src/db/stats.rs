@@ -1,6 +1,7 @@
 //! What a database holds and what it cost.
 
-use std::fmt;
+mod show;
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::Engine;
@@ -232,7 +233,17 @@ pub struct Stats {
     pub around_requests: u64,
     /// Blocks found neither in the cache nor there.
     pub cache_misses: u64,
-    /// Read requests to the disk for data blocks, and for indexes of paged tables.
+    /// Lookups of single keys: `get`, `contains_key`, `size_of`, what conditional commits look up, and each
+    /// key of a `multi_get` once.
+    pub gets: u64,
+    /// Of these, how many asked the settled run: nothing newer said anything of their key.
+    pub settled_gets: u64,
+    /// Read requests to the disk that these lookups made, for blocks, separated values, and indexes of paged
+    /// tables: nobody else's, as those of walks, merges and sweeps. Where all that is looked up is settled
+    /// and nothing cached, `get_requests / settled_gets` is what a cold read takes: 1, and 2 of a value
+    /// kept apart. What `get_reader` reads of a value is not in it.
+    pub get_requests: u64,
+    /// Read requests to the disk for data blocks, and for indexes of paged tables: all of them.
     pub read_requests: u64,
     /// Bytes they asked for.
     pub read_bytes: u64,
@@ -339,6 +350,9 @@ impl Stats {
             lost_mappings: reads.lost_mappings.load(Relaxed),
             around_requests: reads.around_requests.load(Relaxed),
             cache_misses: reads.cache_misses.load(Relaxed),
+            gets: reads.lookups.all(),
+            settled_gets: reads.lookups.settled(),
+            get_requests: reads.lookups.requests(),
             read_requests: reads.requests.load(Relaxed),
             read_bytes: reads.bytes.load(Relaxed),
             value_requests: reads.value_requests.load(Relaxed),
@@ -382,204 +396,5 @@ impl Stats {
         let rewritten = self.merged_bytes + self.swept_bytes + self.compacted_bytes;
         let tables = self.flushed_bytes + rewritten;
         (tables + self.put_bytes) as f64 / self.put_bytes as f64
-    }
-}
-
-const MIB: f64 = (1 << 20) as f64;
-
-impl fmt::Display for KeyspaceStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "keyspace {:?}", self.name)?;
-        writeln!(f, "  memtables      {:>12.1} MiB", self.memtable_bytes as f64 / MIB)?;
-        writeln!(
-            f,
-            "  LSM part       {:>12.1} MiB  {} runs, {} entries",
-            self.lsm_bytes as f64 / MIB,
-            self.runs,
-            self.lsm_entries
-        )?;
-        for level in &self.levels {
-            writeln!(
-                f,
-                "    level {}      {:>12.1} MiB  of {:.1}; {} tables, {} %",
-                level.level,
-                level.bytes as f64 / MIB,
-                level.target_bytes as f64 / MIB,
-                level.tables,
-                level.score_percent
-            )?;
-        }
-        writeln!(
-            f,
-            "  settled run    {:>12.1} MiB  {} partitions ({} with a delta), {} entries ({:.1} %)",
-            self.settled_bytes as f64 / MIB,
-            self.partitions,
-            self.deltas,
-            self.settled_entries,
-            self.settled_share() * 100.0
-        )?;
-        if self.value_segments > 0 {
-            writeln!(
-                f,
-                "  value segments {:>12.1} MiB  {} segments, {:.1} MiB pointed at",
-                self.value_bytes as f64 / MIB,
-                self.value_segments,
-                self.value_live_bytes as f64 / MIB
-            )?;
-        }
-        if let Some(watermark) = &self.watermark {
-            writeln!(f, "  being swept    up to key \"{}\"", watermark.escape_ascii())?;
-        }
-        writeln!(
-            f,
-            "  blocks         {:>12.1} MiB  {:.1} MiB uncompressed ({:.2} times)",
-            self.block_bytes as f64 / MIB,
-            self.unpacked_block_bytes as f64 / MIB,
-            self.compression_ratio()
-        )?;
-        self.show_metadata(f)
-    }
-}
-
-impl KeyspaceStats {
-    fn show_metadata(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.damaged_tables > 0 {
-            writeln!(
-                f,
-                "  damaged        {:>12}      tables: their keys cannot be read",
-                self.damaged_tables
-            )?;
-        }
-        writeln!(
-            f,
-            "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks",
-            self.metadata_bytes as f64 / MIB,
-            self.metadata_bits_per_entry(),
-            self.blocks
-        )?;
-        if self.generations > 0 {
-            writeln!(
-                f,
-                "  over runs      {:>12.3} MiB  filters, {} in all",
-                self.generation_bytes as f64 / MIB,
-                self.generations
-            )?;
-        }
-        if self.paged_tables > 0 {
-            writeln!(
-                f,
-                "  not in memory  {:>12.3} MiB  indexes of {} tables, read when needed",
-                self.paged_index_bytes as f64 / MIB,
-                self.paged_tables
-            )?;
-        }
-        writeln!(
-            f,
-            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables, {} at rest",
-            self.filter_bytes as f64 / MIB,
-            self.filter_bits_per_key(),
-            self.filters,
-            self.resting_filters
-        )
-    }
-}
-
-impl Stats {
-    fn show_reads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "cache            {:>12.1} MiB  of {:.1}; {} hits, {} mapped reads, {} misses",
-            self.cache_bytes as f64 / MIB,
-            self.cache_capacity_bytes as f64 / MIB,
-            self.cache_hits,
-            self.mapped_reads,
-            self.cache_misses
-        )?;
-        writeln!(
-            f,
-            "reads            {:>12}      requests, {:.1} MiB; {} for values, {:.1} MiB; \
-             {} fallbacks, {} indexes rebuilt",
-            self.read_requests,
-            self.read_bytes as f64 / MIB,
-            self.value_requests,
-            self.value_read_bytes as f64 / MIB,
-            self.index_fallbacks,
-            self.rebuilt_indexes
-        )?;
-        self.show_metadata(f)
-    }
-
-    fn show_writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "rates            {:>12.1} MiB  a second in a burst, {:.1} for ever at most, as flushes and settling went so far",
-            self.burst_bytes_per_s as f64 / MIB,
-            self.sustainable_bytes_per_s as f64 / MIB
-        )?;
-        writeln!(
-            f,
-            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged ({} rewrites), {:.1} swept \
-             ({} sweeps, {} steps), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
-             writers held back {} ms",
-            self.put_bytes as f64 / MIB,
-            self.flushed_bytes as f64 / MIB,
-            self.flushes,
-            self.merged_bytes as f64 / MIB,
-            self.rewrites,
-            self.swept_bytes as f64 / MIB,
-            self.sweeps,
-            self.sweep_steps,
-            self.compacted_bytes as f64 / MIB,
-            self.compactions,
-            self.moved_tables,
-            self.write_amplification(),
-            self.held_back_ms
-        )?;
-        writeln!(
-            f,
-            "log              {:>12.1} MiB  {} operations, durable up to {}; {:.1} MiB of disk held back; {} files of data open",
-            self.log_bytes as f64 / MIB,
-            self.last_sequence,
-            self.synced_sequence,
-            self.ballast_bytes as f64 / MIB,
-            self.open_files
-        )
-    }
-}
-
-impl Stats {
-    fn show_metadata(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "paged indexes    {:>12}      loads; {} tables, {:.3} MiB",
-            self.index_loads,
-            self.paged_tables,
-            self.paged_index_bytes as f64 / MIB
-        )?;
-        writeln!(
-            f,
-            "filters          {:>12}      lookups stopped, {} false positives; {} filters attached, {} dropped",
-            self.filter_stops,
-            self.filter_false_positives,
-            self.attached_filters,
-            self.dropped_filters
-        )
-    }
-}
-
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for keyspace in &self.keyspaces {
-            write!(f, "{keyspace}")?;
-        }
-        writeln!(
-            f,
-            "snapshots        {:>12.1} MiB  of memtables, {:.1} MiB of files kept for them alone; {} spills",
-            self.pinned_memory_bytes as f64 / MIB,
-            self.pinned_disk_bytes as f64 / MIB,
-            self.spills
-        )?;
-        self.show_reads(f)?;
-        self.show_writes(f)
     }
 }

@@ -10,7 +10,8 @@ use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::reader::many::{self, Probe};
 use crate::sstable::reader::{Caching, Table};
-use crate::sstable::sought::Sought;
+use crate::sstable::sought::{Reads, Sought};
+use crate::value_log;
 use crate::view::{Group, KeyspaceView, Run, Tables};
 
 use super::read;
@@ -42,11 +43,11 @@ pub fn get(
         *found = read::find_in_memtables(view, sought.hashed(), visible);
     }
     let looked_up = find_in_tables(&view.tables, &mut sought, caching);
+    let loaded = looked_up.and_then(|()| load(view, &mut sought));
     for (sought, _) in &sought {
         read::account(engine, sought);
     }
-    looked_up?;
-    load(view, &mut sought)?;
+    loaded?;
     let value = |i: usize| match &sought[i].1 {
         Lookup::Value(value) => Some(value.clone()),
         Lookup::Pointer(_) | Lookup::Removed | Lookup::Absent => None,
@@ -78,13 +79,16 @@ fn find_in_tables(
 fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<()> {
     let mut wanted = Vec::new();
     let mut places = Vec::new();
+    // The requests are theirs together: one of them counts them.
+    let (nobody, mut reads) = (Reads::default(), None);
     for (sought, found) in sought {
         if let Lookup::Pointer(pointer) = found {
             wanted.push((sought.key(), ValuePointer::decode(pointer)?));
             places.push(found);
+            reads.get_or_insert(&sought.reads);
         }
     }
-    let values = read::load_all(view, &wanted)?;
+    let values = value_log::load_all(&wanted, |id| view.segment(id), reads.unwrap_or(&nobody))?;
     for (found, value) in places.into_iter().zip(values) {
         *found = Lookup::Value(value);
     }
@@ -114,6 +118,9 @@ impl<'a> Level<'a> {
             Level::Deltas(tables) => partition(tables)?.delta.as_ref(),
             Level::Bases(tables) => partition(tables)?.base.as_ref(),
         };
+        if matches!(self, Level::Deltas(_) | Level::Bases(_)) && table.is_some() {
+            sought.reach_settled();
+        }
         table.map(Arc::as_ref)
     }
 }

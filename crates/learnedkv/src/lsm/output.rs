@@ -18,6 +18,7 @@ use crate::format::value::ValuePointer;
 use crate::sstable::filter::file::filter_path;
 use crate::sstable::generation::Generation;
 use crate::sstable::reader::Table;
+use crate::sstable::sought::Reads;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 use crate::value_log::writer::SegmentWriter;
@@ -399,7 +400,11 @@ impl Output {
         }
         let waiting = std::mem::take(&mut self.waiting);
         let wanted = waiting.entries.iter().filter_map(|e| Some((waiting.key(e), e.load?)));
-        let values = value_log::load_all(&wanted.collect::<Vec<_>>(), |id| self.sources.find(id))?;
+        let values = value_log::load_all(
+            &wanted.collect::<Vec<_>>(),
+            |id| self.sources.find(id),
+            &Reads::default(),
+        )?;
         let mut values = values.into_iter();
         for entry in &waiting.entries {
             let (key, sequence) = (waiting.key(entry), entry.sequence);

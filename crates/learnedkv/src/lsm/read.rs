@@ -13,7 +13,7 @@ use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{self, Clipped, Walk};
 use crate::sstable::reader::{Caching, Table};
-use crate::sstable::sought::Sought;
+use crate::sstable::sought::{Reads, Sought};
 use crate::value_log::{self, Segment};
 use crate::view::{Group, KeyspaceView, Partition, Run, Tables};
 
@@ -28,11 +28,11 @@ pub fn get(
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Option<Slice>> {
-    match find(engine, view, key, visible, caching)? {
+    find(engine, view, key, visible, caching, |found, reads| match found {
         Lookup::Value(value) => Ok(Some(value)),
-        Lookup::Pointer(pointer) => load_pointer(view, key, &pointer).map(Some),
+        Lookup::Pointer(pointer) => load_pointer(view, key, &pointer, reads).map(Some),
         Lookup::Removed | Lookup::Absent => Ok(None),
-    }
+    })
 }
 
 /// Where a value is.
@@ -54,20 +54,20 @@ pub fn place(
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Option<Place>> {
-    match find(engine, view, key, visible, caching)? {
+    find(engine, view, key, visible, caching, |found, _| match found {
         Lookup::Value(value) => Ok(Some(Place::Here(value))),
         Lookup::Pointer(payload) => {
             let pointer = ValuePointer::decode(&payload)?;
             Ok(Some(Place::Apart(view.segment(pointer.segment)?, pointer)))
         }
         Lookup::Removed | Lookup::Absent => Ok(None),
-    }
+    })
 }
 
 /// The value that a pointer entry of `key` names.
-fn load_pointer(view: &KeyspaceView, key: &[u8], payload: &[u8]) -> Result<Slice> {
+fn load_pointer(view: &KeyspaceView, key: &[u8], payload: &[u8], reads: &Reads) -> Result<Slice> {
     let pointer = ValuePointer::decode(payload)?;
-    view.segment(pointer.segment)?.load(key, pointer)
+    view.segment(pointer.segment)?.load(key, pointer, reads)
 }
 
 /// How long the value of `key` is, bytes. The value itself is not read.
@@ -81,7 +81,7 @@ pub fn size_of(
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<Option<u64>> {
-    length(&find(engine, view, key, visible, caching)?)
+    find(engine, view, key, visible, caching, |found, _| length(&found))
 }
 
 /// How long the value found is, bytes.
@@ -107,29 +107,32 @@ pub fn contains(
     visible: SequenceNumber,
     caching: Caching,
 ) -> Result<bool> {
-    let found = find(engine, view, key, visible, caching)?;
-    Ok(!matches!(found, Lookup::Removed | Lookup::Absent))
+    find(engine, view, key, visible, caching, |found, _| {
+        Ok(!matches!(found, Lookup::Removed | Lookup::Absent))
+    })
 }
 
-/// The newest version of `key`. What filters did is counted.
-fn find(
+/// What `take` makes of the newest version of `key`. The lookup is counted, with what `take` reads for it.
+#[inline]
+fn find<T>(
     engine: &Engine,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
     caching: Caching,
-) -> Result<Lookup> {
+    take: impl FnOnce(Lookup, &Reads) -> Result<T>,
+) -> Result<T> {
     let sought = Sought::new(key, caching);
-    match find_in_memtables(view, sought.hashed(), visible) {
-        Lookup::Absent => {}
-        found => return Ok(found),
-    }
-    let found = find_in_tables(&view.tables, &sought);
+    let found = match find_in_memtables(view, sought.hashed(), visible) {
+        Lookup::Absent => find_in_tables(&view.tables, &sought),
+        found => Ok(found),
+    };
+    let taken = found.and_then(|found| take(found, &sought.reads));
     account(engine, &sought);
-    found
+    taken
 }
 
-/// Counts what filters did for `sought`; the cache makes way for one that came into memory.
+/// Counts `sought`; the cache makes way for a filter that came into memory.
 pub(super) fn account(engine: &Engine, sought: &Sought<'_>) {
     sought.count(&engine.context.metrics);
     if sought.has_woken() {
@@ -157,7 +160,7 @@ pub(super) fn find_in_memtables(
 /// # Errors
 /// `Corruption` if one is not where its pointer says; any error of the disk.
 pub fn load_all(view: &KeyspaceView, wanted: &[(&[u8], ValuePointer)]) -> Result<Vec<Slice>> {
-    value_log::load_all(wanted, |id| view.segment(id))
+    value_log::load_all(wanted, |id| view.segment(id), &Reads::default())
 }
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
@@ -200,6 +203,7 @@ pub fn find_below_runs(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
         return Ok(Lookup::Absent);
     };
     for table in partition.delta.iter().chain(&partition.base) {
+        sought.reach_settled();
         match table.get(sought)? {
             Lookup::Absent => {}
             found => return Ok(found),

@@ -1,6 +1,7 @@
 //! Tables: immutable files of sorted entries, each user key at most once.
 //!
-//! [`writer`] makes them, [`reader`] finds keys in them, [`sought`] is what they are asked for, [`cursor`] walks them; [`index`] holds the
+//! [`writer`] makes them, [`reader`] finds keys in them, [`sought`] is what they are asked for, [`lookups`]
+//! counts that, [`cursor`] walks them; [`index`] holds the
 //! kinds of index, [`filter`] those of filters, [`generation`] is one over many tables,
 //! [`partition`] decides where blocks end. The bytes are `format`'s.
 
@@ -8,6 +9,7 @@ pub mod cursor;
 pub mod filter;
 pub mod generation;
 pub mod index;
+pub mod lookups;
 mod opening;
 pub mod partition;
 pub mod reader;
@@ -20,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use self::lookups::Lookups;
+use self::sought::Reads;
 use crate::format::entry::TableId;
 use crate::format::name::{file_name, file_number};
 
@@ -41,6 +45,8 @@ pub fn scale(bytes: u64, numerator: u64, denominator: u64) -> u64 {
 /// What reading tables costs, counted as it happens.
 #[derive(Debug, Default)]
 pub struct ReadMetrics {
+    /// Lookups of single keys.
+    pub lookups: Lookups,
     /// Read requests to the disk for data blocks, and for indexes that are not kept in memory.
     pub requests: AtomicU64,
     /// Bytes they asked for.
@@ -83,14 +89,16 @@ pub struct ReadMetrics {
 }
 
 impl ReadMetrics {
-    /// Counts one read request of `bytes`.
-    pub fn request(&self, bytes: usize) {
+    /// Counts one read request of `bytes`, in `reads` too.
+    pub fn request(&self, bytes: usize, reads: &Reads) {
+        reads.add(1);
         self.requests.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Counts one read request of `bytes` for separated values.
-    pub fn value_request(&self, bytes: usize) {
+    /// Counts one read request of `bytes` for separated values, in `reads` too.
+    pub fn value_request(&self, bytes: usize, reads: &Reads) {
+        reads.add(1);
         self.value_requests.fetch_add(1, Relaxed);
         self.value_bytes.fetch_add(bytes as u64, Relaxed);
     }

@@ -38,7 +38,7 @@ use super::filter::file::filter_path;
 use super::generation::Generation;
 use super::index::{self, Index, fence::Fence};
 use super::opening::{check_properties, read_directory, read_section, walk};
-use super::sought::Sought;
+use super::sought::{Reads, Sought};
 use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Around, Disk, File, OpenFiles, PooledFile};
@@ -363,7 +363,7 @@ impl Table {
         if let Some(indexed) = self.resident() {
             return indexed.get(sought);
         }
-        let loan = self.borrow(sought.caching)?;
+        let loan = self.borrow_for(sought.caching, &sought.reads)?;
         self.with(&loan).get(sought)
     }
 

@@ -7,16 +7,32 @@ use super::ReadMetrics;
 use super::reader::Caching;
 use crate::format::checksum::HashedKey;
 
+/// What a lookup made the disk do.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// A block was read from the disk in the table asked last.
+    pub(super) in_table: Cell<bool>,
+    requests: Cell<u64>,
+}
+
+impl Reads {
+    /// Counts so many requests.
+    pub fn add(&self, requests: u64) {
+        self.requests.update(|count| count + requests);
+    }
+}
+
 /// A key that is looked up in one table after another: hashed once, when the first filter asks. It
-/// counts what filters did, for the caller to add to the metrics once.
+/// counts what filters did and the disk had to do, for the caller to add to the metrics once.
 #[derive(Debug)]
 pub struct Sought<'a> {
     hashed: HashedKey<'a>,
     pub(super) caching: Caching,
     pub(super) stops: Cell<u64>,
     pub(super) false_positives: Cell<u64>,
-    /// A block was read from the disk in the table asked last.
-    pub(super) read: Cell<bool>,
+    /// What it made the disk do.
+    pub reads: Reads,
+    is_settled: Cell<bool>,
     /// It brought a filter into memory.
     pub(super) has_woken: Cell<bool>,
 }
@@ -29,7 +45,8 @@ impl<'a> Sought<'a> {
             caching,
             stops: Cell::new(0),
             false_positives: Cell::new(0),
-            read: Cell::new(false),
+            reads: Reads::default(),
+            is_settled: Cell::new(false),
             has_woken: Cell::new(false),
         }
     }
@@ -58,8 +75,14 @@ impl<'a> Sought<'a> {
         self.stops.update(|stops| stops + tables as u64);
     }
 
-    /// Adds what filters did to `metrics`.
+    /// The settled run is asked.
+    pub fn reach_settled(&self) {
+        self.is_settled.set(true);
+    }
+
+    /// Adds itself, and what it came to, to `metrics`.
     pub fn count(&self, metrics: &ReadMetrics) {
+        metrics.lookups.count(self.is_settled.get(), self.reads.requests.take());
         for (cell, total) in [
             (&self.stops, &metrics.filter_stops),
             (&self.false_positives, &metrics.filter_false_positives),

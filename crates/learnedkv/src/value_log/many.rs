@@ -8,6 +8,7 @@ use super::Segment;
 use crate::error::Result;
 use crate::format::value::{CHUNK_HEADER_BYTES, ValuePointer, join_chunks};
 use crate::slice::Slice;
+use crate::sstable::sought::Reads;
 
 /// Values whose places are no further apart than this are read by one request.
 const GAP_BYTES: u64 = 16 << 10;
@@ -30,13 +31,14 @@ struct Piece {
 
 /// The values that `wanted` names by key and pointer, in that order. They are read in the order of their
 /// places, in large requests; `find` knows the segments. Memory: the values, and at most
-/// [`TOGETHER_BYTES`] or the longest of them on top.
+/// [`TOGETHER_BYTES`] or the longest of them on top. Says in `reads` what that made the disk do.
 ///
 /// # Errors
 /// As [`Segment::load`], and those of `find`.
 pub fn load_all(
     wanted: &[(&[u8], ValuePointer)],
     find: impl Fn(u64) -> Result<Arc<Segment>>,
+    reads: &Reads,
 ) -> Result<Vec<Slice>> {
     let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
     let pieces = pieces(wanted, find)?;
@@ -50,7 +52,7 @@ pub fn load_all(
             bytes += next.bytes();
             to += 1;
         }
-        read(&pieces[from..to], wanted, &mut values)?;
+        read(&pieces[from..to], wanted, &mut values, reads)?;
         from = to;
     }
     Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
@@ -88,9 +90,11 @@ fn read(
     pieces: &[Piece],
     wanted: &[(&[u8], ValuePointer)],
     values: &mut [Option<Slice>],
+    reads: &Reads,
 ) -> Result<()> {
     let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(()) };
-    let requests = pieces.iter().map(|piece| piece.segment.request(piece.start, piece.end));
+    let request = |piece: &Piece| piece.segment.request(piece.start, piece.end, reads);
+    let requests = pieces.iter().map(request);
     let read = disk.read_many(requests.collect::<Result<_>>()?);
     for (piece, read) in pieces.iter().zip(read) {
         let segment = &piece.segment;

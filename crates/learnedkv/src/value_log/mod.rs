@@ -31,6 +31,7 @@ use crate::format::value::{
 };
 use crate::slice::Slice;
 use crate::sstable::reader::TableContext;
+use crate::sstable::sought::Reads;
 
 /// Longer values are not read through a map: where it is not in memory each page is a wait of its own.
 const LENT_BYTES: u64 = 16 << 10;
@@ -153,7 +154,7 @@ impl Segment {
     }
 
     /// A read from `offset` to `end`, both from a pointer.
-    fn request(&self, offset: u64, end: u64) -> Result<ReadRequest> {
+    fn request(&self, offset: u64, end: u64, reads: &Reads) -> Result<ReadRequest> {
         if offset < VALUES_HEADER_BYTES as u64 || end > self.file_bytes || offset > end {
             let message = format!(
                 "separated value: expected a place within {} bytes, found {offset}..{end}",
@@ -170,13 +171,13 @@ impl Segment {
             return Err(Error::new(ErrorKind::Io, message).at_path(self.path()));
         }
         bytes.resize(length, 0);
-        self.context.metrics.value_request(bytes.len());
+        self.context.metrics.value_request(bytes.len(), reads);
         let around = self.context.goes_around();
         Ok(ReadRequest { file: self.file.get()?, offset_bytes: offset, buffer: bytes, around })
     }
 
-    fn read(&self, offset: u64, end: u64) -> Result<Vec<u8>> {
-        self.request(offset, end)?.read_alone().map_err(|e| e.at_path(self.path()))
+    fn read(&self, offset: u64, end: u64, reads: &Reads) -> Result<Vec<u8>> {
+        self.request(offset, end, reads)?.read_alone().map_err(|e| e.at_path(self.path()))
     }
 
     /// Chunk `index` of the value that `pointer` says is `key`'s: so many bytes of it at most
@@ -186,7 +187,7 @@ impl Segment {
     /// As [`Segment::load`].
     pub fn load_chunk(&self, key: &[u8], pointer: ValuePointer, index: u64) -> Result<Slice> {
         let place = pointer.chunk(index).map_err(|e| e.at_path(self.path()))?;
-        let stored = self.read(place.start, place.end)?;
+        let stored = self.read(place.start, place.end, &Reads::default())?;
         check_chunk(&stored, self.tag, pointer, key, index).map_err(|e| e.at_path(self.path()))?;
         let end = stored.len();
         Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
@@ -214,11 +215,11 @@ impl Segment {
         (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
     }
 
-    /// The value that `pointer` says is `key`'s.
+    /// The value that `pointer` says is `key`'s. Says in `reads` what that made the disk do.
     ///
     /// # Errors
     /// `Corruption` if it is not; any error of the disk.
-    pub fn load(&self, key: &[u8], pointer: ValuePointer) -> Result<Slice> {
+    pub fn load(&self, key: &[u8], pointer: ValuePointer, reads: &Reads) -> Result<Slice> {
         // What is not sound there is read, which says what is wrong.
         if let Some(stored) = self.lent(pointer)
             && check_chunk(&stored, self.tag, pointer, key, 0).is_ok()
@@ -227,7 +228,7 @@ impl Segment {
             let end = stored.len();
             return Ok(Slice::of_bytes(stored, CHUNK_HEADER_BYTES..end));
         }
-        let mut stored = self.read(pointer.offset, pointer.end())?;
+        let mut stored = self.read(pointer.offset, pointer.end(), reads)?;
         join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| e.at_path(self.path()))?;
         let end = stored.len();
         Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))

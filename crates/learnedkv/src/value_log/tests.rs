@@ -50,7 +50,7 @@ fn value(number: usize) -> Vec<u8> {
 
 fn load(segments: &Segments, key: &[u8], payload: &[u8]) -> Result<Slice> {
     let pointer = ValuePointer::decode(payload)?;
-    segments.find(pointer.segment)?.load(key, pointer)
+    segments.find(pointer.segment)?.load(key, pointer, &Reads::default())
 }
 
 /// Segment `id` of `numbers`' values, as a table would name it, and the pointers.
@@ -91,14 +91,14 @@ fn values_come_back_alone_and_together() {
         assert!(load(&segments, key, &payload).unwrap() == value(*number), "{number}");
     }
     let alone = context.metrics.value_requests.swap(0, Relaxed);
-    let found = load_all(&wanted, |id| segments.find(id)).unwrap();
+    let found = load_all(&wanted, |id| segments.find(id), &Reads::default()).unwrap();
     for ((_, _, number), found) in all.iter().chain(&all[..20]).zip(found) {
         assert!(found == value(*number), "{number}");
     }
     let together = context.metrics.value_requests.load(Relaxed);
     assert_eq!(alone, 400);
     assert!(together < 40, "{together} requests for neighbours");
-    assert!(load_all(&[], |id| segments.find(id)).unwrap().is_empty());
+    assert!(load_all(&[], |id| segments.find(id), &Reads::default()).unwrap().is_empty());
 }
 
 /// The simulated disk says of every fourth look that the value is not in its cache; then it is read. What
@@ -110,7 +110,10 @@ fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() 
     let segment = Segment::open(&context, &used).unwrap();
     for _ in 0..3 {
         for (number, (key, pointer)) in pointers.iter().enumerate() {
-            assert!(segment.load(key, *pointer).unwrap() == value(number), "{number}");
+            assert!(
+                segment.load(key, *pointer, &Reads::default()).unwrap() == value(number),
+                "{number}"
+            );
         }
     }
     let metrics = &context.metrics;
@@ -125,7 +128,7 @@ fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() 
     let (key, pointer) = &pointers[7];
     let file = context.disk.open(&segment_path(Path::new("/"), 1), Access::Random).unwrap();
     file.write_all_at(&[0xaa; 3], pointer.offset + 20).unwrap();
-    let error = segment.load(key, *pointer).unwrap_err();
+    let error = segment.load(key, *pointer, &Reads::default()).unwrap_err();
     assert!(error.is_corruption() && error.path().is_some(), "{error:?}");
 }
 
@@ -136,7 +139,7 @@ fn far_apart_values_are_not_read_with_what_lies_between() {
     let mut segments = Segments::default();
     segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
     let ends = [&pointers[3], &pointers[399]].map(|(k, p)| (k.as_slice(), *p));
-    load_all(&ends, |id| segments.find(id)).unwrap();
+    load_all(&ends, |id| segments.find(id), &Reads::default()).unwrap();
     assert_eq!(context.metrics.value_requests.load(Relaxed), 2);
     assert_eq!(
         context.metrics.value_bytes.load(Relaxed),
@@ -186,7 +189,9 @@ fn pointers_that_lie_are_refused_before_memory_is_taken() {
         lie.encode(&mut payload);
         assert!(load(&segments, key, &payload).unwrap_err().is_corruption(), "{lie:?}");
         assert!(
-            load_all(&[(key, lie)], |id| segments.find(id)).unwrap_err().is_corruption(),
+            load_all(&[(key, lie)], |id| segments.find(id), &Reads::default())
+                .unwrap_err()
+                .is_corruption(),
             "{lie:?}"
         );
     }
@@ -229,9 +234,9 @@ fn what_a_successor_does_without_is_given_back_when_nobody_has_an_earlier_one() 
     let parts = context.graveyard.take_parts();
     assert!(parts.len() == 1 && parts[0].give_back() && !parts[0].give_back());
     assert_eq!(seen(&next), (used.end - half, 0));
-    assert!(*next.load(key, *pointer).unwrap() == value(200));
+    assert!(*next.load(key, *pointer, &Reads::default()).unwrap() == value(200));
     let (key, pointer) = &pointers[100];
-    assert!(next.load(key, *pointer).unwrap_err().is_corruption(), "it is gone");
+    assert!(next.load(key, *pointer, &Reads::default()).unwrap_err().is_corruption(), "it is gone");
     next.retire();
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), used.end - half);
     drop(next);

@@ -257,6 +257,72 @@ fn estimates_keep_what_they_promise() {
     assert!(settled > 200);
 }
 
+/// All requests have those of sweeps, merges and flushes among them: what a get took could not be told.
+#[test]
+fn a_cold_get_of_a_settled_key_is_one_request_whatever_goes_on_beside_it() {
+    let cold = Setup { block_cache: false, mapped_reads: false, ..Setup::default() };
+    let (db, keyspace) = open(&Setup { automatic_conversion: false, ..cold });
+    (0..2000).for_each(|number| keyspace.insert(name(number), [7; 50]).unwrap());
+    keyspace.convert().unwrap();
+    for fill in 0..3 {
+        (1000..2000).step_by(3).for_each(|n| keyspace.insert(name(n), [fill; 50]).unwrap());
+        keyspace.flush().unwrap();
+    }
+    let before = db.stats();
+    let gets = std::thread::scope(|scope| {
+        let sweep = scope.spawn(|| keyspace.convert().unwrap());
+        let mut gets = 0;
+        while gets < 1000 || !sweep.is_finished() {
+            // Below all that is fresh: no filter is asked, which might be wrong.
+            let found = keyspace.get(name(gets as u32 % 1000)).unwrap();
+            assert_eq!(found.as_deref(), Some(&[7; 50][..]));
+            gets += 1;
+        }
+        gets
+    });
+    let after = db.stats();
+    assert_eq!(after.gets - before.gets, gets);
+    assert_eq!(after.settled_gets - before.settled_gets, gets);
+    assert_eq!(after.get_requests - before.get_requests, gets, "1.00 requests a get");
+    assert_eq!(after.sweeps - before.sweeps, 1);
+    assert!(after.read_requests - before.read_requests > gets + 10, "the sweep read too: {after}");
+}
+
+/// Of each sort of lookup: how many it counts as, how many ask settled data, and its requests.
+#[test]
+fn what_lookups_take_is_told_apart() {
+    let cold = Setup { block_cache: false, mapped_reads: false, ..Setup::default() };
+    let (db, keyspace) = open(&Setup { automatic_conversion: false, ..cold });
+    // Of every two values one stays apart when it is settled, and none fits the memtable's blocks.
+    let value = |number: u32| vec![7; 50 + 200 * (number as usize % 2)];
+    (0..200).for_each(|number| keyspace.insert(name(number), value(number)).unwrap());
+    keyspace.convert().unwrap();
+    keyspace.insert(name(900), "fresh").unwrap();
+    let told = |look: &dyn Fn()| {
+        let before = db.stats();
+        look();
+        let after = db.stats();
+        let [gets, settled] = [after.gets - before.gets, after.settled_gets - before.settled_gets];
+        (gets, settled, after.get_requests - before.get_requests)
+    };
+    let get = |number: u32| assert_eq!(keyspace.get(name(number)).unwrap().unwrap(), value(number));
+    assert_eq!(told(&|| get(100)), (1, 1, 1), "in a block");
+    assert_eq!(told(&|| get(101)), (1, 1, 2), "apart");
+    let is_there = |number: u32| assert!(keyspace.contains_key(name(number)).unwrap());
+    assert_eq!(told(&|| is_there(101)), (1, 1, 1), "no value is read");
+    assert_eq!(told(&|| assert_eq!(keyspace.size_of(name(101)).unwrap(), Some(250))), (1, 1, 1));
+    assert_eq!(told(&|| is_there(900)), (1, 0, 0), "in memory");
+    let keys = [name(100), name(900), name(100), name(0), name(101)];
+    let (gets, settled, requests) = told(&|| drop(keyspace.multi_get(&keys).unwrap()));
+    // 100 and 101 may share a block, and a value is apart.
+    assert_eq!((gets, settled), (4, 3), "each key once");
+    assert!((3..=4).contains(&requests), "{requests}");
+    let all = told(&|| drop(keyspace.multi_get((0..200).map(name)).unwrap()));
+    let blocks = keyspace.stats().unwrap().blocks;
+    assert!(all.2 >= 2 && all.2 < blocks, "neighbours are one request: {all:?}, {blocks} blocks");
+    assert_eq!(told(&|| assert_eq!(keyspace.iter().count(), 201)), (0, 0, 0), "a walk is no get");
+}
+
 fn total(keyspace: &Keyspace) -> u64 {
     keyspace.approximate_size::<&str>(..).unwrap()
 }

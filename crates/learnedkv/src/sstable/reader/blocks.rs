@@ -1,10 +1,9 @@
 //! A table's blocks: from the cache, or read from the file, checked and unpacked.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Indexed, Table};
+use super::{Blocks, Caching, Indexed, Reads, Table};
 use crate::error::{Error, Result};
 use crate::format::block::{Block, Stored};
 
@@ -16,13 +15,18 @@ impl Indexed<'_> {
     pub fn block(self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
         match self.at_hand(ordinal, caching) {
             Some(block) => Ok(block),
-            None => self.uncached(ordinal, caching),
+            None => self.uncached(ordinal, caching, &Reads::default()),
         }
     }
 
-    pub(super) fn uncached(self, ordinal: u64, caching: Caching) -> Result<Arc<Block>> {
+    pub(super) fn uncached(
+        self,
+        ordinal: u64,
+        caching: Caching,
+        reads: &Reads,
+    ) -> Result<Arc<Block>> {
         self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
-        self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching))
+        self.or_walked(|| self.read_extent(ordinal, self.extent(ordinal)?, caching, reads))
     }
 
     /// The block of that number, if it is in the page cache and mapped, or in our cache.
@@ -54,9 +58,10 @@ impl Indexed<'_> {
         ordinal: u64,
         (start, end): (u64, u64),
         caching: Caching,
+        reads: &Reads,
     ) -> Result<Arc<Block>> {
         let mut bytes = self.table.context.cache.buffer((end - start) as usize);
-        self.table.context.metrics.request(bytes.len());
+        self.table.context.metrics.request(bytes.len(), reads);
         let around = self.table.context.goes_around();
         self.table.read_at(&mut bytes, start, around)?;
         let block = Arc::new(self.table.decode(bytes, ordinal, start)?);
@@ -72,7 +77,7 @@ impl Indexed<'_> {
         first: u64,
         last: u64,
         caching: Caching,
-        read: &Cell<bool>,
+        reads: &Reads,
     ) -> Result<Blocks> {
         let at_hand = (first..=last.min(self.table.block_count()))
             .map(|ordinal| Some((ordinal, self.at_hand(ordinal, caching)?)));
@@ -80,9 +85,9 @@ impl Indexed<'_> {
             return Ok(blocks);
         }
         self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
-        read.set(true);
+        reads.in_table.set(true);
         let around = self.table.context.goes_around();
-        let blocks = self.or_walked(|| self.read_range_once(first, last, around))?;
+        let blocks = self.or_walked(|| self.read_range_once(first, last, around, reads))?;
         if caching != Caching::Leave {
             blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));
         }
@@ -94,13 +99,13 @@ impl Indexed<'_> {
     /// # Errors
     /// As [`Table::get`].
     pub fn read_range(self, first: u64, last: u64) -> Result<Blocks> {
-        self.or_walked(|| self.read_range_once(first, last, false))
+        self.or_walked(|| self.read_range_once(first, last, false, &Reads::default()))
     }
 
-    fn read_range_once(self, first: u64, last: u64, around: bool) -> Result<Blocks> {
+    fn read_range_once(self, first: u64, last: u64, around: bool, reads: &Reads) -> Result<Blocks> {
         let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
         let mut bytes = vec![0; end.saturating_sub(start) as usize];
-        self.table.context.metrics.request(bytes.len());
+        self.table.context.metrics.request(bytes.len(), reads);
         self.table.read_at(&mut bytes, start, around)?;
         let mut blocks = Vec::with_capacity((last - first) as usize + 1);
         for ordinal in first..=last {

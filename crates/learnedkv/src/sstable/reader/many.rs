@@ -7,13 +7,15 @@
 //! 3. Each key is then looked up as [`Table::get`] does it, with these blocks at hand. What is not at
 //!    hand (a block that came damaged, an index that lies) that way reads by itself, and counts.
 //!
+//! Each request counts as one of some key that it is for.
+//!
 //! A round reads about [`ROUND_BYTES`] at most, whatever the number of keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Loan, Sought, Table};
+use super::{Blocks, Caching, Loan, Reads, Sought, Table};
 use crate::disk::ReadRequest;
 use crate::error::{Error, Result};
 use crate::format::block::Block;
@@ -77,8 +79,8 @@ struct Round<'a> {
     /// The indexes that name them.
     loans: BTreeMap<TableId, Loan>,
     at_hand: BTreeMap<Name, Arc<Block>>,
-    /// Blocks to be read, with their places.
-    missing: BTreeMap<Name, (&'a Table, (u64, u64))>,
+    /// Blocks to be read, with their places, and the probe that named them first.
+    missing: BTreeMap<Name, (Probe<'a>, (u64, u64))>,
     /// Their bytes, and those of indexes on loan.
     missing_bytes: u64,
     /// Blocks that the disk failed to read.
@@ -88,6 +90,7 @@ struct Round<'a> {
 /// Neighbours that are read as one.
 struct Piece<'a> {
     table: &'a Table,
+    reads: &'a Reads,
     /// Each with its number and its place.
     blocks: Vec<(u64, (u64, u64))>,
 }
@@ -104,14 +107,14 @@ impl Piece<'_> {
 
 impl<'a> Round<'a> {
     /// The table's index, borrowed once for the round.
-    fn borrow(&mut self, table: &Table, caching: Caching) -> Result<Loan> {
+    fn borrow(&mut self, table: &Table, caching: Caching, reads: &Reads) -> Result<Loan> {
         if !table.is_paged() {
             return Ok(Loan::Resident);
         }
         if let Some(loan) = self.loans.get(&table.record.id) {
             return Ok(loan.clone());
         }
-        let loan = table.borrow(caching)?;
+        let loan = table.borrow_for(caching, reads)?;
         // It takes memory until the end of the round.
         self.missing_bytes += loan.size_bytes();
         self.loans.insert(table.record.id, loan.clone());
@@ -123,8 +126,8 @@ impl<'a> Round<'a> {
         if table.excludes(sought) {
             return self.places.push(Ok(None));
         }
-        sought.read.set(false);
-        let loan = match self.borrow(table, caching) {
+        sought.reads.in_table.set(false);
+        let loan = match self.borrow(table, caching, &sought.reads) {
             Ok(loan) => loan,
             Err(e) => return self.places.push(Err(e)),
         };
@@ -144,8 +147,8 @@ impl<'a> Round<'a> {
             } else if let Ok((start, end)) = indexed.extent(ordinal) {
                 table.context.metrics.cache_misses.fetch_add(1, Relaxed);
                 // The read is this key's, whoever else wants the block: it counts once.
-                sought.read.set(true);
-                self.missing.insert(name, (table, (start, end)));
+                sought.reads.in_table.set(true);
+                self.missing.insert(name, (*probe, (start, end)));
                 self.missing_bytes += end - start;
             }
         }
@@ -154,7 +157,8 @@ impl<'a> Round<'a> {
     /// The missing blocks, those that lie side by side together.
     fn pieces(&mut self) -> Vec<Piece<'a>> {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
-        for ((id, ordinal), (table, place)) in std::mem::take(&mut self.missing) {
+        for ((id, ordinal), (probe, place)) in std::mem::take(&mut self.missing) {
+            let (table, reads) = (probe.table, &probe.sought.reads);
             match pieces.last_mut() {
                 Some(piece)
                     if piece.table.record.id == id
@@ -163,7 +167,7 @@ impl<'a> Round<'a> {
                 {
                     piece.blocks.push((ordinal, place));
                 }
-                _ => pieces.push(Piece { table, blocks: vec![(ordinal, place)] }),
+                _ => pieces.push(Piece { table, reads, blocks: vec![(ordinal, place)] }),
             }
         }
         pieces
@@ -183,7 +187,7 @@ impl<'a> Round<'a> {
             match piece.table.file() {
                 Ok(file) => {
                     let length = (piece.end() - piece.start()) as usize;
-                    context.metrics.request(length);
+                    context.metrics.request(length, piece.reads);
                     let buffer = context.cache.buffer(length);
                     let offset_bytes = piece.start();
                     requests.push(ReadRequest { file, offset_bytes, buffer, around });
@@ -249,11 +253,11 @@ impl<'a> Round<'a> {
         }
         // Where nothing is at hand, a range of blocks is read as one.
         let at_hand = (!at_hand.is_empty()).then_some(at_hand);
-        let loan =
-            self.loans.get(&table.record.id).cloned().map_or_else(|| table.borrow(caching), Ok)?;
+        let borrow = || table.borrow_for(caching, &sought.reads);
+        let loan = self.loans.get(&table.record.id).cloned().map_or_else(borrow, Ok)?;
         let indexed = table.with(&loan);
         let (_, block) =
-            indexed.find_block_among(sought.key(), named, at_hand, caching, &sought.read)?;
+            indexed.find_block_among(sought.key(), named, at_hand, caching, &sought.reads)?;
         table.look_in(block, sought)
     }
 }

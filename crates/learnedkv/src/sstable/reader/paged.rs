@@ -42,7 +42,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use super::{Caching, Table, TableContext};
+use super::{Caching, Reads, Table, TableContext};
 use crate::cache::Weight;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
@@ -266,10 +266,15 @@ impl Table {
     /// Any error of the disk; `Corruption` if both the index and a block are damaged, or the table
     /// is.
     pub fn borrow(&self, caching: Caching) -> Result<Loan> {
+        self.borrow_for(caching, &Reads::default())
+    }
+
+    /// As [`Table::borrow`]; says in `reads` what it made the disk do.
+    pub(super) fn borrow_for(&self, caching: Caching, reads: &Reads) -> Result<Loan> {
         if !self.index.is_paged() {
             return Ok(Loan::Resident);
         }
-        self.at_hand_on_loan().map_or_else(|| self.load(caching), Ok)
+        self.at_hand_on_loan().map_or_else(|| self.load(caching, reads), Ok)
     }
 
     /// The table with an index that it lent.
@@ -291,7 +296,7 @@ impl Table {
     }
 
     #[cold]
-    fn load(&self, caching: Caching) -> Result<Loan> {
+    fn load(&self, caching: Caching, reads: &Reads) -> Result<Loan> {
         if let Some(damage) = self.damage() {
             return Err(damage.clone());
         }
@@ -307,7 +312,7 @@ impl Table {
         if let Some(held) = last.upgrade() {
             return Ok(Loan::Paged(held));
         }
-        let held = match self.read_index(&paged.section) {
+        let held = match self.read_index(&paged.section, reads) {
             Ok(index) => Held::of(index),
             Err(e) if e.is_corruption() => return self.walked().map(|_| Loan::Walked),
             Err(e) => return Err(e),
@@ -328,9 +333,9 @@ impl Table {
         Ok(Loan::Paged(held))
     }
 
-    fn read_index(&self, section: &Section) -> Result<Box<dyn Index>> {
+    fn read_index(&self, section: &Section, reads: &Reads) -> Result<Box<dyn Index>> {
         let metrics = &self.context.metrics;
-        metrics.request(section.length as usize);
+        metrics.request(section.length as usize, reads);
         metrics.index_loads.fetch_add(1, Relaxed);
         let read = self.file().and_then(|file| read(&*file, &self.record, section));
         read.map_err(|e| e.at_path(&self.path))

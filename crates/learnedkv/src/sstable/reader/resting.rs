@@ -121,7 +121,7 @@ impl Table {
         let Some(named) = self.record.filter.filter(|_| sought.caching != Caching::Leave) else {
             return;
         };
-        let rent = if sought.read.get() { READ } else { 1 };
+        let rent = if sought.reads.in_table.get() { READ } else { 1 };
         let before = self.filter.rent.fetch_add(rent, Ordering::Relaxed);
         if before + rent >= price(named) && self.wake_filter() {
             self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);

@@ -1,12 +1,11 @@
 //! From the index to the block that holds a key's place: where it is lent, in the cache, or by one
 //! request; and where the index lies, by the walk over the blocks.
 
-use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Indexed, Sought};
+use super::{Blocks, Caching, Indexed, Reads, Sought};
 use crate::error::{Error, Result};
 use crate::format::block::Block;
 use crate::slice::Lookup;
@@ -16,7 +15,7 @@ impl Indexed<'_> {
     /// Looks a key up that the table does not exclude.
     #[inline]
     pub(super) fn get(self, sought: &Sought<'_>) -> Result<Lookup> {
-        sought.read.set(false);
+        sought.reads.in_table.set(false);
         let named = self.index.locate(sought.key());
         if named.0 == named.1
             && let Some(found) = self.look_where_lent(named.0, sought)
@@ -24,7 +23,7 @@ impl Indexed<'_> {
             return found;
         }
         let (_, block) =
-            self.find_block_among(sought.key(), named, None, sought.caching, &sought.read)?;
+            self.find_block_among(sought.key(), named, None, sought.caching, &sought.reads)?;
         self.table.look_in(block, sought)
     }
 
@@ -47,26 +46,26 @@ impl Indexed<'_> {
     /// # Errors
     /// As [`Table::get`].
     pub fn find_block(self, key: &[u8], caching: Caching) -> Result<(u64, Arc<Block>)> {
-        self.find_block_among(key, self.index.locate(key), None, caching, &Cell::new(false))
+        self.find_block_among(key, self.index.locate(key), None, caching, &Reads::default())
     }
 
     /// As [`Table::find_block`], of a key whose index `named` blocks; those `at_hand` were read.
-    /// Says in `read` whether a block was read from the disk for it.
+    /// Says in `reads` what it made the disk do.
     pub(super) fn find_block_among(
         self,
         key: &[u8],
         named: (u64, u64),
         at_hand: Option<Blocks>,
         caching: Caching,
-        read: &Cell<bool>,
+        reads: &Reads,
     ) -> Result<(u64, Arc<Block>)> {
         let (first, last) = named;
         let fetched = match at_hand {
             Some(blocks) => Ok(blocks),
-            None if last > first => self.fetch(first, last, caching, read),
+            None if last > first => self.fetch(first, last, caching, reads),
             None => Ok(Vec::new()),
         };
-        let found = fetched.and_then(|fetched| self.search(&fetched, named, key, caching, read));
+        let found = fetched.and_then(|fetched| self.search(&fetched, named, key, caching, reads));
         match found {
             Ok(Some(found)) => return Ok(found),
             // A read that failed says nothing about the index.
@@ -77,7 +76,8 @@ impl Indexed<'_> {
         match (self.table.walked(), found) {
             (Ok(fence), _) => {
                 let (ordinal, _) = fence.locate(key);
-                Ok((ordinal, self.read_extent(ordinal, fence.extent(ordinal), caching)?))
+                let block = self.read_extent(ordinal, fence.extent(ordinal), caching, reads)?;
+                Ok((ordinal, block))
             }
             (Err(_), Err(e)) => Err(e),
             (Err(e), Ok(_)) => Err(e),
@@ -92,7 +92,7 @@ impl Indexed<'_> {
         (first, last): (u64, u64),
         key: &[u8],
         caching: Caching,
-        read: &Cell<bool>,
+        reads: &Reads,
     ) -> Result<Option<(u64, Arc<Block>)>> {
         // An absent key's place may be in the block just before or after those named.
         let count = self.table.block_count();
@@ -106,8 +106,8 @@ impl Indexed<'_> {
                 None => match self.at_hand(middle, caching) {
                     Some(block) => block,
                     None => {
-                        read.set(true);
-                        self.uncached(middle, caching)?
+                        reads.in_table.set(true);
+                        self.uncached(middle, caching, reads)?
                     }
                 },
             };
