@@ -86,6 +86,9 @@ pub struct KeyspaceStats {
     pub paged_index_bytes: u64,
     /// Data blocks of all its tables.
     pub blocks: u64,
+    /// Of these, blocks that an index finds by separators in full, though its kind has models: a model would
+    /// not tell them apart, or name more than 64 KiB of them. Of indexes that are with their tables.
+    pub separated_blocks: u64,
     /// Bytes of these blocks as they are stored, with their padding.
     pub block_bytes: u64,
     /// Bytes they would take if none were compressed, with their padding.
@@ -160,6 +163,7 @@ impl KeyspaceStats {
                 stats.paged_index_bytes += table.index_bytes();
             }
             stats.blocks += table.block_count();
+            stats.separated_blocks += table.separated_blocks();
             stats.block_bytes += table.properties().data_bytes;
             stats.unpacked_block_bytes += table.properties().unpacked_bytes;
             stats.entry_bytes += table.properties().raw_bytes;
@@ -255,6 +259,9 @@ pub struct Stats {
     pub value_read_bytes: u64,
     /// Lookups whose index named blocks that do not hold the key's place.
     pub index_fallbacks: u64,
+    /// Lookups whose index named blocks of more than 64 KiB together: these were read one by one, in halves.
+    /// Tables written by this version have no such index; see [`KeyspaceStats::separated_blocks`].
+    pub wide_bounds: u64,
     /// Tables whose index was rebuilt from their blocks.
     pub rebuilt_indexes: u64,
     /// Tables of all keyspaces whose index is not with them, because metadata would take more than
@@ -359,6 +366,7 @@ impl Stats {
             mapped_values: reads.mapped_values.load(Relaxed),
             value_read_bytes: reads.value_bytes.load(Relaxed),
             index_fallbacks: reads.fallbacks.load(Relaxed),
+            wide_bounds: reads.wide_bounds.load(Relaxed),
             rebuilt_indexes: reads.rebuilt_indexes.load(Relaxed),
             filter_stops: reads.filter_stops.load(Relaxed),
             filter_false_positives: reads.filter_false_positives.load(Relaxed),

@@ -64,6 +64,8 @@ pub struct ReadMetrics {
     /// Lookups whose index named blocks that do not hold the key's place, so that the blocks' own
     /// separators were searched.
     pub fallbacks: AtomicU64,
+    /// Lookups whose index named more than is read at once, so that blocks were read one by one.
+    pub wide_bounds: AtomicU64,
     /// Read requests to the disk for separated values.
     pub value_requests: AtomicU64,
     /// Bytes they asked for.

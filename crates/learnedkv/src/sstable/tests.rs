@@ -171,14 +171,13 @@ fn check_many(table: &Table, name: &str) {
     }
 }
 
-/// Long walks take few requests, and short ones do not pay for it.
-#[test]
-fn walks_read_ahead_more_the_longer_they_go() {
-    const VALUE_BYTES: u64 = 1000;
-    let context = context(0);
-    let limits = Limits { block_bytes: 4096 };
+/// How long values are where much is read.
+const VALUE_BYTES: u64 = 1000;
+
+/// A table of 3000 such entries.
+fn long_table(context: &Arc<TableContext>) -> Table {
     let options = TableOptions {
-        limits,
+        limits: Limits { block_bytes: 4096 },
         index: IndexKind::Exact,
         compression: Compression::None,
         filter: None,
@@ -188,11 +187,47 @@ fn walks_read_ahead_more_the_longer_they_go() {
     for number in 0..3000 {
         writer.add(&key(number), Kind::Value, number, &[7; VALUE_BYTES as usize]).unwrap();
     }
-    let table = Arc::new(Table::open(&context, writer.finish().unwrap()).unwrap());
-    let counts = || {
-        let metrics = &context.metrics;
-        (metrics.requests.load(Relaxed), metrics.bytes.load(Relaxed))
-    };
+    Table::open(context, writer.finish().unwrap()).unwrap()
+}
+
+/// Requests to the disk, and bytes they asked for.
+fn asked(context: &TableContext) -> (u64, u64) {
+    (context.metrics.requests.load(Relaxed), context.metrics.bytes.load(Relaxed))
+}
+
+/// Of an index that named all blocks each get read the whole table.
+#[test]
+fn no_lookup_reads_more_at_once_than_it_may_whatever_its_index_names() {
+    let context = context(0);
+    let (locate, extent): (Locate, Extent) = (|_, count| (0, count - 1), |extent, _| extent);
+    let lying = |honest| -> Box<dyn Index> { Box::new(Liar { honest, locate, extent }) };
+    let table = long_table(&context).with_index(lying);
+    let numbers = (0..3000).step_by(97).chain([2999]);
+    for (looked_up, number) in (1..).zip(numbers) {
+        let before = asked(&context);
+        let key = key(number);
+        let sought = Sought::new(&key, Caching::Fill);
+        let found = match looked_up % 2 {
+            0 => table.get(&sought).unwrap(),
+            _ => get_many(&[Probe { table: &table, sought: &sought }], Caching::Fill)
+                .unwrap()
+                .remove(0),
+        };
+        assert!(matches!(found, Lookup::Value(_)), "{number}");
+        let (requests, bytes) = (asked(&context).0 - before.0, asked(&context).1 - before.1);
+        // Halved: of 1000 blocks ten are looked at.
+        assert!(requests <= 10 && bytes <= requests * 4096, "{requests} requests, {bytes} bytes");
+        assert_eq!(context.metrics.wide_bounds.load(Relaxed), looked_up);
+    }
+    assert_eq!(context.metrics.fallbacks.load(Relaxed), 0);
+}
+
+/// Long walks take few requests, and short ones do not pay for it.
+#[test]
+fn walks_read_ahead_more_the_longer_they_go() {
+    let context = context(0);
+    let table = Arc::new(long_table(&context));
+    let counts = || asked(&context);
     for seek in [Seek::AtOrAfter(&key(700)), Seek::Before(&key(2300))] {
         // Entries walked, and the most requests they may take.
         for (entries, most_requests) in [(1, 1), (5, 2), (17, 3), (50, 4), (100, 5), (2000, 14)] {

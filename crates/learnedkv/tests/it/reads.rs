@@ -6,7 +6,10 @@ use std::sync::Arc;
 use learnedkv::disk::OperationKind;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
-use learnedkv::{Database, Durability, ErrorKind, Keyspace, ReadOptions, WriteOptions};
+use learnedkv::{
+    Database, Durability, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, ReadOptions,
+    WriteOptions,
+};
 
 use crate::workload::Setup;
 
@@ -321,6 +324,33 @@ fn what_lookups_take_is_told_apart() {
     let blocks = keyspace.stats().unwrap().blocks;
     assert!(all.2 >= 2 && all.2 < blocks, "neighbours are one request: {all:?}, {blocks} blocks");
     assert_eq!(told(&|| assert_eq!(keyspace.iter().count(), 201)), (0, 0, 0), "a walk is no get");
+}
+
+/// A model that may be 60,000 entries wrong named the whole table for each key.
+#[test]
+fn a_model_that_would_name_much_gives_way_to_separators() {
+    let cold = Setup { block_cache: false, mapped_reads: false, ..Setup::default() };
+    for kind in ["greedy-plr:60000", "greedy-plr-plus:60000"].map(IndexKind::from_text) {
+        let kind = kind.unwrap();
+        let options = KeyspaceOptions::default().settled_index(kind).separate_at(1 << 10);
+        let setup = Setup { memory_budget_bytes: 8 << 20, keyspace: options, ..cold.clone() };
+        let (db, keyspace) = open(&setup);
+        // Far from each other and side by side, so that lines fit badly.
+        let key = |number: u64| (number * number * number + number % 7).to_be_bytes();
+        keyspace.ingest((0..20_000).map(|number| (key(number), [7; 100]))).unwrap();
+        for number in (0..20_000).step_by(199) {
+            let before = db.stats();
+            assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), [7; 100]);
+            assert_eq!(keyspace.get(key(number + 20_000)).unwrap(), None);
+            let after = db.stats();
+            let bytes = after.read_bytes - before.read_bytes;
+            assert_eq!(after.get_requests - before.get_requests, 1, "{kind}");
+            assert!(bytes <= 4096, "{kind}: {bytes} bytes");
+        }
+        let stats = keyspace.stats().unwrap();
+        assert_eq!((stats.separated_blocks, db.stats().wide_bounds), (stats.blocks, 0), "{kind}");
+        assert!(stats.blocks > 100, "{stats:?}");
+    }
 }
 
 fn total(keyspace: &Keyspace) -> u64 {

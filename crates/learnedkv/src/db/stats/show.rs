@@ -76,6 +76,13 @@ impl KeyspaceStats {
             self.metadata_bits_per_entry(),
             self.blocks
         )?;
+        if self.separated_blocks > 0 {
+            writeln!(
+                f,
+                "  not modelled   {:>12}      blocks: their separators are in the index",
+                self.separated_blocks
+            )?;
+        }
         if self.generations > 0 {
             writeln!(
                 f,
@@ -122,12 +129,13 @@ impl Stats {
         writeln!(
             f,
             "reads            {:>12}      requests, {:.1} MiB; {} for values, {:.1} MiB; \
-             {} fallbacks, {} indexes rebuilt",
+             {} fallbacks, {} wide bounds, {} indexes rebuilt",
             self.read_requests,
             self.read_bytes as f64 / MIB,
             self.value_requests,
             self.value_read_bytes as f64 / MIB,
             self.index_fallbacks,
+            self.wide_bounds,
             self.rebuilt_indexes
         )?;
         self.show_metadata(f)

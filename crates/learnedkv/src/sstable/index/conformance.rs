@@ -71,6 +71,7 @@ fn check(kind: IndexKind, keys: &[Vec<u8>], value_length: usize, limits: Limits)
             (first..=last).contains(&block),
             "{kind}: {key:?} in {block}, named {first}..={last}"
         );
+        check_width(kind, &cutting, (first, last));
         for absent in [[key.as_slice(), &[0]].concat(), key[..key.len().saturating_sub(1)].to_vec()]
         {
             check_absent(kind, &cutting, keys, &absent);
@@ -85,12 +86,19 @@ fn check(kind: IndexKind, keys: &[Vec<u8>], value_length: usize, limits: Limits)
     }
 }
 
+/// What is named together may be read at once.
+fn check_width(kind: IndexKind, cutting: &Cutting, (first, last): (u64, u64)) {
+    let bytes = cutting.index.extent(last).1 - cutting.index.extent(first).0;
+    assert!(first == last || bytes <= MAX_READ_BYTES, "{kind}: {bytes} bytes, {first}..={last}");
+}
+
 fn check_absent(kind: IndexKind, cutting: &Cutting, keys: &[Vec<u8>], key: &[u8]) {
     let position = keys.partition_point(|k| k.as_slice() < key);
     if keys.get(position).is_some_and(|k| k == key) {
         return;
     }
     let (first, last) = cutting.index.locate(key);
+    check_width(kind, cutting, (first, last));
     let holds = (cutting.lowers.partition_point(|l| l.as_slice() <= key) as u64).saturating_sub(1);
     // The block whose separators hold the key is named, or is a neighbour of those named.
     let near = first.saturating_sub(1)..=last + 1;
@@ -137,15 +145,43 @@ fn every_kind_keeps_the_contract_on_every_key_set() {
     for kind in IndexKind::ALL.iter().copied().chain([
         IndexKind::GreedyPlr { epsilon: 0 },
         IndexKind::GreedyPlr { epsilon: 64 },
+        IndexKind::GreedyPlr { epsilon: 60_000 },
         IndexKind::GreedyPlrPlus { epsilon: 2 },
+        IndexKind::GreedyPlrPlus { epsilon: 60_000 },
     ]) {
         for (name, keys) in key_sets() {
             println!("{kind} on {name}");
-            for (value_length, block_bytes) in [(100, 4096), (1016, 4096), (10, 512), (300, 256)] {
+            let shapes = [(100, 4096), (1016, 4096), (10, 512), (300, 256), (900, 40_000)];
+            for (value_length, block_bytes) in shapes {
                 check(kind, &keys, value_length, Limits { block_bytes });
             }
         }
     }
+}
+
+/// Each model where it may serve: what it may name is known before it is made.
+#[test]
+fn separators_stand_in_for_models_only_where_these_might_name_too_much() {
+    let keys = numbers((0..3000).map(crate::format::checksum::mix));
+    let separated = |kind, value_length| {
+        let Cutting { index, .. } = build(kind, &keys, value_length, Limits { block_bytes: 4096 });
+        (index.separated_blocks(), index.block_count())
+    };
+    let plr = |epsilon| IndexKind::GreedyPlr { epsilon };
+    let plus = |epsilon| IndexKind::GreedyPlrPlus { epsilon };
+    // Three entries a block: 2 epsilon + 1 of them, and a block at each end, are 15 blocks at most.
+    for (kind, value_length) in
+        [(plr(4), 1016), (plr(19), 1016), (plus(0), 20_000), (plus(7), 1016)]
+    {
+        assert_eq!(separated(kind, value_length).0, 0, "{kind}, {value_length}");
+    }
+    for (kind, value_length) in
+        [(plr(4), 20_000), (plr(35), 1016), (plus(12), 1016), (plus(2), 20_000)]
+    {
+        let (separated, blocks) = separated(kind, value_length);
+        assert_eq!(separated, blocks, "{kind}, {value_length}");
+    }
+    assert_eq!(separated(IndexKind::Exact, 1016).0, 0);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use learned::{BuildError, Builder, GreedyPlrBuilder, Model, Persist};
 
-use super::stretches::Kind;
+use super::stretches::{Blocks, Kind};
 
 /// The kind.
 #[derive(Debug)]
@@ -29,5 +29,10 @@ impl Kind for GreedyPlr {
     fn locate(model: &learned::GreedyPlr, key: u64) -> (u64, u64) {
         let bound = model.bound(key);
         (bound.first, bound.last)
+    }
+
+    fn may_span(epsilon: u16, between: Blocks) -> bool {
+        // 2 epsilon + 2 positions are named, and the one before them; two of these are not between.
+        between.entries <= 2 * u64::from(epsilon) + 1
     }
 }

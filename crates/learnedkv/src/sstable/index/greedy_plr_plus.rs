@@ -2,7 +2,7 @@
 
 use learned::{BlockBuilder, BlockModel, BuildError, GreedyPlrPlusBuilder, Persist};
 
-use super::stretches::Kind;
+use super::stretches::{Blocks, Kind};
 
 /// The kind.
 #[derive(Debug)]
@@ -29,5 +29,10 @@ impl Kind for GreedyPlrPlus {
     fn locate(model: &learned::GreedyPlrPlus, key: u64) -> (u64, u64) {
         let bound = model.blocks(key);
         (bound.first, bound.last)
+    }
+
+    fn may_span(epsilon: u16, between: Blocks) -> bool {
+        // 2 epsilon + 1 blocks are named; two of these are not between.
+        between.count < 2 * u64::from(epsilon)
     }
 }

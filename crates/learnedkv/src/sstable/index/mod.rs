@@ -23,6 +23,11 @@ use greedy_plr::GreedyPlr;
 use greedy_plr_plus::GreedyPlrPlus;
 use stretches::{Kind, Stretches, StretchesBuilder};
 
+/// So much of a table a lookup reads at once, bytes, or a block if that is longer. Kinds name no more where
+/// they can help it; of what names more (a table of an earlier build, an index that lies), blocks are read one
+/// by one.
+pub const MAX_READ_BYTES: u64 = 64 << 10;
+
 /// What begins the name of an index section.
 pub const SECTION_PREFIX: &str = "index:";
 
@@ -195,6 +200,11 @@ pub trait Index: Send + Sync + std::fmt::Debug {
 
     /// Where a block starts and ends (with its padding) in the file, bytes.
     fn extent(&self, block: u64) -> (u64, u64);
+
+    /// How many blocks it finds by separators in full, of a kind that has models for others.
+    fn separated_blocks(&self) -> u64 {
+        0
+    }
 
     /// What the index takes in memory, bytes: what `stats` reports as metadata.
     fn size_bytes(&self) -> usize;

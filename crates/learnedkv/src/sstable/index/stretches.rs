@@ -3,7 +3,8 @@
 //! A key is embedded as the eight bytes behind a prefix, big-endian, zeros behind its end. A *stretch*
 //! is a run of blocks whose keys share a prefix and whose embeddings differ at every block boundary:
 //! one model serves it. Where embeddings do not tell neighbouring blocks apart (long common parts in
-//! byte-string keys), the stretch has byte separators instead.
+//! byte-string keys), or the model may name more than is to be read at once ([`MAX_READ_BYTES`]: long
+//! entries, or a large epsilon), the stretch has byte separators instead.
 //!
 //! ```text
 //! section := block ends slice (a `learned::monotone` of 64-byte units) | positions slice | stretch count varint | stretch*
@@ -18,9 +19,9 @@ use std::collections::VecDeque;
 use learned::Persist;
 use learned::monotone::{Monotone, MonotoneBuilder};
 
-use super::{Index, IndexBuilder, refused};
+use super::{Index, IndexBuilder, MAX_READ_BYTES, refused};
 use crate::error::{Error, Result};
-use crate::format::block::BLOCK_ALIGNMENT;
+use crate::format::block::{BLOCK_ALIGNMENT, block_overhead_bytes};
 use crate::format::bytes::{Reader, common_prefix_length, put_slice, put_varint};
 use crate::sstable::partition::{Cut, Limits, by_size};
 
@@ -58,7 +59,31 @@ pub trait Kind: Send + Sync + std::fmt::Debug + 'static {
     fn finish(builder: Self::Builder) -> Self::Model;
     /// The first and last position (or block) that the model names.
     fn locate(model: &Self::Model, key: u64) -> (u64, u64);
+    /// Whether it may name two blocks together that have `between` them.
+    fn may_span(epsilon: u16, between: Blocks) -> bool;
 }
+
+/// Neighbouring blocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Blocks {
+    /// How many.
+    pub count: u64,
+    /// Their entries.
+    pub entries: u64,
+    /// What they take at most, bytes.
+    bytes: u64,
+}
+
+impl Blocks {
+    fn add(&mut self, other: Blocks) {
+        self.count += other.count;
+        self.entries += other.entries;
+        self.bytes += other.bytes;
+    }
+}
+
+/// No bound that may be read at once reaches further back.
+const MOST_BLOCKS: usize = (MAX_READ_BYTES / BLOCK_ALIGNMENT) as usize;
 
 /// The eight bytes of `key` behind a prefix of `prefix` bytes.
 fn embed(key: &[u8], prefix: usize) -> u64 {
@@ -92,6 +117,8 @@ pub struct StretchesBuilder<K: Kind> {
     blocks: u64,
     /// Blocks cut that are not yet written.
     pending: VecDeque<u64>,
+    /// The last blocks of the stretch under way, where it has a model.
+    recent: Vec<Blocks>,
     /// The lower separator of the next block, and the last key before it.
     lower: Vec<u8>,
     last_key: Option<Vec<u8>>,
@@ -109,6 +136,7 @@ impl<K: Kind> StretchesBuilder<K> {
             entries: 0,
             blocks: 0,
             pending: VecDeque::new(),
+            recent: Vec::new(),
             lower: smallest.to_vec(),
             last_key: None,
         }
@@ -134,6 +162,43 @@ impl<K: Kind> StretchesBuilder<K> {
         let whole = keys.iter().all(|key| key.len() <= EMBEDDED_BYTES);
         let prefix = if whole { 0 } else { common_prefix_length(first, last) };
         differ(prefix, None).then_some((prefix, false))
+    }
+
+    /// The blocks of `cuts`, each by itself.
+    fn blocks(&self, sizes: &[u32], cuts: &[Cut]) -> Vec<Blocks> {
+        let (mut start, mut lower) = (0, self.lower.len());
+        let block = |cut: &Cut| {
+            let entries: u64 = sizes[start..cut.end].iter().map(|size| u64::from(*size)).sum();
+            let separator = lower.max(cut.separator.len());
+            let bytes = entries + block_overhead_bytes(separator) as u64;
+            let count = (cut.end - start) as u64;
+            (start, lower) = (cut.end, cut.separator.len());
+            Blocks { count: 1, entries: count, bytes: bytes.next_multiple_of(BLOCK_ALIGNMENT) }
+        };
+        cuts.iter().map(block).collect()
+    }
+
+    /// Whether a model that goes on from `before` over `blocks` may name more than may be read at once.
+    fn is_wide(&self, before: &[Blocks], blocks: &[Blocks]) -> bool {
+        let all: Vec<Blocks> = before.iter().chain(blocks).copied().collect();
+        (before.len()..all.len()).any(|last| self.reaches_far(&all[..=last]))
+    }
+
+    /// The same of a bound that ends in the last of `blocks`.
+    fn reaches_far(&self, blocks: &[Blocks]) -> bool {
+        let Some((last, others)) = blocks.split_last() else { return false };
+        let (mut between, mut bytes) = (Blocks::default(), last.bytes);
+        for first in others.iter().rev() {
+            if !K::may_span(self.epsilon, between) {
+                return false;
+            }
+            bytes += first.bytes;
+            if bytes > MAX_READ_BYTES {
+                return true;
+            }
+            between.add(*first);
+        }
+        false
     }
 
     fn begin(&mut self, content: Content<K::Builder>) {
@@ -181,13 +246,19 @@ impl<K: Kind> IndexBuilder for StretchesBuilder<K> {
     fn cut(&mut self, keys: &[&[u8]], sizes: &[u32], end_of_table: bool) -> Vec<Cut> {
         let cuts = by_size(self.limits, keys, sizes, end_of_table);
         let Some(last) = cuts.last() else { return cuts };
-        match self.prefix(keys, &cuts) {
+        let blocks = self.blocks(sizes, &cuts);
+        let before = |goes_on| if goes_on { self.recent.as_slice() } else { &[] };
+        let found = self.prefix(keys, &cuts);
+        match found.filter(|(_, goes_on)| !self.is_wide(before(*goes_on), &blocks)) {
             Some((prefix, goes_on)) => {
                 if !goes_on {
                     let model = K::builder(self.epsilon);
                     self.begin(Content::Model { prefix: keys[0][..prefix].to_vec(), model });
+                    self.recent.clear();
                 }
                 self.model(keys, &cuts, prefix);
+                self.recent.extend(blocks);
+                self.recent.drain(..self.recent.len().saturating_sub(MOST_BLOCKS));
             }
             None => self.separators(&cuts),
         }
@@ -350,6 +421,14 @@ impl<K: Kind> Index for Stretches<K> {
         let start = block.checked_sub(1).map_or(0, |before| self.ends.get(before));
         let end = self.ends.get(block);
         (start.saturating_mul(BLOCK_ALIGNMENT), end.saturating_mul(BLOCK_ALIGNMENT))
+    }
+
+    fn separated_blocks(&self) -> u64 {
+        let separated = |(at, stretch): (usize, &Stretch<K::Model>)| match stretch.content {
+            Content::Separators(_) => self.end_of(at).saturating_sub(stretch.first_block),
+            Content::Model { .. } => 0,
+        };
+        self.stretches.iter().enumerate().map(separated).sum()
     }
 
     fn size_bytes(&self) -> usize {

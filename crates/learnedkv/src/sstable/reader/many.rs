@@ -28,8 +28,6 @@ const ROUND_BYTES: u64 = 4 << 20;
 const READ_BYTES: u64 = 256 << 10;
 /// So many pieces are read at once: each may hold a file open.
 const AT_ONCE: usize = 64;
-/// An index that names more blocks than this is left to the lookup of a single key.
-const MOST_NAMED: u64 = 64;
 
 /// A key and the table to look in.
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +132,8 @@ impl<'a> Round<'a> {
         let indexed = table.with(&loan);
         let (first, last) = indexed.index.locate(sought.key());
         self.places.push(Ok(Some((first, last))));
-        if last.saturating_sub(first) >= MOST_NAMED {
+        if last >= table.block_count() || indexed.is_wide((first, last)) {
+            // The lookup of a single key knows what to do.
             return;
         }
         for ordinal in first..=last {

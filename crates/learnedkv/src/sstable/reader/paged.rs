@@ -253,6 +253,11 @@ impl Table {
         self.index.is_paged()
     }
 
+    /// How many blocks its index has separators of in a model's place; 0 if the index is not with it.
+    pub fn separated_blocks(&self) -> u64 {
+        self.resident().map_or(0, |indexed| indexed.index.separated_blocks())
+    }
+
     /// The table with its index, if that is with it.
     #[inline]
     pub(super) fn resident(&self) -> Option<Indexed<'_>> {

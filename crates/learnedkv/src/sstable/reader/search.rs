@@ -9,7 +9,7 @@ use super::{Blocks, Caching, Indexed, Reads, Sought};
 use crate::error::{Error, Result};
 use crate::format::block::Block;
 use crate::slice::Lookup;
-use crate::sstable::index::Index;
+use crate::sstable::index::{Index, MAX_READ_BYTES};
 
 impl Indexed<'_> {
     /// Looks a key up that the table does not exclude.
@@ -61,6 +61,10 @@ impl Indexed<'_> {
     ) -> Result<(u64, Arc<Block>)> {
         let (first, last) = named;
         let fetched = match at_hand {
+            at_hand if self.is_wide(named) => {
+                self.table.context.metrics.wide_bounds.fetch_add(1, Relaxed);
+                Ok(at_hand.unwrap_or_default())
+            }
             Some(blocks) => Ok(blocks),
             None if last > first => self.fetch(first, last, caching, reads),
             None => Ok(Vec::new()),
@@ -84,8 +88,18 @@ impl Indexed<'_> {
         }
     }
 
+    /// Whether the blocks `first..=last` are not to be read at once: they take more than
+    /// [`MAX_READ_BYTES`].
+    pub(super) fn is_wide(self, (first, last): (u64, u64)) -> bool {
+        first < last
+            && match (self.extent(first), self.extent(last)) {
+                (Ok((start, _)), Ok((_, end))) => end.saturating_sub(start) > MAX_READ_BYTES,
+                _ => false,
+            }
+    }
+
     /// Among the blocks `first..=last`, some of which were `fetched`, the one that holds `key`'s
-    /// place.
+    /// place. Others are read one by one, as they are needed.
     fn search(
         self,
         fetched: &[(u64, Arc<Block>)],
