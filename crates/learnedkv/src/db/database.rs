@@ -250,8 +250,11 @@ impl Database {
         &self.handle.report
     }
 
-    /// The keyspace of that name, made with `options` if there is none. An existing one keeps the
-    /// options it was made with.
+    /// The keyspace of that name, made with `options` if there is none.
+    ///
+    /// An existing one keeps the options it was made with ([`Keyspace::options`]), whatever `options` say
+    /// besides the store: so a program that knows the name alone may open it with the defaults, and none
+    /// changes another's. To change them, copy the entries into a new keyspace.
     ///
     /// # Errors
     /// `InvalidArgument` for a bad name or options, or if another store is asked for than the keyspace was

@@ -458,10 +458,14 @@ impl Engine {
                 Some(segment) => Ok(segment.clone()),
                 None => self.open_segment(used),
             })?;
-            shown.push((*id, keyspace, Arc::new(tables)));
+            let options = match before.keyspaces.get(id) {
+                Some(shown) => shown.options.clone(),
+                None => Arc::new(KeyspaceOptions::decode(&keyspace.options)?),
+            };
+            shown.push((*id, keyspace, options, Arc::new(tables)));
         }
         let mut kept: BTreeSet<TableId> = BTreeSet::new();
-        for (_, _, tables) in &shown {
+        for (_, _, _, tables) in &shown {
             // Tables and segments take their numbers from one sequence.
             kept.extend(tables.all().map(|t| t.id()));
             kept.extend(tables.segments.iter().map(|s| s.id()));
@@ -475,14 +479,12 @@ impl Engine {
         self.change_view(|view| {
             let gone = touched.iter().filter(|id| !state.keyspaces.contains_key(id));
             dropped.extend(gone.filter_map(|id| view.keyspaces.remove(id)));
-            for (id, keyspace, tables) in shown {
+            for (id, keyspace, options, tables) in shown {
                 match view.keyspaces.get_mut(&id) {
                     Some(shown) => Arc::make_mut(shown).tables = tables,
                     None => {
-                        let options =
-                            KeyspaceOptions::decode(&keyspace.options).unwrap_or_default();
-                        view.keyspaces
-                            .insert(id, new_keyspace(id, &keyspace.name, options, tables));
+                        let made = new_keyspace(id, &keyspace.name, options, tables);
+                        view.keyspaces.insert(id, made);
                     }
                 }
             }
@@ -548,13 +550,13 @@ fn while_unchanged<P: Deref<Target = Arc<V>>, V, T>(
 fn new_keyspace(
     id: KeyspaceId,
     name: &str,
-    options: KeyspaceOptions,
+    options: Arc<KeyspaceOptions>,
     tables: Arc<Tables>,
 ) -> Arc<KeyspaceView> {
     Arc::new(KeyspaceView {
         id,
         name: name.into(),
-        options: Arc::new(options),
+        options,
         active: Arc::default(),
         sealed: Vec::new(),
         tables,

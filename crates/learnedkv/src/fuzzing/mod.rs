@@ -32,6 +32,7 @@ use crate::format::table::{FOOTER_BYTES, Footer, Properties, mend_footer};
 use crate::format::value::{VALUES_HEADER_BYTES, ValuePointer, check_header, join_chunks};
 use crate::manifest::{self, CURRENT, State};
 use crate::memtable::Memtable;
+use crate::options::KeyspaceOptions;
 use crate::sstable::filter;
 use crate::sstable::index::{self, IndexKind, SECTION_PREFIX};
 use crate::wal::{recovery, segment_path};
@@ -334,5 +335,17 @@ pub fn index(bytes: &[u8]) -> bool {
     }
     // Models of one segment may stand for many blocks; what a section takes is in proportion to it.
     assert!(index.size_bytes() <= 64 * section.len() + 4096, "{kind}: {}", index.size_bytes());
+    true
+}
+
+/// The options of a keyspace, as lines of `name=value`: what is taken is written as it was, and checked.
+pub fn options(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let pairs: Vec<_> = text.lines().filter_map(|line| line.split_once('=').map(pair)).collect();
+    let Ok(options) = KeyspaceOptions::decode(&pairs) else { return false };
+    assert!(options.check().is_ok());
+    let again = KeyspaceOptions::decode(&options.encode());
+    assert_eq!(again.map(|options| options.encode()).ok(), Some(options.encode()));
     true
 }

@@ -13,6 +13,7 @@ use crate::format::manifest::{
 use crate::format::range::KeyRange;
 use crate::format::table::{Section, SegmentUse, encode_directory};
 use crate::format::value::{self, put_value};
+use crate::options::Store;
 use crate::sstable::filter::{FilterBuilder, FilterKind};
 use crate::sstable::partition::Limits;
 
@@ -135,6 +136,19 @@ fn removed_ranges() {
     bytes.extend(key(4));
     Ranges::union((0..10).step_by(3).map(range).collect()).encode(&mut bytes);
     try_mutants("ranges", ranges, &bytes);
+}
+
+#[test]
+fn keyspace_options() {
+    let filter = Some(FilterKind::BinaryFuse8);
+    let made = KeyspaceOptions::default().store(Store::Lsm).block_bytes(8192).move_values(false);
+    let made = made.settled_filter(filter).lsm_filter(None).settled_index(IndexKind::Fence);
+    let pairs = made.encode();
+    assert_eq!(KeyspaceOptions::decode(&pairs).unwrap(), made);
+    let lines: Vec<_> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    try_mutants("options", options, lines.join("\n").as_bytes());
+    // A value that no keyspace can be made with: zero bytes a block.
+    assert!(!options(b"block_bytes=0"));
 }
 
 #[test]

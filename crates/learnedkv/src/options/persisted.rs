@@ -1,7 +1,7 @@
 //! Keyspace options by name, as they stand in the manifest and as programs are told them.
 
 use super::{KeyspaceOptions, Store};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
 use crate::sstable::filter::FilterKind;
 use crate::sstable::index::IndexKind;
@@ -36,19 +36,18 @@ impl KeyspaceOptions {
     /// Reads what [`KeyspaceOptions::encode`] wrote.
     ///
     /// # Errors
-    /// `Unsupported` for an option or a value this build does not know.
+    /// `Unsupported` for an option or a value this build does not know, or would not take.
     pub(crate) fn decode(pairs: &[(String, String)]) -> Result<KeyspaceOptions> {
+        let unsupported = |what: String| {
+            let message = format!("keyspace option {what}; another build of learnedkv wrote it");
+            Error::new(ErrorKind::Unsupported, message)
+        };
         let mut options = KeyspaceOptions::default();
         for (name, value) in pairs {
-            options.set(name, value).map_err(|e| {
-                Error::new(
-                    crate::error::ErrorKind::Unsupported,
-                    format!(
-                        "keyspace option {name} = {value}: {e}; another build of learnedkv wrote it"
-                    ),
-                )
-            })?;
+            let set = options.set(name, value);
+            set.map_err(|e| unsupported(format!("{name} = {value}: {e}")))?;
         }
+        options.check().map_err(|e| unsupported(e.to_string()))?;
         Ok(options)
     }
 

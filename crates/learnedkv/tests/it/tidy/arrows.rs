@@ -82,8 +82,10 @@ const STORE: &[&str] = &[
     "options",
     "lsm",
 ];
-const FUZZING: &[&str] =
-    &["error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "sstable"];
+const FUZZING: &[&str] = &[
+    "error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "options",
+    "sstable",
+];
 /// `manifest` only for the state that a plan of an edit sees.
 const TOP: &[&str] = &[
     "error",
