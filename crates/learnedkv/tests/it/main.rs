@@ -7,6 +7,7 @@ mod corruption;
 mod crash;
 mod damaged;
 mod durability;
+mod examples;
 mod faults;
 mod filters;
 mod generations;
