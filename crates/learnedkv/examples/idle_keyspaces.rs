@@ -3,7 +3,8 @@
 //! ```sh
 //! cargo run --release -p learnedkv --example idle_keyspaces -- /dev/shm 0 10000
 //! ```
-//! The directory, then how many keyspaces there are, for each run. Each holds one entry, flushed.
+//! The directory, then how many keyspaces there are, for each run. Each holds one entry, flushed. So many
+//! puts go to the busy one as `puts=2000000` says.
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,7 +17,7 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * 4096
 }
 
-fn measure(parent: &Path, count: u32) -> Result<()> {
+fn measure(parent: &Path, count: u32, puts: u32) -> Result<()> {
     let dir = parent.join(format!("idle-keyspaces-{}", std::process::id()));
     let options = KeyspaceOptions::default();
     let begun = Instant::now();
@@ -46,8 +47,8 @@ fn measure(parent: &Path, count: u32) -> Result<()> {
         (from..to).try_for_each(|number| busy.insert(number.to_be_bytes(), [7; 100]))?;
         Ok(begun.elapsed().as_nanos() as f64 / f64::from(to - from))
     };
-    let few = put(0, 50_000)?;
-    let many = put(50_000, 2_000_000)?;
+    let few = put(0, puts / 40)?;
+    let many = put(puts / 40, puts)?;
     db.wait_idle()?;
     // An edit and a flush of almost nothing.
     let begun = Instant::now();
@@ -77,9 +78,15 @@ fn measure(parent: &Path, count: u32) -> Result<()> {
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let dir = args.next().unwrap_or_else(|| "/dev/shm".to_owned());
-    let counts: Vec<u32> = args.filter_map(|arg| arg.parse().ok()).collect();
+    let (mut counts, mut puts) = (Vec::new(), 2_000_000);
+    for arg in args {
+        match arg.strip_prefix("puts=") {
+            Some(number) => puts = number.parse().unwrap_or(puts).max(40),
+            None => counts.extend(arg.parse::<u32>()),
+        }
+    }
     for count in if counts.is_empty() { vec![0, 10_000] } else { counts } {
-        measure(Path::new(&dir), count)?;
+        measure(Path::new(&dir), count, puts)?;
     }
     Ok(())
 }

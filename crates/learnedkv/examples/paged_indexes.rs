@@ -3,7 +3,7 @@
 //! paged.
 //!
 //! ```sh
-//! cargo run --release -p learnedkv --example paged_indexes -- DIR [KEYS] [BUDGET_MIB]
+//! cargo run --release -p learnedkv --example paged_indexes -- DIR [KEYS] [BUDGET_MIB] [GETS]
 //! ```
 //! Keys of 24 bytes, values of 8, partitions of 8 MiB, blocks of 512 bytes and fence pointers, so
 //! that there is much index for little data; blocks are read by calls, so that each read is counted.
@@ -14,7 +14,6 @@ use std::path::Path;
 
 use learnedkv::{Database, IndexKind, KeyspaceOptions, Result};
 
-const GETS: u64 = 100_000;
 const MIB: f64 = (1 << 20) as f64;
 
 /// Memory of the process's own, bytes.
@@ -46,7 +45,17 @@ fn fill(dir: &Path, keys: u64) -> Result<()> {
     db.close()
 }
 
-fn measure(dir: &Path, keys: u64, budget_bytes: u64, percent: u64, hot: u64) -> Result<()> {
+/// How large a run is.
+#[derive(Clone, Copy)]
+struct Load {
+    keys: u64,
+    budget_mib: u64,
+    gets: u64,
+}
+
+fn measure(dir: &Path, load: Load, percent: u64, hot: u64) -> Result<()> {
+    let Load { keys, budget_mib, gets } = load;
+    let budget_bytes = budget_mib << 20;
     let before = own_bytes();
     let db = Database::builder(dir)
         .memtable_bytes((budget_bytes / 16) as usize)
@@ -68,11 +77,11 @@ fn measure(dir: &Path, keys: u64, budget_bytes: u64, percent: u64, hot: u64) -> 
         }
         Ok(())
     };
-    look_up(GETS / 4)?;
+    look_up(gets / 4)?;
     let warm = db.stats();
-    look_up(GETS)?;
+    look_up(gets)?;
     let stats = db.stats();
-    let per_get = |after: u64, before: u64| (after - before) as f64 / GETS as f64;
+    let per_get = |after: u64, before: u64| (after - before) as f64 / gets as f64;
     println!(
         "| {percent:>3} % | {hot:>3} % | {:>5.1} | {:>6.1} | {:>6.1} | {:>5.1} | {:>4} of {} | {:.3} | {:.3} |",
         highest.saturating_sub(before) as f64 / MIB,
@@ -91,17 +100,18 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let dir = args.next().unwrap_or_else(|| ".".to_owned());
     let mut number = |default| args.next().and_then(|arg| arg.parse().ok()).unwrap_or(default);
-    let (keys, budget_mib): (u64, u64) = (number(10_000_000), number(16));
+    let (keys, budget_mib, gets) = (number(10_000_000), number(16), number(100_000).max(1));
+    let load = Load { keys, budget_mib, gets };
     let dir = Path::new(&dir).join(format!("paged-indexes-{}", std::process::id()));
     // In a process of its own each, or memory that one gave back were the next one's.
     if let Ok(case) = std::env::var("PAGED_INDEXES_CASE") {
         let mut case = case.split(' ');
         let dir = case.next().map(Path::new).unwrap_or(Path::new("."));
         let mut number = || case.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-        return measure(dir, keys, budget_mib << 20, number(), number());
+        return measure(dir, load, number(), number());
     }
     fill(&dir, keys)?;
-    println!("{keys} keys, a budget of {budget_mib} MiB, {GETS} gets of a uniform choice");
+    println!("{keys} keys, a budget of {budget_mib} MiB, {gets} gets of a uniform choice");
     println!(
         "| metadata may have | of keys asked | memory, MiB | above the budget, % | metadata, MiB | cache, MiB | tables paged | requests a get | of them indexes |"
     );
@@ -110,7 +120,7 @@ fn main() -> Result<()> {
     for (percent, hot) in [(100, 100), (50, 100), (0, 100), (100, 3), (50, 3), (0, 3)] {
         let case = format!("{} {percent} {hot}", dir.display());
         let mut command = std::process::Command::new(&me);
-        let command = command.args([".", &keys.to_string(), &budget_mib.to_string()]);
+        let command = command.arg(".").args([keys, budget_mib, gets].map(|n| n.to_string()));
         let done = command.env("PAGED_INDEXES_CASE", case).status().expect("it runs again");
         assert!(done.success(), "{percent} % failed");
     }

@@ -10,6 +10,11 @@
 //! synced, two sectors on at most: where a later edit stands, the damaged one was durable. The next
 //! edit stands where it would without the seal.
 //!
+//! **`CURRENT`** holds the manifest's name and a line end, and nothing else. Of manifest 12:
+//! ```text
+//! 6d 61 6e 69 66 65 73 74 | 2d   manifest-
+//! 30 30 30 30 30 30 31 32 | 0a   00000012
+//! ```
 //! The manifest never opens a table and never reads the log.
 
 mod state;
@@ -66,6 +71,11 @@ pub struct Manifest {
 
 fn manifest_name(number: u64) -> String {
     file_name("manifest", number)
+}
+
+/// What `CURRENT` says of the manifest of that number.
+fn current_text(number: u64) -> String {
+    format!("{}\n", manifest_name(number))
 }
 
 /// The manifest whose file is named `name`.
@@ -267,7 +277,7 @@ impl Manifest {
             _ => {}
         }
         let file = self.disk.create(&new)?;
-        file.write_all_at(format!("{}\n", manifest_name(self.number)).as_bytes(), 0)?;
+        file.write_all_at(current_text(self.number).as_bytes(), 0)?;
         file.sync()
     }
 

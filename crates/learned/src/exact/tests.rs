@@ -357,7 +357,7 @@ fn data() -> std::path::PathBuf {
 fn real(name: &str, take: usize) -> Option<Vec<Vec<u8>>> {
     let path = data().join(name);
     let Ok(bytes) = std::fs::read(&path) else {
-        println!("skipped: no {}", path.display());
+        learnedkv_skips::skip("data", &format!("there is no {}", path.display()));
         return None;
     };
     if name.ends_with(".txt") {

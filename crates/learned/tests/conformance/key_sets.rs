@@ -145,7 +145,7 @@ pub fn erratic() -> Vec<KeySet> {
 }
 
 /// The first `limit` keys of each real set, in SOSD format (a little-endian u64 count, then keys);
-/// absent sets are named on standard output and left out.
+/// absent sets are named as skipped and left out.
 ///
 /// They lie in `$LEARNEDKV_DATA`, else in `shared/data` beside the project's checkout.
 pub fn real(limit: usize) -> Vec<KeySet> {
@@ -159,7 +159,8 @@ pub fn real(limit: usize) -> Vec<KeySet> {
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) => {
-                println!("skipped {}: {error}; set LEARNEDKV_DATA to its folder", path.display());
+                let why = format!("{}: {error}; LEARNEDKV_DATA names its folder", path.display());
+                learnedkv_skips::skip("data", &why);
                 continue;
             }
         };

@@ -13,6 +13,19 @@
 //! * `synced` is the highest sequence number known to be durable when the record was written.
 //!   Recovery uses it to tell a torn end from damage.
 //! * Flag 1: a 16-byte external log position stands before the payload.
+//!
+//! Segment 3 of the database 4, and its first record: `put k1=v` in keyspace 2 ([`super::batch`]) as
+//! operation 7, when all up to 5 was durable.
+//! ```text
+//! 4c 4b 56 4c 4f 47 00 01 | 03 00 00 00 00 00 00 00   LKVLOG, version 1; segment 3
+//! 04 00 00 00 00 00 00 00 | 54 09 d8 52 04 20 d4 34   database 4; checksum
+//! 00 00 00 00 00 00 00 00 | 00 00 00 00 00 00 00 00
+//! 00 00 00 00 00 00 00 00 | 00 00 00 00 00 00 00 00
+//! d9 e8 f5 f8 23 71 69 65 | 03 00 00 00 00 00 00 00   checksum; segment 3
+//! 07 00 00 00 00 00 00 00 | 05 00 00 00 00 00 00 00   first 7; synced 5
+//! 07 00 00 00 | 01 00 00 | 00                         7 bytes of payload; 1 operation; no flag
+//! 01 02 02 01 6b 31 76 | 00                           payload, filled up to 48 bytes
+//! ```
 
 use super::bytes::{Reader, put_u64};
 use super::checksum::{checksum, mix, seal};
@@ -236,6 +249,7 @@ pub fn check_segment_header(bytes: &[u8], segment: u64, database: u64) -> Result
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+    use crate::format::example::assert_shown;
 
     fn sample(external_position: Option<[u8; 16]>) -> (Vec<u8>, RecordHeader) {
         let header =
@@ -243,6 +257,16 @@ mod tests {
         let mut bytes = vec![0; 64 + record_bytes(5, external_position.is_some())];
         write_record(&mut bytes[64..], 77, 64, &header, b"hello");
         (bytes, header)
+    }
+
+    #[test]
+    fn the_example_above_is_what_is_written() {
+        let payload = [0x01, 0x02, 0x02, 0x01, 0x6b, 0x31, 0x76];
+        let header = RecordHeader { segment: 3, first: 7, count: 1, synced: 5, ..sample(None).1 };
+        let mut record = vec![0; record_bytes(payload.len(), false)];
+        write_record(&mut record, 4, SEGMENT_HEADER_BYTES as u64, &header, &payload);
+        let segment = [&encode_segment_header(3, 4)[..], &record].concat();
+        assert_shown(include_str!("log.rs"), "Segment 3 of the database 4", &segment);
     }
 
     #[test]

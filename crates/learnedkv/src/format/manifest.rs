@@ -13,8 +13,31 @@
 //! An edit's checksum is bound to the database, the manifest's number and the edit's offset;
 //! ordinals count from 0. `synced` is the highest sequence number known to be durable in the log when
 //! the edit was written: all that the edit depends on lies at or below it.
+//!
+//! Manifest 6 of the database 77, and an edit that holds each change once. Its lists of tables are
+//! empty: a table is shown in `manifest/records.rs`.
+//! ```text
+//! 4c 4b 56 4d 41 4e 49 01 | 06 00 00 00 00 00 00 00   LKVMANI, version 1; number 6
+//! 4d 00 00 00 00 00 00 00 | b6 d6 ac 97 23 96 a5 df   database 77; checksum
+//! e9 2f 3c 9f 61 0a 26 07 | 45 00 00 00 | 00 00 00 00   checksum; 69 bytes; edit 0
+//! 09 | ac 02 | 03                          synced up to 9; next file 300, next keyspace 3
+//! 01 02 | 01 6b | 01 | 05 73 74 6f 72 65 | 03 6c 73 6d   CreateKeyspace 2, k: store = lsm
+//! 02 02                                    DropKeyspace
+//! 03 02 | 08                               Flushed up to 8
+//! 04 02 | 00                               AddRun of no tables
+//! 05 02 | 01 | 02 | 00                     ReplaceRuns: 2 from run 1 on, by no tables
+//! 06 02                                    Freeze
+//! 07 02 | 01 6d | 01 | 01 | 01 6d | 00 00   ReplacePartitions: 1 from m on, by 1 from m on, no tables;
+//! 01 | 01 71                               the watermark is q (0: as it was, 2: the sweep is over)
+//! 08 02 | 01 00 | 01 71                    Frozen: one run of no tables, watermark q
+//! 0a 02 | 02 01 ac 02 | 06 | 02 | 00       ReplaceTables 1 and 300: in level 6, behind 2, by none
+//! 09 | 01 01 80 20 | 02 | 01               Log: segment 1 ends at 4096; open from 2; first operation 1
+//! ```
 
 mod records;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests;
 
 use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
 use super::checksum::{checksum, mix, seal};
@@ -451,101 +474,5 @@ fn take_watermark(reader: &mut Reader<'_>) -> Result<Watermark> {
         1 => Ok(Watermark::Raise(reader.slice()?.to_vec())),
         2 => Ok(Watermark::End),
         other => Err(Error::corruption(format!("expected a watermark (0 to 2), found {other}"))),
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
-mod tests {
-    use super::super::table::Properties;
-    use super::*;
-
-    fn table(id: u64) -> TableRecord {
-        TableRecord {
-            id,
-            tag: 1 << 63,
-            file_bytes: 1 << 33,
-            properties: Properties { smallest: b"a".to_vec(), ..Properties::default() },
-            filter: id.is_multiple_of(2).then_some(FilterRecord {
-                id: id + 7,
-                file_bytes: 1 << 20,
-                rests: id.is_multiple_of(4),
-            }),
-        }
-    }
-
-    fn sample() -> Edit {
-        let keyspace = 3;
-        let partition = PartitionRecord { lower: b"m".to_vec(), base: Some(table(4)), delta: None };
-        Edit {
-            synced: 9,
-            next_file: 10,
-            next_keyspace: 11,
-            changes: vec![
-                Change::CreateKeyspace {
-                    keyspace,
-                    name: "naïve".into(),
-                    options: vec![("store".into(), "tiered".into())],
-                },
-                Change::DropKeyspace { keyspace },
-                Change::Flushed { keyspace, up_to: 8 },
-                Change::AddRun { keyspace, tables: vec![table(1), table(2)] },
-                Change::ReplaceRuns { keyspace, first: 0, count: 2, tables: vec![] },
-                Change::Freeze { keyspace },
-                Change::ReplacePartitions {
-                    keyspace,
-                    from: b"m".to_vec(),
-                    count: 1,
-                    partitions: vec![partition],
-                    watermark: Watermark::Raise(b"q".to_vec()),
-                },
-                Change::Frozen { keyspace, runs: vec![vec![table(5)]], watermark: vec![] },
-                Change::ReplaceTables {
-                    keyspace,
-                    removed: vec![1, 300],
-                    level: 6,
-                    at: 2,
-                    tables: vec![table(8)],
-                },
-                Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
-            ],
-        }
-    }
-
-    #[test]
-    fn every_change_round_trips() {
-        let edit = sample();
-        let mut bytes = encode_header(6, 77);
-        assert_eq!(decode_header(&bytes, 6).unwrap(), 77);
-        let start = bytes.len();
-        bytes.extend(encode_edit(&edit, 77, 6, start as u64, 0));
-        let (found, length) = decode_edit(&bytes, 77, 6, start, 0).unwrap();
-        assert_eq!((found, start + length), (edit, bytes.len()));
-        assert!(decode_edit(&bytes, 77, 6, start, 1).unwrap_err().is_corruption());
-        assert!(decode_edit(&bytes, 77, 5, start, 0).unwrap_err().is_corruption());
-    }
-
-    #[test]
-    fn damage_anywhere_is_refused() {
-        let bytes = encode_edit(&sample(), 77, 6, 0, 0);
-        for i in 0..bytes.len() {
-            let mut bad = bytes.clone();
-            bad[i] ^= 1;
-            assert!(decode_edit(&bad, 77, 6, 0, 0).is_err(), "byte {i}");
-            assert!(decode_edit(&bytes[..i], 77, 6, 0, 0).is_err(), "cut {i}");
-        }
-        let header = encode_header(6, 77);
-        for i in 0..header.len() {
-            let mut bad = header.clone();
-            bad[i] ^= 1;
-            assert!(decode_header(&bad, 6).is_err(), "byte {i}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_change_is_unsupported_not_guessed() {
-        let mut payload = vec![0, 0, 0];
-        payload.push(200);
-        assert_eq!(decode_payload(&payload).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

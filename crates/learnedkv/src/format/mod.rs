@@ -1,7 +1,7 @@
 //! Bytes to structs and back: the only place that knows offsets.
 //!
 //! Each layout is written down once, at the file that owns it, with its grammar and an example
-//! whose bytes a test prints. All integers are little-endian. Nothing here does I/O, and nothing
+//! whose bytes a test holds against what is written. All integers are little-endian. Nothing here does I/O, and nothing
 //! here trusts a byte: every decoder returns an error for input it did not write.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -12,6 +12,8 @@ pub mod bytes;
 pub mod checksum;
 pub mod compression;
 pub mod entry;
+#[cfg(test)]
+pub mod example;
 pub mod filter;
 pub mod log;
 pub mod manifest;

@@ -12,6 +12,33 @@
 //!
 //! Sections so far: `properties` ([`Properties`]); `index:KIND`, whose bytes belong to the kind; and, where
 //! ranges of keys were removed, `ranges` ([`super::range`]).
+//!
+//! ```text
+//! properties := entries | tombstones | raw bytes | blocks | data bytes | unpacked bytes | last sequence
+//!             | shadowed bytes | overwritten bytes | ranges | covered bytes     (all of them varints)
+//!             | smallest slice | largest slice | count varint | segment*
+//! segment    := number varint | tag u64 | entries varint | bytes varint | end varint
+//! ```
+//! The directory of a table tagged 5 that has one section, `index:fence`, the five bytes `bytes` behind
+//! 128 bytes of blocks; and the footer behind it:
+//! ```text
+//! 01 | 0b 69 6e 64 65 78 3a 66 65 6e 63 65          one section: index:fence
+//! 80 01 | 05 | bc f3 8a b9 32 93 ff 8e | 01         at 128, 5 bytes; their checksum; required
+//! 4c 4b 56 54 41 42 4c 45 | 01 00 00 00             LKVTABLE; version 1
+//! 19 00 00 00 | 85 00 00 00 00 00 00 00             the directory has 25 bytes at 133
+//! 05 00 00 00 00 00 00 00                           tag 5
+//! bb 9a 72 e8 fc 8a 27 4b | 90 9e 4a cd 24 c1 b4 b8   the directory's checksum, the footer's
+//! ```
+//! The properties of a table with three entries in one block, `a` to `c`, the newest of them operation
+//! 300, one a tombstone; one value of 92 bytes stands in segment 7, tagged 9, right behind the header:
+//! ```text
+//! 03 | 01 | 64 | 01               3 entries, 1 tombstone, 100 bytes as they are, 1 block
+//! 80 01 | c0 01 | ac 02           blocks end at 128, unpacked at 192; sequence 300
+//! 14 | 00 | 00 | 00               20 bytes shadowed; nothing overwritten; no ranges, nothing covered
+//! 01 61 | 01 63                   a to c
+//! 01 | 07 | 09 00 00 00 00 00 00 00   one segment: 7, tagged 9
+//! 01 | 64 | 84 01                 1 value, 100 bytes with its checksum, up to 132
+//! ```
 
 use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
 use super::checksum::checksum;
@@ -235,8 +262,7 @@ pub struct SegmentUse {
 }
 
 impl Properties {
-    /// Appends the properties: their fields in order, numbers as varints, keys as slices; then how
-    /// many segments are used, and for each its number varint, tag u64, and the other fields.
+    /// Appends the properties.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for number in self.numbers() {
             put_varint(out, number);
@@ -334,6 +360,33 @@ fn take_segments(reader: &mut Reader<'_>) -> Result<Vec<SegmentUse>> {
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+    use crate::format::example::assert_shown;
+
+    #[test]
+    fn the_examples_above_are_what_is_written() {
+        let page = include_str!("table.rs");
+        let mut bytes = encode_directory(&[Section::new("index:fence", 5, 128, b"bytes")]);
+        let footer = Footer::new(5, 133, &bytes);
+        footer.encode(&mut bytes);
+        assert_shown(page, "The directory of a table tagged 5", &bytes);
+        let mut properties = Properties {
+            entries: 3,
+            tombstones: 1,
+            raw_bytes: 100,
+            blocks: 1,
+            data_bytes: 128,
+            unpacked_bytes: 192,
+            last_sequence: 300,
+            shadowed_bytes: 20,
+            smallest: b"a".to_vec(),
+            largest: b"c".to_vec(),
+            ..Properties::default()
+        };
+        properties.refer(7, 9, 100, 132);
+        let mut bytes = Vec::new();
+        properties.encode(&mut bytes);
+        assert_shown(page, "The properties of a table", &bytes);
+    }
 
     #[test]
     fn footer_directory_and_sections_round_trip() {

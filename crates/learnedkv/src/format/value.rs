@@ -16,8 +16,13 @@
 //!
 //! In the log, where no table tells the segment's tag, it follows the pointer (`tag u64`).
 //!
-//! The value `v` of key `k`, the first of segment 3, tagged 1: see the test
-//! `the_example_is_what_is_written`, which prints it.
+//! The value `v` of key `k`, the first of segment 3, tagged 1:
+//! ```text
+//! 4c 4b 56 56 41 4c 55 45 | 01 00 00 00 | 00 00 00 00   LKVVALUE; version 1
+//! 01 00 00 00 00 00 00 00 | 3e 06 37 cf 8c a8 27 fb     tag 1; checksum
+//! 6f 02 22 2e c5 92 84 4b | 76                          the chunk's checksum; v
+//! ```
+//! and the pointer to it: `03 20 01`.
 
 use super::bytes::{Reader, put_u32, put_u64, put_varint};
 use super::checksum::{checksum, mix};
@@ -261,6 +266,7 @@ pub fn join_chunks(
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+    use crate::format::example::assert_shown;
 
     fn stored(tag: u64, offset: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -280,12 +286,8 @@ mod tests {
         put_value(&mut segment, 1, pointer.offset, b"k", b"v");
         let mut payload = Vec::new();
         pointer.encode(&mut payload);
-        let text = format!("{:02x?} {payload:02x?}", &segment[8..]);
-        println!("{text}");
-        assert_eq!(&segment[..8], MAGIC);
-        assert_eq!(&segment[8..24], [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(segment[40..], *b"v");
-        assert_eq!(payload, [3, 32, 1]);
+        assert_shown(include_str!("value.rs"), "The value `v` of key `k`", &segment);
+        assert_eq!(payload, [0x03, 0x20, 0x01]);
         assert_eq!(pointer.end(), segment.len() as u64);
     }
 

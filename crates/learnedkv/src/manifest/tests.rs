@@ -1,8 +1,9 @@
-//! What a damaged end of a manifest means.
+//! What a damaged end of a manifest means; what `CURRENT` says.
 
 use super::*;
 use crate::disk::sim::{CrashKind, SimDisk};
 use crate::format::entry::SequenceNumber;
+use crate::format::example::assert_shown;
 use crate::format::manifest::Change;
 
 /// A manifest with `edits` edits after the first, and where the last of them begins and ends.
@@ -105,4 +106,13 @@ fn an_edit_that_is_refused_leaves_the_state_as_it_was() {
     assert_eq!(*manifest.state(), before);
     manifest.commit(&edit(vec![create(4)])).unwrap();
     assert_eq!(load(&disk, Path::new("/")).unwrap().unwrap().state, *manifest.state());
+}
+
+#[test]
+fn the_example_of_current_is_what_is_written() {
+    let disk = SimDisk::new(1);
+    let (written_on, dir) = (Arc::new(disk.clone()), Path::new("/"));
+    drop(Manifest::begin(written_on, dir, 7, 12, State::default()).unwrap());
+    let written = read_file(&disk, &dir.join(CURRENT)).unwrap();
+    assert_shown(include_str!("../manifest.rs"), "Of manifest 12", &written);
 }

@@ -11,6 +11,7 @@ use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, ErrorKind, KeyspaceOptions};
 
+use crate::keys::Keys;
 use crate::workload::{Model, Random, Setup, contents, difference, draw};
 
 const COPY: &str = "/copies/one";
@@ -29,7 +30,7 @@ fn open_copy(disk: &(impl Disk + Clone + 'static), path: &str) -> learnedkv::Res
 
 #[track_caller]
 fn assert_holds(db: &Database, model: &Model, at: &str) {
-    let found = contents(db).unwrap();
+    let found = contents(db, Keys::Text).unwrap();
     assert!(found == *model, "{at}: {}", difference(&found, model));
 }
 
@@ -42,7 +43,9 @@ fn a_checkpoint_is_a_database_of_its_own() {
         let db = setup.open(&disk, seed).unwrap();
         let mut model = Model::new();
         let mut copies = Vec::new();
-        for (number, op) in draw(&mut Random::new(seed), 250, 250).into_iter().enumerate() {
+        for (number, op) in
+            draw(&mut Random::new(seed), setup.keys, 250, 250).into_iter().enumerate()
+        {
             op.apply(&db, &setup).unwrap();
             op.change(&mut model);
             if number % 25 == 0 {
@@ -88,7 +91,7 @@ fn a_crash_amid_a_checkpoint_leaves_the_source_and_no_half_copy() {
     let disk = SimDisk::new(3);
     let db = setup.open(&disk, 3).unwrap();
     let mut model = Model::new();
-    for op in draw(&mut Random::new(3), 120, 250) {
+    for op in draw(&mut Random::new(3), setup.keys, 120, 250) {
         op.apply(&db, &setup).unwrap();
         op.change(&mut model);
     }
@@ -136,7 +139,7 @@ fn a_checkpoint_that_fails_can_be_made_again() {
     let faulty = FaultyDisk::new(Arc::new(sim.clone()));
     let db = setup.open(&faulty, 5).unwrap();
     let mut model = Model::new();
-    for op in draw(&mut Random::new(5), 120, 250) {
+    for op in draw(&mut Random::new(5), setup.keys, 120, 250) {
         op.apply(&db, &setup).unwrap();
         op.change(&mut model);
     }
@@ -180,7 +183,7 @@ fn files_stay_until_they_are_linked() {
     let disk = SimDisk::new(7);
     let db = setup.open(&disk, 7).unwrap();
     let mut model = Model::new();
-    for op in draw(&mut Random::new(7), 120, 250) {
+    for op in draw(&mut Random::new(7), setup.keys, 120, 250) {
         op.apply(&db, &setup).unwrap();
         op.change(&mut model);
     }

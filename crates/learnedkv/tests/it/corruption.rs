@@ -2,8 +2,9 @@
 //!
 //! A database with settled and fresh tables, a log and a manifest is closed; then each file is
 //! damaged at many places (a flipped bit, a zeroed stretch, a cut), opened and read. What is covered:
-//! every [`STRIDE`]-th byte of every file that holds something, with a flip; a zeroed sector and a cut
-//! at every [`STRIDE`] * 16-th; `LEARNEDKV_CORRUPTION_STRIDE=1` tries every byte.
+//! every [`STRIDE`]-th byte of every file that holds something (where keys are very long some [`PLACES`]
+//! of a file), with a flip; a zeroed sector and a cut at every [`STRIDE`] * 16-th;
+//! `LEARNEDKV_CORRUPTION_STRIDE=1` tries every byte.
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,14 @@ use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
 use learnedkv::{Compression, Error, ErrorKind, FilterKind};
 
+use crate::keys::Keys;
 use crate::workload::{
     Model, Op, Random, Removal, Setup, contents, difference, draw, guarded, key,
 };
 
 const STRIDE: usize = 11;
+/// How many bytes of a file with very long keys are flipped, at most, where nobody asks for more.
+const PLACES: usize = 60;
 
 /// What is done to a file.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +90,7 @@ fn check(setup: &Setup, disk: &SimDisk, path: &Path, allowed: &[Model]) -> Resul
         Ok(db) => db,
         Err(e) => return check_error(&e, path).map(|()| true),
     };
-    let found = match contents(&db) {
+    let found = match contents(&db, setup.keys) {
         Ok(found) => found,
         Err(e) => return check_error(&e, path).map(|()| true),
     };
@@ -101,17 +105,18 @@ fn sample(setup: &Setup, seed: u64, length: usize) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let db = setup.open(&disk, seed).unwrap();
     let mut model = Model::new();
-    for op in draw(&mut Random::new(seed), length, 100) {
+    for op in draw(&mut Random::new(seed), setup.keys, length, 100) {
         op.apply(&db, setup).unwrap();
         op.change(&mut model);
     }
     // Something of each sort, whatever was drawn: settled, fresh, and only in the log.
     let put = |number, value: u8| {
-        Op::Commit(vec![("a".into(), key(number), Some(vec![value; 130]))], false)
+        Op::Commit(vec![("a".into(), setup.keys.key(number), Some(vec![value; 130]))], false)
     };
     let mut ops = vec![Op::Create("a".into()), put(1, 1), Op::Convert("a".into()), put(2, 2)];
     let remove = |from, to| {
-        let range = (Bound::Included(key(from)), Bound::Excluded(key(to)));
+        let (from, to) = (setup.keys.key(from), setup.keys.key(to));
+        let range = (Bound::Included(from), Bound::Excluded(to));
         let (before, after) = (Vec::new(), Vec::new());
         Op::Remove(Removal { before, name: "a".into(), range, after, synced: false })
     };
@@ -125,9 +130,11 @@ fn sample(setup: &Setup, seed: u64, length: usize) -> (SimDisk, Model) {
     (disk, model)
 }
 
-fn stride() -> usize {
+/// For a file of that length.
+fn stride(keys: Keys, length: usize) -> usize {
     let asked = std::env::var("LEARNEDKV_CORRUPTION_STRIDE").ok().and_then(|n| n.parse().ok());
-    asked.unwrap_or(STRIDE)
+    let many = if keys == Keys::Long { length / PLACES } else { 0 };
+    asked.unwrap_or(STRIDE.max(many))
 }
 
 /// Damages every file of a closed database. Returns (errors, right answers), by kind of file.
@@ -139,7 +146,7 @@ fn damage_all(setup: &Setup, seed: u64) -> std::collections::BTreeMap<String, (u
         // Behind what was written, a preallocated file is zeros that nobody looks at.
         let end = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         for (damage, step) in [(Damage::Flip, 1), (Damage::Zero, 16), (Damage::Cut, 16)]
-            .map(|(d, n)| (d, n * stride()))
+            .map(|(d, n)| (d, n * stride(setup.keys, end)))
         {
             for at in (seed as usize % step..end).step_by(step) {
                 let Some(left) = damaged(&disk, &path, at, damage) else { continue };
@@ -159,8 +166,8 @@ fn damage_all(setup: &Setup, seed: u64) -> std::collections::BTreeMap<String, (u
 
 #[test]
 fn damage_is_reported_or_does_not_matter() {
-    for seed in 0..2 {
-        let counts = damage_all(&Setup::default(), seed);
+    for (seed, keys) in (0..).zip([Keys::Text, Keys::Nested]) {
+        let counts = damage_all(&Setup { keys, ..Setup::default() }, seed);
         println!("errors and right answers: {counts:?}");
         for sort in ["CURRENT", "manifest", "table", "values", "log"] {
             assert!(counts[sort].0 > 0, "no damage of {sort} was reported: {counts:?}");
@@ -175,7 +182,8 @@ fn damage_is_reported_or_does_not_matter() {
 #[test]
 fn damage_of_levels_is_reported_or_does_not_matter() {
     let levels = Setup::levels();
-    let setup = Setup { keyspace: levels.keyspace.clone().separate_at(64), ..levels };
+    let keyspace = levels.keyspace.clone().separate_at(64);
+    let setup = Setup { keyspace, keys: Keys::Integers, ..levels };
     let counts = damage_all(&setup, 4);
     println!("errors and right answers: {counts:?}");
     for sort in ["manifest", "table", "values", "log"] {
@@ -189,7 +197,7 @@ fn damage_of_levels_is_reported_or_does_not_matter() {
 #[test]
 fn damage_of_tables_that_do_not_keep_their_index_is_reported_or_does_not_matter() {
     for setup in [Setup::default().paged(true), Setup::levels().paged(true)] {
-        let counts = damage_all(&setup, 5);
+        let counts = damage_all(&Setup { keys: Keys::Long, ..setup }, 5);
         println!("errors and right answers: {counts:?}");
         let (errors, answers) = counts["table"];
         assert!(errors > 0 && answers > 10, "damage of tables: {counts:?}");
@@ -219,8 +227,9 @@ fn damage_of_compressed_tables_is_reported_or_does_not_matter() {
 /// The index of a table is found again from its blocks.
 #[test]
 fn a_damaged_index_is_rebuilt_from_the_blocks() {
-    for setup in [Setup::default(), Setup::default().paged(true), Setup::default().paged(false)] {
-        rebuild_damaged_indexes(&setup);
+    let ways = [Setup::default(), Setup::default().paged(true), Setup::default().paged(false)];
+    for (setup, keys) in ways.into_iter().zip([Keys::Text, Keys::Nested, Keys::Integers]) {
+        rebuild_damaged_indexes(&Setup { keys, ..setup });
     }
 }
 
@@ -236,7 +245,7 @@ fn rebuild_damaged_indexes(setup: &Setup) {
             if !is_paged && db.stats().rebuilt_indexes == 0 {
                 continue;
             }
-            let found = contents(&db);
+            let found = contents(&db, setup.keys);
             // Those of blocks are errors.
             if db.stats().rebuilt_indexes > 0 && db.stats().index_fallbacks == 0 {
                 rebuilt += 1;
@@ -289,7 +298,7 @@ fn a_filter_that_cannot_be_read_costs_no_answer() {
                 left.create(path).unwrap().write_all_at(new, 0).unwrap();
             }
             let db = setup.open(&left, 1).unwrap_or_else(|e| panic!("{name}: {e:?}"));
-            assert_eq!(contents(&db).unwrap(), model, "{name}: {}", path.display());
+            assert_eq!(contents(&db, setup.keys).unwrap(), model, "{name}: {}", path.display());
             let stats = db.stats();
             assert_eq!(stats.dropped_filters, 1, "{name}");
             assert_eq!(count(&stats), filters.len() as u64 - 1, "{name}");
@@ -300,11 +309,11 @@ fn a_filter_that_cannot_be_read_costs_no_answer() {
             for keyspace in db.keyspace_names() {
                 db.find(&keyspace).unwrap().convert().unwrap();
             }
-            assert_eq!(contents(&db).unwrap(), model, "{name}, converted");
+            assert_eq!(contents(&db, setup.keys).unwrap(), model, "{name}, converted");
             drop(db);
             let db = setup.open(&left, 2).unwrap();
             assert_eq!(db.stats().dropped_filters, 0, "{name}: it was forgotten");
-            assert_eq!(contents(&db).unwrap(), model, "{name}, opened again");
+            assert_eq!(contents(&db, setup.keys).unwrap(), model, "{name}, opened again");
         }
     }
 }
@@ -335,7 +344,7 @@ fn a_torn_end_of_the_log_is_cut_off_and_a_torn_middle_is_an_error() {
         let torn = damaged(&left, &path, at, Damage::Flip).unwrap();
         match setup.open(&torn, 1) {
             Ok(db) => {
-                let found = contents(&db).unwrap();
+                let found = contents(&db, setup.keys).unwrap();
                 let k = states.iter().position(|state| *state == found);
                 kept.insert(k.expect("the state after some commit"));
             }

@@ -68,7 +68,7 @@ fn sample(setup: &Setup, seed: u64) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let db = setup.open(&disk, seed).unwrap();
     let mut model = Model::new();
-    let mut ops = draw(&mut Random::new(seed), 60, 100);
+    let mut ops = draw(&mut Random::new(seed), setup.keys, 60, 100);
     ops.extend([Op::Create("a".into()), Op::Create("b".into())]);
     // Settled in several partitions, deltas over some of them, runs, the log.
     ops.extend((0..KEYS).map(|number| put(number, 1)));
@@ -290,7 +290,7 @@ fn live_with(
             ops.extend([Op::Ingest("a".into(), entries.collect()), between(24, 5), between(41, 3)]);
         }
         if (seed + round) % 4 > 1 {
-            ops.extend(draw(&mut Random::new(seed * 10 + round), 50, 100));
+            ops.extend(draw(&mut Random::new(seed * 10 + round), setup.keys, 50, 100));
         }
         work(&db, setup, &mut model, &ops, path);
         check(&db, &model, path, counts);
@@ -315,12 +315,12 @@ fn live_with(
     let db = setup.open(&left, 6).unwrap();
     assert!(db.open_report().damaged_tables.is_empty());
     assert!(matches!(db.health(), DatabaseHealth::Well));
-    let found = contents(&db).unwrap();
+    let found = contents(&db, setup.keys).unwrap();
     assert!(found == model, "put back: {}", difference(&found, &model));
     for name in model.keys() {
         db.find(name).unwrap().convert().unwrap();
     }
-    assert_eq!(contents(&db).unwrap(), model, "put back and converted");
+    assert_eq!(contents(&db, setup.keys).unwrap(), model, "put back and converted");
     report[0].keys.is_none()
 }
 
@@ -390,7 +390,7 @@ fn runs_beside_a_damaged_one_are_merged() {
     assert!(runs < 14, "{runs} runs");
     db.close().unwrap();
     restore(&left, &path, &read(&disk, &path));
-    assert_eq!(contents(&setup.open(&left, 1).unwrap()).unwrap(), model);
+    assert_eq!(contents(&setup.open(&left, 1).unwrap(), setup.keys).unwrap(), model);
 }
 
 /// A disk that refuses to read says nothing about the table: another open may find it.
@@ -401,7 +401,7 @@ fn a_table_that_the_disk_refuses_to_read_is_not_taken_for_damaged() {
     let faulty = FaultyDisk::new(Arc::new(disk.clone()));
     faulty.fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with("table-"));
     assert_eq!(setup.open(&faulty, 1).unwrap_err().kind(), ErrorKind::Io);
-    assert_eq!(contents(&setup.open(&disk, 1).unwrap()).unwrap(), model);
+    assert_eq!(contents(&setup.open(&disk, 1).unwrap(), setup.keys).unwrap(), model);
 }
 
 /// A base of which the very first block is damaged: the sweep found that as it began, and was

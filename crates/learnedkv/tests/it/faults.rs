@@ -19,6 +19,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::{Database, ErrorKind, Store};
 
+use crate::keys::Keys;
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
 const SEEDS: u64 = 3;
@@ -124,7 +125,7 @@ impl Run<'_> {
             Err(e) => {
                 self.check_kind(&e)?;
                 let poisoned = is_poisoned(db);
-                match contents(db) {
+                match contents(db, self.setup.keys) {
                     Ok(found) if found == *self.now() => self.perhaps = Some(next),
                     Ok(found) if found == next => {
                         self.perhaps = Some(self.now().clone());
@@ -150,12 +151,12 @@ impl Run<'_> {
     fn poisoned(&self, db: &Database) -> Result<(), String> {
         for name in self.now().keys() {
             let keyspace = db.find(name).ok_or("a keyspace is gone")?;
-            match keyspace.insert("key000", "refused") {
+            match keyspace.insert(self.setup.keys.key(0), "refused") {
                 Err(e) if e.kind() == ErrorKind::Poisoned => {}
                 other => return Err(format!("expected a refusal, found {other:?}")),
             }
         }
-        match contents(db) {
+        match contents(db, self.setup.keys) {
             Ok(found) if found == *self.now() || Some(&found) == self.perhaps.as_ref() => Ok(()),
             Ok(found) => Err(format!("reads when poisoned: {}", difference(&found, self.now()))),
             Err(e) => self.check_kind(&e),
@@ -170,7 +171,7 @@ impl Run<'_> {
             keyspace.convert().map_err(|e| format!("a later conversion of {name}: {e:?}"))?;
         }
         db.wait_idle().map_err(|e| format!("coming to rest: {e:?}"))?;
-        let found = contents(db).map_err(|e| format!("reading: {e:?}"))?;
+        let found = contents(db, self.setup.keys).map_err(|e| format!("reading: {e:?}"))?;
         if found == *self.now() { Ok(()) } else { Err(difference(&found, self.now())) }
     }
 
@@ -180,7 +181,7 @@ impl Run<'_> {
             (0..6).map(|seed| self.disk.crash_clone(CrashKind::Machine, seed)).collect();
         let open = |disk: &SimDisk| -> Result<Model, String> {
             let db = self.setup.open(disk, 7).map_err(|e| format!("opening again: {e:?}"))?;
-            contents(&db).map_err(|e| format!("reading again: {e:?}"))
+            contents(&db, self.setup.keys).map_err(|e| format!("reading again: {e:?}"))
         };
         let found = open(self.disk)?;
         if found != *self.now() && Some(&found) != self.perhaps.as_ref() {
@@ -202,12 +203,11 @@ impl Run<'_> {
 /// operations matched.
 fn run(
     ops: &[Op],
-    store: Store,
+    setup: &Setup,
     seed: u64,
     plan: &Plan,
     index: u64,
 ) -> Result<(Outcome, u64), String> {
-    let setup = Setup::of(store, seed);
     let disk = SimDisk::new(seed);
     let faulty = FaultyDisk::new(Arc::new(disk.clone()));
     let mut fault = Fault::at(index).with(plan.error);
@@ -222,7 +222,7 @@ fn run(
     }
     let counts = faulty.fail(fault);
     let states = vec![Model::new()];
-    let mut run = Run { disk: &disk, setup: &setup, plan, states, durable: 0, perhaps: None };
+    let mut run = Run { disk: &disk, setup, plan, states, durable: 0, perhaps: None };
     let db = match setup.open(&faulty, seed) {
         Ok(db) => db,
         Err(e) => {
@@ -271,13 +271,18 @@ fn stride(plan: &Plan) -> u64 {
 /// Fails everywhere that the strides say; how often a run of each plan ended how.
 fn fail_everywhere(store: Store, seeds: Range<u64>) -> BTreeMap<(&'static str, Outcome), u64> {
     let mut outcomes = BTreeMap::new();
-    for (plan, seed) in PLANS.iter().flat_map(|plan| seeds.clone().map(move |seed| (plan, seed))) {
-        let ops = draw(&mut Random::new(seed), LENGTH, [40, 250, 700][seed as usize % 3]);
+    let plans = PLANS.iter().zip(0..);
+    for (seed, (plan, number)) in plans.flat_map(|plan| seeds.clone().map(move |seed| (seed, plan)))
+    {
+        // Each plan meets other shapes of keys, each seed all of them.
+        let setup = Setup { keys: Keys::of(seed + number), ..Setup::of(store, seed) };
+        let length = [40, 250, 700][seed as usize % 3];
+        let ops = draw(&mut Random::new(seed), setup.keys, LENGTH, length);
         let (ended, count) =
-            run(&ops, store, seed, plan, u64::MAX).unwrap_or_else(|e| panic!("{e}"));
+            run(&ops, &setup, seed, plan, u64::MAX).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(ended, Outcome::WentOn);
         for index in (seed % stride(plan)..count).step_by(stride(plan) as usize) {
-            let outcome = guarded(|| run(&ops, store, seed, plan, index));
+            let outcome = guarded(|| run(&ops, &setup, seed, plan, index));
             let (outcome, _) = outcome.unwrap_or_else(|e| {
                 panic!("{}, seed {seed}, at {index} of {count}: {e}", plan.name)
             });

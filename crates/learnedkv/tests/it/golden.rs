@@ -1,16 +1,25 @@
 //! Databases that earlier builds wrote: this one opens them, finds all of it, and goes on with them.
 //!
-//! `golden/<version>` holds one as its writer's death left it (never closed, the log not flushed), and
-//! `EXPECTED` what is in it. `LEARNEDKV_REWRITE=1` writes the newest anew: only while no release has
-//! that format. Until the first one there is one version, and a change of format rewrites it.
+//! `golden/<version>` and `golden/<version>-<what else>` hold them as their writer's death left them (never
+//! closed, the log not flushed), and `EXPECTED` what is in each. `LEARNEDKV_REWRITE=1` writes the newest anew:
+//! only while no release has that format. Until the first one there is one version, and a change of format
+//! rewrites it; where there is none, what stands there is kept, for an earlier build wrote it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use learnedkv::{Compression, Database, FilterKind, Keyspace, KeyspaceOptions, Store};
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
+use learnedkv::disk::real::RealDisk;
+use learnedkv::executor::SeededExecutor;
+use learnedkv::{
+    Builder, Compression, Database, FilterKind, IndexKind, Keyspace, KeyspaceOptions, Store,
+};
 
-/// The format that this build writes.
+/// What this build writes: the stores, and what else their files may hold.
 const NEWEST: &str = "1";
+const KINDS: &str = "1-kinds";
 const EXPECTED: &str = "EXPECTED";
 
 fn golden() -> PathBuf {
@@ -52,10 +61,54 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn open(path: &Path) -> Database {
+fn builder(path: &Path) -> Builder {
     let builder = Database::builder(path).memtable_bytes(8 << 10).log_segment_bytes(4 << 10);
-    let builder = builder.memory_budget_bytes(1 << 20).ballast_bytes(0).stream_at(6000);
-    builder.open().unwrap_or_else(|e| panic!("{e}"))
+    builder.memory_budget_bytes(1 << 20).ballast_bytes(0).stream_at(6000)
+}
+
+fn open(path: &Path) -> Database {
+    builder(path).open().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The keyspaces of a database: each what another choice writes.
+fn keyspaces(database: &str) -> Vec<(&'static str, KeyspaceOptions)> {
+    let small = KeyspaceOptions::default().block_bytes(512).partition_bytes(8 << 10);
+    let small = small.separate_at(600).inline_limit(1000).level_base_bytes(4 << 10);
+    let packed = small.clone().lsm_compression(Compression::Lz4);
+    let packed = packed.settled_filter(Some(FilterKind::BinaryFuse8));
+    let levels = small.clone().store(Store::Lsm);
+    let index = |kind| small.clone().lsm_index(kind).settled_index(kind);
+    if database == NEWEST {
+        return vec![("levels", levels), ("packed", packed), ("plain", small)];
+    }
+    vec![
+        ("fence", index(IndexKind::Fence)),
+        ("greedy-plr", index(IndexKind::GreedyPlr { epsilon: 4 })),
+        ("greedy-plr-plus", index(IndexKind::GreedyPlrPlus { epsilon: 4 })),
+        ("values-stay", small.clone().move_values(false)),
+        ("zstd", small.clone().compression(Compression::Zstd { level: 3 })),
+        (SWEPT, small),
+    ]
+}
+
+/// The keyspace that a sweep is stuck in.
+const SWEPT: &str = "swept";
+
+/// The key that a sweep of it has come to, if one is under way.
+fn watermark(db: &Database) -> Option<Vec<u8>> {
+    let stats = db.stats().keyspaces.into_iter().find(|keyspace| keyspace.name == SWEPT);
+    stats.and_then(|keyspace| keyspace.watermark)
+}
+
+/// Begins a sweep, whose third table cannot be made, nor any later.
+fn begin_sweep(disk: &FaultyDisk, db: &Database) {
+    let keyspace = db.find(SWEPT).unwrap();
+    put(&keyspace, 0..150, 4);
+    keyspace.flush().unwrap();
+    let create = Fault::at(2).of(&[OperationKind::Create]).on_paths_with("table-");
+    disk.fail(create.from_then_on());
+    keyspace.convert().unwrap_err();
+    assert!(watermark(db).is_some_and(|key| key.starts_with(b"key/")), "no sweep is under way");
 }
 
 /// A value that compresses a little.
@@ -91,19 +144,20 @@ fn fill(keyspace: &Keyspace) {
     keyspace.insert("streamed too", value(2, 7000)).unwrap();
 }
 
-fn write(to: &Path) {
+fn write(database: &str) {
+    let to = &golden().join(database);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = open(&path);
-    let small = KeyspaceOptions::default().block_bytes(512).partition_bytes(8 << 10);
-    let small = small.separate_at(600).inline_limit(1000).level_base_bytes(4 << 10);
-    let packed = small.clone().lsm_compression(Compression::Lz4);
-    let packed = packed.settled_filter(Some(FilterKind::BinaryFuse8));
-    let levels = small.clone().store(Store::Lsm);
-    for (name, options) in [("levels", levels), ("packed", packed), ("plain", small)] {
+    let disk = FaultyDisk::new(Arc::new(RealDisk::new()));
+    let builder = builder(&path).disk(Arc::new(disk.clone()));
+    let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+    for (name, options) in keyspaces(database) {
         fill(&db.keyspace(name, options).unwrap());
     }
     db.keyspace("empty", KeyspaceOptions::default()).unwrap();
+    if database == KINDS {
+        begin_sweep(&disk, &db);
+    }
     // As the death of the process leaves it.
     let _ = std::fs::remove_dir_all(to);
     copy(&path, to);
@@ -124,9 +178,9 @@ fn write(to: &Path) {
 #[test]
 fn databases_of_every_format_are_opened_read_and_gone_on_with() {
     if std::env::var_os("LEARNEDKV_REWRITE").is_some() {
-        write(&golden().join(NEWEST));
+        [NEWEST, KINDS].into_iter().for_each(write);
     }
-    let mut versions = 0;
+    let (mut versions, mut sweeps) = (0, 0);
     for version in std::fs::read_dir(golden()).unwrap() {
         let version = version.unwrap().path();
         let expected = std::fs::read_to_string(version.join(EXPECTED)).unwrap();
@@ -135,6 +189,11 @@ fn databases_of_every_format_are_opened_read_and_gone_on_with() {
         copy(&version, &path);
         let reader = Database::builder(&path).read_only(true).open().unwrap();
         assert!(told(&reader) == expected, "{version:?}, read only");
+        // Amid the keys: some are settled, some are not.
+        if let Some(key) = watermark(&reader) {
+            assert!(key.starts_with(b"key/"), "{version:?}: {}", key.escape_ascii());
+            sweeps += 1;
+        }
         drop(reader);
         let db = open(&path);
         assert!(told(&db) == expected, "{version:?}");
@@ -147,6 +206,6 @@ fn databases_of_every_format_are_opened_read_and_gone_on_with() {
         assert!(told(&open(&path)) == expected, "{version:?}, opened again");
         versions += 1;
     }
-    assert!(versions > 0);
+    assert!(versions > 1 && sweeps > 0, "{versions} databases, {sweeps} of them amid a sweep");
     assert!(golden().join(NEWEST).join(EXPECTED).exists(), "nothing of the newest format");
 }

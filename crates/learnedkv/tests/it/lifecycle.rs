@@ -58,7 +58,7 @@ fn reading_only_shows_the_same_and_changes_nothing() {
         let disk = SimDisk::new(seed);
         let db = setup.open(&disk, seed).unwrap();
         let mut model = Model::new();
-        for op in draw(&mut Random::new(seed), 150, 200) {
+        for op in draw(&mut Random::new(seed), setup.keys, 150, 200) {
             op.apply(&db, &setup).unwrap();
             op.change(&mut model);
         }
@@ -76,7 +76,7 @@ fn reading_only_shows_the_same_and_changes_nothing() {
         let tries = faulty.fail(Fault::at(0).of(CHANGES).from_then_on());
         let open = || builder(&faulty).read_only(true).open();
         let readers = [open().unwrap(), open().unwrap()];
-        let found = readers.each_ref().map(|db| contents(db).unwrap());
+        let found = readers.each_ref().map(|db| contents(db, setup.keys).unwrap());
         assert_eq!(found[0], found[1]);
         let writer = setup.open(&left, seed).unwrap_err();
         assert_eq!(writer.kind(), ErrorKind::Locked, "{writer}");
@@ -86,7 +86,11 @@ fn reading_only_shows_the_same_and_changes_nothing() {
             assert_eq!(kind, ErrorKind::ReadOnly, "{name}");
         }
         readers[0].wait_idle().unwrap();
-        assert_eq!(contents(&readers[0]).unwrap(), found[0], "refused writes changed something");
+        assert_eq!(
+            contents(&readers[0], setup.keys).unwrap(),
+            found[0],
+            "refused writes changed something"
+        );
         let [one, two] = readers;
         one.close().unwrap();
         drop(two);
@@ -94,7 +98,7 @@ fn reading_only_shows_the_same_and_changes_nothing() {
         assert_eq!(left.used_bytes(), used, "seed {seed}");
         // A writer finds what they saw, and keeps readers out.
         let db = setup.open(&left, seed).unwrap();
-        assert_eq!(contents(&db).unwrap(), found[0], "seed {seed}");
+        assert_eq!(contents(&db, setup.keys).unwrap(), found[0], "seed {seed}");
         if seed % 3 != 1 {
             assert_eq!(found[0], model, "seed {seed}");
         }
@@ -198,7 +202,7 @@ fn after_closing_writes_are_refused_and_reads_go_on() {
     db.close().unwrap();
     // Durable though nobody synced.
     let left = disk.crash_clone(CrashKind::Machine, 0);
-    assert_eq!(contents(&setup.open(&left, 1).unwrap()).unwrap()["a"].len(), 100);
+    assert_eq!(contents(&setup.open(&left, 1).unwrap(), setup.keys).unwrap()["a"].len(), 100);
     assert!(matches!(again.health(), DatabaseHealth::Closed));
     for (name, kind) in writes(&again) {
         assert_eq!(kind, ErrorKind::Closed, "{name}");
@@ -287,7 +291,7 @@ fn closing_waits_for_commits_that_were_let_in() {
     closing.join().unwrap().unwrap();
     disk.stop_observing();
     let left = disk.crash_clone(CrashKind::Machine, 0);
-    assert_eq!(contents(&setup.open(&left, 1).unwrap()).unwrap()["a"].len(), 1);
+    assert_eq!(contents(&setup.open(&left, 1).unwrap(), setup.keys).unwrap()["a"].len(), 1);
 }
 
 #[test]
@@ -355,7 +359,7 @@ fn a_relative_path_means_the_same_after_the_process_has_moved() {
     for (name, value) in [("a", "first"), ("b", "second")] {
         let db = Database::open(dir.path().join(name).join("db")).unwrap();
         let keyspace = db.find("k").unwrap();
-        let found = crate::workload::content(&keyspace).unwrap();
+        let found = crate::workload::content(&keyspace, crate::keys::Keys::Integers).unwrap();
         let put = |n: u64| (n.to_be_bytes().to_vec(), value.repeat(20).into_bytes());
         assert!(found.into_iter().eq((0..2000).map(put)), "{name}");
     }

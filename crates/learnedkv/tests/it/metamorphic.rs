@@ -11,6 +11,7 @@ use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::ThreadExecutor;
 use learnedkv::{Compression, Database, FilterKind, IndexKind, KeyspaceOptions};
 
+use crate::keys::Keys;
 use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
 
 /// Workloads per configuration.
@@ -105,7 +106,8 @@ fn check_residence(db: &Database, setup: &Setup) -> Result<(), String> {
     let holds = match setup.metadata_percent {
         0 => paged == all && loads > 0,
         50 => paged == 0 && loads == 0,
-        _ => paged < all,
+        // The first and last keys of tables stay in memory: long ones may leave indexes no room.
+        _ => paged < all || (setup.keys == Keys::Long && loads > 0),
     };
     if holds {
         Ok(())
@@ -119,7 +121,8 @@ fn run(ops: &[Op], setup: &Setup, mut open: impl FnMut(u64) -> Database) -> Resu
     let mut db = open(0);
     let mut model = Model::new();
     let compare = |db: &Database, model: &Model, number: usize| {
-        let found = contents(db).map_err(|e| format!("reading after {number}: {e:?}"))?;
+        let found =
+            contents(db, setup.keys).map_err(|e| format!("reading after {number}: {e:?}"))?;
         if found == *model {
             return Ok(());
         }
@@ -148,7 +151,9 @@ fn run(ops: &[Op], setup: &Setup, mut open: impl FnMut(u64) -> Database) -> Resu
 fn configurations_do_not_change_answers() {
     for (name, setup) in setups() {
         for seed in 0..SEEDS {
-            let ops = draw(&mut Random::new(seed), LENGTH, [40, 250, 700][seed as usize % 3]);
+            let setup = Setup { keys: Keys::of(seed), ..setup.clone() };
+            let length = [40, 250, 700][seed as usize % 3];
+            let ops = draw(&mut Random::new(seed), setup.keys, LENGTH, length);
             let disk = SimDisk::new(seed);
             let open = |n| setup.open(&disk, seed + n).unwrap_or_else(|e| panic!("open: {e:?}"));
             let ran = guarded(|| run(&ops, &setup, open));
@@ -197,9 +202,9 @@ fn the_systems_disk_and_threads_give_the_same_answers() {
         (0, LogRegionKind::Mapped, ManyReads::IoUring, true),
         (0, LogRegionKind::Mapped, ManyReads::OneByOne, true),
     ];
-    for (seed, kind, many_reads, direct) in ways {
-        let setup = Setup::default();
-        let ops = draw(&mut Random::new(seed), LENGTH, 250);
+    for ((seed, kind, many_reads, direct), keys) in ways.into_iter().zip(Keys::ALL) {
+        let setup = Setup { keys, ..Setup::default() };
+        let ops = draw(&mut Random::new(seed), keys, LENGTH, 250);
         let dir = tempfile::tempdir().unwrap();
         let open = |_| {
             Database::builder(dir.path().join("db"))

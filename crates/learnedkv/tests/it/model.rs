@@ -7,6 +7,7 @@ use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, KeyspaceOptions, Store};
 
+use crate::keys::Keys;
 use crate::workload::{Content as Model, Random};
 
 fn open(disk: &SimDisk, seed: u64) -> Database {
@@ -30,7 +31,13 @@ fn small_tables(store: Store) -> KeyspaceOptions {
         .min_conversion_bytes(32 << 10)
 }
 
-fn check(keyspace: &learnedkv::Keyspace, model: &Model, random: &mut Random, seed: u64) {
+fn check(
+    keyspace: &learnedkv::Keyspace,
+    model: &Model,
+    random: &mut Random,
+    seed: u64,
+    shape: Keys,
+) {
     let pairs = |iter: learnedkv::Iter| -> Vec<(Vec<u8>, Vec<u8>)> {
         iter.map(|e| e.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect()
     };
@@ -41,7 +48,7 @@ fn check(keyspace: &learnedkv::Keyspace, model: &Model, random: &mut Random, see
     down.reverse();
     assert_eq!(down, all, "seed {seed}: all, downwards");
     for _ in 0..10 {
-        let (a, b) = (key(random), key(random));
+        let (a, b) = (key(random, shape), key(random, shape));
         let (a, b) = (a.clone().min(b.clone()), a.max(b));
         let expected: Vec<_> =
             model.range(a.clone()..b.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -70,14 +77,14 @@ fn check(keyspace: &learnedkv::Keyspace, model: &Model, random: &mut Random, see
                 break;
             }
         }
-        let k = key(random);
+        let k = key(random, shape);
         assert_eq!(
             keyspace.get(&k).unwrap().as_deref(),
             model.get(&k).map(Vec::as_slice),
             "seed {seed}"
         );
     }
-    check_other_reads(keyspace, model, random, seed);
+    check_other_reads(keyspace, model, random, seed, shape);
 }
 
 /// Any two bounds, inverted ones too; reads without values; estimates within what they promise.
@@ -86,12 +93,13 @@ fn check_other_reads(
     model: &Model,
     random: &mut Random,
     seed: u64,
+    shape: Keys,
 ) {
     for _ in 0..10 {
         let mut bound = || match random.below(5) {
             0 => Bound::Unbounded,
-            1 | 2 => Bound::Included(key(random)),
-            _ => Bound::Excluded(key(random)),
+            1 | 2 => Bound::Included(key(random, shape)),
+            _ => Bound::Excluded(key(random, shape)),
         };
         let range = (bound(), bound());
         let inside = |k: &&Vec<u8>| range.contains(*k);
@@ -108,7 +116,7 @@ fn check_other_reads(
         // All its bytes are in blocks that were named, or in memtables.
         let least: u64 = sizes.iter().map(|(k, size)| k.len() as u64 + size).sum();
         assert!(part <= whole && part * 2 >= least, "seed {seed}: {range:?}: {part} of {least}");
-        let k = key(random);
+        let k = key(random, shape);
         let size = model.get(&k).map(|value| value.len() as u64);
         assert_eq!(keyspace.size_of(&k).unwrap(), size, "seed {seed}: {k:?}");
         assert_eq!(keyspace.contains_key(&k).unwrap(), size.is_some(), "seed {seed}: {k:?}");
@@ -121,25 +129,27 @@ fn check_other_reads(
 }
 
 /// Few keys go, now and then many.
-fn remove_range(keyspace: &learnedkv::Keyspace, model: &mut Model, random: &mut Random) {
+fn remove_range(
+    keyspace: &learnedkv::Keyspace,
+    model: &mut Model,
+    random: &mut Random,
+    shape: Keys,
+) {
     let start = random.below(600);
     let count = [3, 3, 30, 300][random.below(4) as usize];
-    let range = (
-        Bound::Excluded(format!("key{start:05}").into_bytes()),
-        Bound::Included(format!("key{:05}", start + count).into_bytes()),
-    );
+    let range = (Bound::Excluded(shape.key(start)), Bound::Included(shape.key(start + count)));
     keyspace.remove_range(range.clone()).unwrap();
     model.retain(|key, _| !range.contains(key));
 }
 
-fn key(random: &mut Random) -> Vec<u8> {
-    format!("key{:05}", random.below(600)).into_bytes()
+fn key(random: &mut Random, shape: Keys) -> Vec<u8> {
+    shape.key(random.below(600))
 }
 
 #[test]
 fn any_mix_of_operations_answers_like_a_btree_map() {
     for (seed, store) in (0..30).flat_map(|seed| [(seed, Store::Tiered), (seed, Store::Lsm)]) {
-        let mut random = Random::new(seed);
+        let (mut random, shape) = (Random::new(seed), Keys::of(seed));
         let disk = SimDisk::new(seed);
         let mut db = open(&disk, seed);
         let mut keyspace = db.keyspace("model", small_tables(store)).unwrap();
@@ -147,19 +157,19 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
         for step in 0..1500u64 {
             match random.below(1000) {
                 0..800 => {
-                    let (k, length) = (key(&mut random), random.below(200) as usize);
+                    let (k, length) = (key(&mut random, shape), random.below(200) as usize);
                     let value = vec![step as u8; length];
                     keyspace.insert(&k, &value).unwrap();
                     model.insert(k, value);
                 }
                 800..950 => {
-                    let k = key(&mut random);
+                    let k = key(&mut random, shape);
                     keyspace.remove(&k).unwrap();
                     model.remove(&k);
                 }
-                950..955 => remove_range(&keyspace, &mut model, &mut random),
+                950..955 => remove_range(&keyspace, &mut model, &mut random, shape),
                 955..970 => {
-                    let k = key(&mut random);
+                    let k = key(&mut random, shape);
                     assert_eq!(
                         keyspace.get(&k).unwrap().as_deref(),
                         model.get(&k).map(Vec::as_slice)
@@ -167,12 +177,12 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
                 }
                 970..980 => keyspace.flush().unwrap(),
                 980..986 => keyspace.convert().unwrap(),
-                986..990 => check(&keyspace, &model, &mut random, seed),
+                986..990 => check(&keyspace, &model, &mut random, seed, shape),
                 990..994 => {
                     // A bulk load over part of the keys.
                     let start = random.below(500);
                     let entries: Vec<_> = (start..start + 50)
-                        .map(|i| (format!("key{i:05}").into_bytes(), vec![7; i as usize % 90]))
+                        .map(|i| (shape.key(i), vec![7; i as usize % 90]))
                         .collect();
                     keyspace.ingest(entries.iter().map(|(k, v)| (k, v))).unwrap();
                     model.extend(entries);
@@ -184,7 +194,7 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
                 }
             }
         }
-        check(&keyspace, &model, &mut random, seed);
+        check(&keyspace, &model, &mut random, seed, shape);
         keyspace.convert().unwrap();
         db.wait_idle().unwrap();
         let stats = keyspace.stats().unwrap();
@@ -199,7 +209,7 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
             _ => assert_eq!((stats.lsm_entries, stats.runs), (0, 0), "seed {seed}: {stats}"),
         }
         assert_eq!(db.stats().index_fallbacks, 0, "seed {seed}");
-        check(&keyspace, &model, &mut random, seed);
+        check(&keyspace, &model, &mut random, seed, shape);
         // Off by the deltas (a quarter of their bases at most), and where ingests cut tables; by all that
         // the upper levels hold, which is half of the last.
         let (about, exactly) = (keyspace.approximate_len().unwrap(), model.len() as u64);

@@ -8,6 +8,7 @@ use learnedkv::disk::Disk;
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::{Builder, Database, Keyspace, KeyspaceOptions, Store};
 
+use crate::keys::Keys;
 use crate::workload::{Content, Random, Setup};
 
 const KEYS: u64 = 6000;
@@ -38,7 +39,7 @@ fn fill(keyspace: &Keyspace) -> Content {
 
 /// Reads everything in every way.
 fn check(keyspace: &Keyspace, content: &Content) {
-    assert!(crate::workload::content(keyspace).unwrap() == *content);
+    assert!(crate::workload::content(keyspace, Keys::Text).unwrap() == *content);
     let keys: Vec<_> = content.keys().collect();
     let found = keyspace.multi_get(&keys).unwrap();
     for (key, found) in keys.iter().zip(found) {

@@ -9,6 +9,7 @@ use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, DatabaseHealth, Keyspace, Snapshot, Store};
 
+use crate::keys::Keys;
 use crate::workload::{Model, Random, Setup, contents, draw, key};
 
 /// Memtables that only snapshots keep may take an eighth of it: two of them.
@@ -37,12 +38,13 @@ struct Held {
     snapshot: Snapshot,
     keyspaces: Vec<Keyspace>,
     expected: Model,
+    keys: Keys,
 }
 
 impl Held {
-    fn take(db: &Database, model: &Model) -> Held {
+    fn take(db: &Database, model: &Model, keys: Keys) -> Held {
         let keyspaces = model.keys().map(|name| db.find(name).unwrap()).collect();
-        Held { snapshot: db.snapshot(), keyspaces, expected: model.clone() }
+        Held { snapshot: db.snapshot(), keyspaces, expected: model.clone(), keys }
     }
 }
 
@@ -53,14 +55,14 @@ fn owned(entry: learnedkv::Result<(learnedkv::Slice, learnedkv::Slice)>) -> (Vec
 
 /// Reads all that a snapshot shows, in every way.
 fn check(held: &Held, at: &str) {
-    let Held { snapshot, keyspaces, expected } = held;
+    let Held { snapshot, keyspaces, expected, keys: shape } = held;
     for (keyspace, content) in keyspaces.iter().zip(expected.values()) {
         let all: Vec<_> = content.clone().into_iter().collect();
         assert_eq!(snapshot.iter(keyspace).map(owned).collect::<Vec<_>>(), all, "{at}");
         let mut down: Vec<_> = snapshot.iter(keyspace).rev().map(owned).collect();
         down.reverse();
         assert_eq!(down, all, "{at}, downwards");
-        let keys: Vec<_> = (0..60).map(key).collect();
+        let keys: Vec<_> = (0..60).map(|number| shape.key(number)).collect();
         let many = snapshot.multi_get(keyspace, &keys).unwrap();
         for (key, found) in keys.iter().zip(many) {
             assert_eq!(found.as_deref(), content.get(key).map(Vec::as_slice), "{at}, {key:?}");
@@ -79,7 +81,7 @@ fn table_files(disk: &SimDisk) -> usize {
 fn run(db: &Database, setup: &Setup, seed: u64) -> (Model, Vec<Held>) {
     let mut random = Random::new(seed);
     let (mut model, mut held) = (Model::new(), Vec::<Held>::new());
-    for (number, op) in draw(&mut random, 900, 300).into_iter().enumerate() {
+    for (number, op) in draw(&mut random, setup.keys, 900, 300).into_iter().enumerate() {
         if !op.fits(&model) {
             continue;
         }
@@ -87,7 +89,7 @@ fn run(db: &Database, setup: &Setup, seed: u64) -> (Model, Vec<Held>) {
         op.change(&mut model);
         if number % 25 == 0 {
             let again = usize::from(number % 50 == 0) + 1;
-            held.extend((0..again).map(|_| Held::take(db, &model)));
+            held.extend((0..again).map(|_| Held::take(db, &model, setup.keys)));
         }
         if number % 40 == 0 && !held.is_empty() {
             let one = &held[random.below(held.len() as u64) as usize];
@@ -114,7 +116,7 @@ fn many_snapshots_take_little_memory_and_show_what_they_showed() {
         for (number, held) in held.iter().enumerate() {
             check(held, &format!("seed {seed}, snapshot {number}"));
         }
-        assert!(contents(&db).unwrap() == model, "seed {seed}");
+        assert!(contents(&db, setup.keys).unwrap() == model, "seed {seed}");
         // What the snapshots kept goes with them.
         let before = table_files(&disk);
         drop(held);
@@ -163,7 +165,7 @@ fn files_of_snapshots_do_not_outlive_the_process() {
     let before = table_files(&crashed);
     drop((held, db));
     let (db, _) = open(&crashed, &setup, 4);
-    assert!(contents(&db).unwrap() == model);
+    assert!(contents(&db, setup.keys).unwrap() == model);
     let removed = db.open_report().removed_files.len();
     assert!(kept > 0 && removed > 0, "{kept} bytes kept, {removed} files removed");
     assert!(table_files(&crashed) < before);

@@ -14,6 +14,7 @@ use learnedkv::{
     Builder, Database, DatabaseHealth, Durability, ErrorKind, Keyspace, KeyspaceOptions, Store,
 };
 
+use crate::keys::Keys;
 use crate::workload::{Content, Random, Setup, content, guarded, key};
 
 const MIB: u64 = 1 << 20;
@@ -313,7 +314,10 @@ fn a_full_disk_of_levels_that_overlap_gives_back_what_was_removed() {
             }
             keyspace.convert().unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}"));
             db.wait_idle().unwrap_or_else(|e| panic!("seed {seed}, round {round}: {e}"));
-            assert!(crate::workload::content(&keyspace).unwrap() == content, "seed {seed}");
+            assert!(
+                crate::workload::content(&keyspace, Keys::Text).unwrap() == content,
+                "seed {seed}"
+            );
         }
     }
 }
@@ -459,7 +463,7 @@ struct Crash {
 fn reopen(setup: &Setup, crash: &Crash, states: &[Content], seed: u64) -> Result<(), String> {
     let db = setup.open(&crash.disk, seed).map_err(|e| format!("open: {e:?}"))?;
     let keyspace = db.find("k").ok_or("the keyspace is gone")?;
-    let found = content(&keyspace).map_err(|e| format!("reading: {e:?}"))?;
+    let found = content(&keyspace, Keys::Text).map_err(|e| format!("reading: {e:?}"))?;
     if !states[crash.least..=crash.most].contains(&found) {
         return Err(format!("expected a state of {}..={}", crash.least, crash.most));
     }

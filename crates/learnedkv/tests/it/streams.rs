@@ -269,3 +269,101 @@ fn many_long_values_need_few_open_files() {
     }
     db.close().unwrap();
 }
+
+/// Longer than any buffer, and not a multiple of anything.
+const HUGE_BYTES: u64 = (64 << 20) + 3;
+/// What may be in memory of it at a time, with all else that the database takes.
+const HUGE_MEMORY_BYTES: u64 = 8 << 20;
+const HUGE: &str = "LEARNEDKV_TEST_HUGE_VALUE";
+
+/// Memory of the process's own, bytes; 0 where the system does not tell.
+fn own_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// A value of [`HUGE_BYTES`] that nobody holds, made as it is read; how much memory there was meanwhile.
+struct Made {
+    position: u64,
+    most_bytes: u64,
+}
+
+impl Read for Made {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.most_bytes = self.most_bytes.max(own_bytes());
+        // As a pipe gives it: never all that is asked for.
+        let length = (out.len() as u64).min(100_000).min(HUGE_BYTES - self.position) as usize;
+        for (byte, at) in out[..length].iter_mut().zip(self.position..) {
+            *byte = (at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[at as usize % 8];
+        }
+        self.position += length as u64;
+        Ok(length)
+    }
+}
+
+/// Reads it all, or a piece here and there; the most memory there was meanwhile.
+fn check_huge(keyspace: &Keyspace, all: bool) -> u64 {
+    let mut reader = keyspace.get_reader("huge").unwrap().unwrap();
+    assert_eq!(reader.len(), HUGE_BYTES);
+    let (mut most_bytes, mut piece) = (0, vec![0; 1 << 20]);
+    let step = if all { piece.len() as u64 } else { 9_999_991 };
+    for start in (0..HUGE_BYTES).step_by(step as usize) {
+        let length = (HUGE_BYTES - start).min(piece.len() as u64) as usize;
+        reader.seek(SeekFrom::Start(start)).unwrap();
+        reader.read_exact(&mut piece[..length]).unwrap();
+        let mut expected = vec![0; length];
+        Made { position: start, most_bytes: 0 }.read_exact(&mut expected).unwrap();
+        assert!(piece[..length] == expected, "from {start}");
+        most_bytes = most_bytes.max(own_bytes());
+    }
+    most_bytes
+}
+
+/// Not a test by itself: the process whose memory is looked at.
+#[test]
+fn writes_and_reads_a_huge_value() {
+    let Ok(path) = std::env::var(HUGE) else { return };
+    let before = own_bytes();
+    let open = || {
+        let builder =
+            Database::builder(&path).memtable_bytes(64 << 10).memory_budget_bytes(1 << 20);
+        builder.log_segment_bytes(64 << 10).ballast_bytes(0).open().unwrap()
+    };
+    let db = open();
+    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
+    let mut made = Made { position: 0, most_bytes: 0 };
+    assert_eq!(keyspace.insert_reader("huge", &mut made).unwrap(), HUGE_BYTES);
+    let mut most_bytes = made.most_bytes.max(check_huge(&keyspace, true));
+    keyspace.insert("beside", "it").unwrap();
+    keyspace.convert().unwrap();
+    most_bytes = most_bytes.max(check_huge(&keyspace, false));
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open();
+    let keyspace = db.find("k").unwrap();
+    most_bytes = most_bytes.max(check_huge(&keyspace, false));
+    let taken = most_bytes.saturating_sub(before);
+    assert!(taken < HUGE_MEMORY_BYTES, "{taken} bytes of memory for a value of {HUGE_BYTES}");
+    keyspace.remove("huge").unwrap();
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    let left: u64 =
+        std::fs::read_dir(&path).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
+    assert!(left < HUGE_BYTES / 8, "{left} bytes are left of it");
+    println!("it took {taken} bytes");
+}
+
+#[test]
+fn a_value_of_64_mib_passes_through_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let worked = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "streams::writes_and_reads_a_huge_value", "--nocapture"])
+        .env(HUGE, dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&worked.stdout);
+    let failed = String::from_utf8_lossy(&worked.stderr);
+    assert!(worked.status.success() && said.contains("it took"), "{said}{failed}");
+}

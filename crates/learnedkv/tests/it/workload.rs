@@ -15,6 +15,8 @@ use learnedkv::{
     Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, Result, Store,
 };
 
+use crate::keys::Keys;
+
 /// SplitMix64: a test's own random numbers, from its seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
@@ -97,6 +99,7 @@ impl Removal {
     /// Mostly few keys, now and then many, or all.
     fn draw(
         random: &mut Random,
+        keys: Keys,
         name: String,
         mut changes: impl FnMut(&mut Random) -> Vec<Change>,
     ) -> Removal {
@@ -107,13 +110,13 @@ impl Removal {
             _ => KEYS,
         };
         let range = match random.below(8) {
-            0 => (Bound::Unbounded, Bound::Excluded(key(count))),
+            0 => (Bound::Unbounded, Bound::Excluded(keys.key(count))),
             1 if count == KEYS => (Bound::Unbounded, Bound::Unbounded),
-            2 => (Bound::Excluded(key(from)), Bound::Included(key(from + count))),
-            // Where no key is; now and then nothing at all.
-            3 => (Bound::Included(key(from)), Bound::Excluded([key(from), vec![b'!']].concat())),
-            4 if count == KEYS => (Bound::Included(key(from)), Bound::Unbounded),
-            _ => (Bound::Included(key(from)), Bound::Excluded(key(from + count))),
+            2 => (Bound::Excluded(keys.key(from)), Bound::Included(keys.key(from + count))),
+            // Right behind a key; now and then nothing at all.
+            3 => (Bound::Included(keys.key(from)), Bound::Excluded(keys.behind(from))),
+            4 if count == KEYS => (Bound::Included(keys.key(from)), Bound::Unbounded),
+            _ => (Bound::Included(keys.key(from)), Bound::Excluded(keys.key(from + count))),
         };
         let several = random.below(3) == 0;
         let before = if several { changes(random) } else { Vec::new() };
@@ -271,6 +274,8 @@ pub struct Setup {
     pub stream_at: u64,
     pub max_open_files: usize,
     pub keyspace: KeyspaceOptions,
+    /// Which keys are written and asked for.
+    pub keys: Keys,
 }
 
 impl Default for Setup {
@@ -292,6 +297,7 @@ impl Default for Setup {
                 .min_conversion_bytes(8 << 10)
                 .separate_at(32)
                 .inline_limit(100),
+            keys: Keys::Text,
         }
     }
 }
@@ -305,14 +311,16 @@ impl Setup {
     }
 
     /// The smallest of a store, with fresh and settled tables compressed as the seed says: each way with
-    /// each; their indexes in memory or not; and few files open, or all.
+    /// each; their indexes in memory or not; few files open, or all; and keys of any shape.
     pub fn of(store: Store, seed: u64) -> Setup {
         let setup = if store == Store::Lsm { Setup::levels() } else { Setup::default() };
         let [fresh, settled] = Setup::compressions(seed);
         let keyspace = setup.keyspace.clone();
         let keyspace = keyspace.lsm_compression(fresh).settled_compression(settled);
         let max_open_files = [512, 1, 5][seed as usize % 3];
-        let setup = Setup { keyspace, max_open_files, ..setup };
+        // Not of one shape wherever indexes are in memory, or where the system's files are few.
+        let keys = Keys::of(seed * 3 + seed / 4);
+        let setup = Setup { keyspace, max_open_files, keys, ..setup };
         match seed % 4 {
             1 => setup.tight(),
             2 => setup.paged(true),
@@ -340,7 +348,17 @@ impl Setup {
 
     /// Opens `/db` on `disk`; the executor steps as `seed` says.
     pub fn open(&self, disk: &(impl Disk + Clone + 'static), seed: u64) -> Result<Database> {
-        Database::builder("/db")
+        self.open_at(disk, "/db", seed)
+    }
+
+    /// The same at `path`.
+    pub fn open_at(
+        &self,
+        disk: &(impl Disk + Clone + 'static),
+        path: &str,
+        seed: u64,
+    ) -> Result<Database> {
+        Database::builder(path)
             .disk(Arc::new(disk.clone()))
             .executor(Arc::new(SeededExecutor::new(seed)))
             .memtable_bytes(self.memtable_bytes)
@@ -359,14 +377,13 @@ impl Setup {
 /// How many different keys there are.
 pub const KEYS: u64 = 80;
 
-/// The key of that number.
+/// The text of that number: a key where their shape does not matter.
 pub fn key(number: u64) -> Vec<u8> {
-    format!("key{number:03}").into_bytes()
+    Keys::Text.key(number)
 }
 
-/// Draws `length` operations; the first make the keyspaces `a` and `b`. `weight` makes values
-/// longer: there is more to flush.
-pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op> {
+/// Draws `length` operations; the first make the keyspaces `a` and `b`. Longer values: more to flush.
+pub fn draw(random: &mut Random, keys: Keys, length: usize, max_value_bytes: u64) -> Vec<Op> {
     let mut ops = vec![Op::Create("a".into()), Op::Create("b".into())];
     let mut names = vec!["a".to_owned(), "b".to_owned()];
     let mut made = 0;
@@ -379,7 +396,7 @@ pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op>
                 let name = names[random.below(names.len() as u64) as usize].clone();
                 let length = random.below(max_value_bytes) as usize;
                 let value = vec![ops.len() as u8; length];
-                (name, key(random.below(KEYS)), (random.below(4) > 0).then_some(value))
+                (name, keys.key(random.below(KEYS)), (random.below(4) > 0).then_some(value))
             };
             (0..count).map(one).collect()
         };
@@ -388,8 +405,8 @@ pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op>
                 let changes = changes(random);
                 Op::Commit(changes, random.below(5) == 0)
             }
-            59..=64 => Op::Remove(Removal::draw(random, name, changes)),
-            65..=70 => Op::Update(name, key(random.below(KEYS)), random.below(5) == 0),
+            59..=64 => Op::Remove(Removal::draw(random, keys, name, changes)),
+            65..=70 => Op::Update(name, keys.key(random.below(KEYS)), random.below(5) == 0),
             71..=74 => Op::Pop(name, random.below(2) == 0),
             75..=80 => Op::Flush(name),
             81..=86 => Op::Convert(name),
@@ -398,7 +415,7 @@ pub fn draw(random: &mut Random, length: usize, max_value_bytes: u64) -> Vec<Op>
                 let step = 1 + random.below(3);
                 let numbers = (first..KEYS).step_by(step as usize).take(12);
                 let value = |n| vec![n as u8; random.clone().below(max_value_bytes) as usize];
-                Op::Ingest(name, numbers.map(|n| (key(n), value(n))).collect())
+                Op::Ingest(name, numbers.map(|n| (keys.key(n), value(n))).collect())
             }
             92..=93 if names.len() < 4 => {
                 made += 1;
@@ -431,17 +448,17 @@ fn pairs(entries: impl Iterator<Item = Entry>) -> Result<Vec<(Vec<u8>, Vec<u8>)>
 ///
 /// # Panics
 /// If these differ.
-pub fn content(keyspace: &Keyspace) -> Result<Content> {
+pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
     let up = pairs(keyspace.iter())?;
     assert!(up.is_sorted_by(|a, b| a.0 < b.0), "out of order: {up:?}");
     let mut down = pairs(keyspace.iter().rev())?;
     down.reverse();
     assert_eq!(up, down, "downwards and upwards");
     let content: Content = up.into_iter().collect();
-    check_without_values(keyspace, &content)?;
-    check_many(keyspace, &content)?;
+    check_without_values(keyspace, keys, &content)?;
+    check_many(keyspace, keys, &content)?;
     for number in 0..KEYS {
-        let key = key(number);
+        let key = keys.key(number);
         let found = keyspace.get(&key)?;
         assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
         assert_eq!(keyspace.contains_key(&key)?, content.contains_key(&key), "contains: {key:?}");
@@ -459,18 +476,18 @@ pub fn content(keyspace: &Keyspace) -> Result<Content> {
 }
 
 /// Many keys at once, in no order, some more than once, some that nobody ever wrote.
-fn check_many(keyspace: &Keyspace, content: &Content) -> Result<()> {
+fn check_many(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
     for (step, count) in [(1, KEYS + 5), (37, 2 * KEYS), (11, 7), (1, 0)] {
-        let keys: Vec<_> = (0..count).map(|i| key(i * step % (KEYS + 10))).collect();
-        let found = keyspace.multi_get(&keys)?;
-        let expected = keys.iter().map(|key| content.get(key).map(Vec::as_slice));
+        let many: Vec<_> = (0..count).map(|i| keys.key(i * step % (KEYS + 10))).collect();
+        let found = keyspace.multi_get(&many)?;
+        let expected = many.iter().map(|key| content.get(key).map(Vec::as_slice));
         assert!(found.iter().map(Option::as_deref).eq(expected), "many keys, step {step}");
     }
     Ok(())
 }
 
 /// Reads that touch no value, and those of the ends, against what the walks found.
-fn check_without_values(keyspace: &Keyspace, content: &Content) -> Result<()> {
+fn check_without_values(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
     let owned = |keys: Result<Vec<learnedkv::Slice>>| -> Result<Vec<Vec<u8>>> {
         Ok(keys?.into_iter().map(Vec::from).collect())
     };
@@ -489,12 +506,11 @@ fn check_without_values(keyspace: &Keyspace, content: &Content) -> Result<()> {
         "last"
     );
     assert_eq!(keyspace.is_empty()?, content.is_empty(), "is empty");
-    for tens in 0..KEYS / 10 {
-        let prefix = format!("key{tens:02}");
+    for prefix in (0..KEYS).step_by(7).map(|number| keys.prefix(number)) {
         let found = pairs(keyspace.prefix(&prefix))?;
-        let expected = content.iter().filter(|(key, _)| key.starts_with(prefix.as_bytes()));
+        let expected = content.iter().filter(|(key, _)| key.starts_with(&prefix));
         let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
-        assert_eq!(found, expected, "prefix {prefix}");
+        assert_eq!(found, expected, "prefix {}", prefix.escape_ascii());
     }
     Ok(())
 }
@@ -503,11 +519,11 @@ fn check_without_values(keyspace: &Keyspace, content: &Content) -> Result<()> {
 ///
 /// # Panics
 /// If different ways of reading differ.
-pub fn contents(db: &Database) -> Result<Model> {
+pub fn contents(db: &Database, keys: Keys) -> Result<Model> {
     let names = db.keyspace_names();
     let content = |name: String| {
         let keyspace = db.find(&name).expect("a keyspace that was named");
-        Ok((name, content(&keyspace)?))
+        Ok((name, content(&keyspace, keys)?))
     };
     names.into_iter().map(content).collect()
 }

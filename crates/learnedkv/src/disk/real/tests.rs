@@ -1,5 +1,7 @@
 //! What only the operating system's disk does; the battery checks the rest.
 
+use learnedkv_skips::skip;
+
 use super::{LogRegionKind, ManyReads, RealDisk, platform};
 use crate::disk::Disk;
 use crate::error::ErrorKind;
@@ -15,10 +17,8 @@ fn log_regions_are_of_the_kind_asked_for() {
     assert!(make(LogRegionKind::Buffered, "b").starts_with("BufferedRegion"));
     let probe = super::create_new(&dir.path().join("probe")).unwrap();
     if !platform::mapping_keeps_promises(&probe) {
-        println!(
-            "skipped: {} reserves no blocks for certain, so nothing is mapped",
-            dir.path().display()
-        );
+        let why = format!("{} reserves no blocks for certain", dir.path().display());
+        skip("mapped_logs", &why);
         assert!(make(LogRegionKind::Mapped, "m").starts_with("BufferedRegion"));
         return;
     }
@@ -29,11 +29,9 @@ fn log_regions_are_of_the_kind_asked_for() {
 #[test]
 fn many_reads_go_the_way_asked_for() {
     assert!(!RealDisk::new().with_many_reads(ManyReads::OneByOne).uses_io_uring());
-    // The kernel's own word, not ours.
-    let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let disk = RealDisk::new();
-    if setting.is_ok_and(|s| s.trim() == "0") && !disk.uses_io_uring() {
-        println!("skipped: a sandbox forbids io_uring, so one way is tested twice");
+    if !disk.uses_io_uring() {
+        skip("io_uring", "the kernel gives none, so one way is tested twice");
     }
     // Clones share the rings, and so the one asking.
     assert_eq!(disk.clone().uses_io_uring(), disk.uses_io_uring());

@@ -3,6 +3,10 @@
 //! ```text
 //! section := count varint | (separator slice | length of the block in 64-byte units varint)*
 //! ```
+//! Two blocks, from `a` on 64 bytes and from `m` on 128:
+//! ```text
+//! 02 | 01 61 | 01 | 01 6d | 02   two blocks; a, 1 unit; m, 2 units
+//! ```
 
 use super::{Index, IndexBuilder};
 use crate::error::{Error, Result};
@@ -140,5 +144,21 @@ impl Index for Fence {
 
     fn size_bytes(&self) -> usize {
         self.separators.capacity() + self.separator_ends.capacity() * 4 + self.ends.capacity() * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::example::assert_shown;
+
+    #[test]
+    fn the_example_above_is_what_is_written() {
+        let mut builder = FenceBuilder::new(Limits { block_bytes: 100 }, b"a");
+        builder.pending.push_back(b"m".to_vec());
+        builder.push_end(64);
+        builder.push_end(192);
+        let bytes = Box::new(builder).finish().unwrap();
+        assert_shown(include_str!("fence.rs"), "Two blocks", &bytes);
     }
 }

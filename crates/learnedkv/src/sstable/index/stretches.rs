@@ -13,6 +13,18 @@
 //! ```
 //! `positions` is a monotone sequence of the entries before each block for kinds that predict
 //! positions, and empty for those that predict blocks.
+//!
+//! Of the kind `greedy-plr` a stretch with a model over the keys `a` and `b`, then one over three that
+//! their embeddings do not tell apart; each key alone in a block of 64 bytes:
+//! ```text
+//! 11 | 01 05 01 00 00 00 00 00 00 00 80 02 00 00 00 00 00   ends 1 to 5 (see learned::monotone)
+//! 11 | 01 05 00 00 00 00 00 00 00 00 80 02 00 00 00 00 00   positions 0 to 4
+//! 02                           two stretches
+//! 00 | 01 61 | 00 | 00         from block 0 and a on, a model, no prefix:
+//! 12 | 01 04 00 02 01 80 80 80 80 80 80 80 80 61 00 02 37 0f   see learned::GreedyPlr
+//! 02 | 01 63 | 01              from block 2 and c on, separators:
+//! 02 | 02 63 00 | 03 63 00 00   of the two later blocks
+//! ```
 
 use std::collections::VecDeque;
 
@@ -444,5 +456,26 @@ impl<K: Kind> Index for Stretches<K> {
         };
         let models: usize = self.stretches.iter().map(stretch).sum();
         self.ends.size_bytes() + self.positions.size_bytes() + models
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::greedy_plr::GreedyPlr;
+    use super::*;
+    use crate::format::example::assert_shown;
+
+    #[test]
+    fn the_example_above_is_what_is_written() {
+        // So small that each entry is alone in its block.
+        let mut builder = StretchesBuilder::<GreedyPlr>::new(Limits { block_bytes: 1 }, b"a", 4);
+        let alike: [&[u8]; 3] = [b"c", b"c\0", b"c\0\0"];
+        assert_eq!(builder.cut(&[b"a", b"b", b"c"], &[10; 3], false).len(), 2);
+        assert_eq!(builder.cut(&alike, &[10; 3], true).len(), 3);
+        (1..=5).for_each(|end| builder.push_end(end * 64));
+        let bytes = Box::new(builder).finish().unwrap();
+        assert_shown(include_str!("stretches.rs"), "Of the kind `greedy-plr`", &bytes);
+        let index = Stretches::<GreedyPlr>::decode(&bytes).unwrap();
+        assert_eq!((index.block_count(), index.stretches.len()), (5, 2));
     }
 }

@@ -1,5 +1,7 @@
 //! Small file systems of the machine's own.
 
+use learnedkv_skips::skip;
+
 use super::*;
 
 /// A file system of its own, gone when dropped.
@@ -22,7 +24,7 @@ impl SmallDisk {
         std::fs::File::create(&image).unwrap().set_len(mebibytes * MIB).unwrap();
         let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).output();
         if !made.as_ref().is_ok_and(|made| made.status.success()) {
-            println!("skipped: no ext4 can be made here: {made:?}");
+            skip("mount", &format!("no ext4 can be made here: {made:?}"));
             return None;
         }
         SmallDisk::mount(&["-o", "loop", image.to_str().unwrap()], parent)
@@ -34,7 +36,7 @@ impl SmallDisk {
         match Command::new("mount").args(args).arg(&dir).output() {
             Ok(done) if done.status.success() => Some(SmallDisk { dir, _parent: parent }),
             other => {
-                println!("skipped: `mount {args:?}` is not allowed here: {other:?}");
+                skip("mount", &format!("`mount {args:?}` is not allowed here: {other:?}"));
                 None
             }
         }

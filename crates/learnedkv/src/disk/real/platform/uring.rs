@@ -273,13 +273,15 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
+    use learnedkv_skips::skip;
+
     use super::*;
 
     /// A ring, or `None`, said aloud, where the kernel forbids them.
     fn ring() -> Option<Ring> {
         let ring = Ring::new();
         if let Err(e) = &ring {
-            println!("skipped: the kernel gives no io_uring ({e})");
+            skip("io_uring", &format!("the kernel gives none: {e}"));
         }
         ring.ok()
     }
@@ -331,7 +333,7 @@ mod tests {
     fn a_ring_that_fails_leaves_the_reads_and_is_not_used_again() {
         let (rings, dir) = (Rings::default(), tempfile::tempdir().unwrap());
         if !rings.are_allowed() {
-            return println!("skipped: the kernel gives no io_uring");
+            return skip("io_uring", "the kernel gives none");
         }
         std::fs::write(dir.path().join("a"), [7; 300]).unwrap();
         let file = File::open(dir.path().join("a")).unwrap();
@@ -355,7 +357,7 @@ mod tests {
     fn many_more_reads_than_a_ring_holds_go_through_one() {
         let (rings, dir) = (Rings::default(), tempfile::tempdir().unwrap());
         if !rings.are_allowed() {
-            return println!("skipped: the kernel gives no io_uring");
+            return skip("io_uring", "the kernel gives none");
         }
         let content: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
         std::fs::write(dir.path().join("a"), &content).unwrap();
