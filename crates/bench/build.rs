@@ -19,6 +19,8 @@ const SOURCES: [&str; 9] = [
     "crates/bench/build.rs",
     "crates/bench/src",
 ];
+/// How git is asked for changes: without writing its index.
+const STATUS: [&str; 4] = ["--no-optional-locks", "status", "--porcelain", "--"];
 /// What of git's own changes with a commit. Its index is not among it: `git status` writes that.
 const OF_GIT: [&str; 3] = ["HEAD", "logs/HEAD", "packed-refs"];
 
@@ -46,7 +48,7 @@ fn commit(root: &Path) -> Option<String> {
         return None;
     }
     let commit = git(root, &["rev-parse", "--short=10", "HEAD"])?;
-    let changed = git(root, &[&["status", "--porcelain", "--"][..], &SOURCES].concat())?;
+    let changed = git(root, &[&STATUS[..], &SOURCES].concat())?;
     Some(if changed.is_empty() { commit } else { format!("{commit} with changes") })
 }
 

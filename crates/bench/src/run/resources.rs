@@ -57,7 +57,7 @@ impl DeviceRequests {
     /// no one device (overlay, tmpfs), or the system does not count.
     #[must_use]
     pub fn of(dir: &Path) -> Option<DeviceRequests> {
-        let device = fs::metadata(dir).ok()?.dev();
+        let device = rustix::fs::stat(dir).ok()?.st_dev;
         let table = fs::read_to_string("/proc/diskstats").ok()?;
         DeviceRequests::in_table(&table, rustix::fs::major(device), rustix::fs::minor(device))
     }

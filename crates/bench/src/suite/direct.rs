@@ -5,7 +5,6 @@
 //! counts what it fetched for the process. Where a store counts what it asked for, the two are held
 //! against each other over all phases of reads alone; else a file of the same directory is tried.
 
-use std::fs;
 use std::path::Path;
 
 use crate::engines::{Engine, EngineStats};
@@ -65,14 +64,15 @@ impl Witness {
     }
 }
 
-/// A page that a direct read may fill.
-#[repr(align(4096))]
-struct Page([u8; 4096]);
-
 /// Whether the kernel fetches a page of a new file in `dir` that is read around its cache.
 #[cfg(target_os = "linux")]
 fn read_around(dir: &Path) -> std::io::Result<bool> {
+    use std::fs;
     use std::io::{Read, Write};
+
+    /// A page that a direct read may fill.
+    #[repr(align(4096))]
+    struct Page([u8; 4096]);
 
     let path = dir.join("learnedkv-bench-direct");
     let mut page = Page([7; 4096]);
