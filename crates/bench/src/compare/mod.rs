@@ -35,7 +35,7 @@ use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
 use crate::workloads::with_rates;
 use crate::{Error, Result};
 use limit::Limit;
-use suites::{Case, suite};
+use suites::{Case, Suite, suite};
 
 /// Engines, suites, and how often.
 #[derive(Debug, clap::Args)]
@@ -47,6 +47,9 @@ pub struct CompareArgs {
     /// overprovision, threads, open, durable or redb
     #[arg(long, value_name = "NAME", default_value = "ycsb")]
     suite: String,
+    /// Of the suite's cases only those whose name contains this; may be repeated
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
     /// Rounds; each runs every engine once
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
@@ -106,8 +109,8 @@ impl CompareArgs {
             opener(engine)?;
         }
         let options = self.options_by_engine(&engines)?;
-        let cases =
-            asked.cases.iter().map(|case| self.changed(case)).collect::<Result<Vec<_>>>()?;
+        let wanted = self.wanted(asked)?.into_iter();
+        let cases = wanted.map(|case| self.changed(case)).collect::<Result<Vec<_>>>()?;
         for (case, (engine, options)) in
             cases.iter().flat_map(|case| engines.iter().zip(&options).map(move |of| (case, of)))
         {
@@ -229,6 +232,24 @@ impl CompareArgs {
             case.reads = reads.name();
         }
         Ok(case)
+    }
+
+    /// The suite's cases that are asked for.
+    fn wanted(&self, suite: &'static Suite) -> Result<Vec<&'static Case>> {
+        let is_wanted =
+            |name: &String| suite.cases.iter().any(|case| case.name.contains(name.as_str()));
+        if let Some(none) = self.cases.iter().find(|name| !is_wanted(name)) {
+            let names: Vec<_> =
+                suite.cases.iter().map(|case| format!("\"{}\"", case.name)).collect();
+            return Err(Error::usage(format!(
+                "--case: no case of the suite {} has {none:?} in its name; there are {}",
+                suite.name,
+                names.join(", ")
+            )));
+        }
+        let asked_for =
+            |case: &&Case| self.cases.iter().any(|name| case.name.contains(name.as_str()));
+        Ok(suite.cases.iter().filter(|case| self.cases.is_empty() || asked_for(case)).collect())
     }
 
     /// Each engine's options, in the engines' order.

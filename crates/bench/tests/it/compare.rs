@@ -224,6 +224,17 @@ fn a_rate_makes_an_open_loop_of_any_suite() {
 }
 
 #[test]
+fn of_a_suite_only_the_cases_asked_for_are_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["--suite", "threads", "--case", "1 cl", "--case", "4", "--scale", "tiny"];
+    let engine = ["--engines", "btree-map", "--rounds", "1"];
+    let (good, out, err) = compare(&[&arguments[..], &engine].concat(), dir.path());
+    assert!(good, "{err}\n{out}");
+    let cases = comparison(dir.path()).cases.into_iter().map(|(name, _)| name);
+    assert_eq!(cases.collect::<Vec<_>>(), ["1 client", "4 clients"]);
+}
+
+#[test]
 fn direct_reads_that_are_none_are_said() {
     // A file system that takes the flag and reads through its cache, or refuses the flag.
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
@@ -273,6 +284,10 @@ fn what_cannot_be_compared_is_refused_before_anything_is_run() {
     let dir = tempfile::tempdir().unwrap();
     for (arguments, words) in [
         (&["--suite", "nosuch"][..], "unknown suite `nosuch`"),
+        (
+            &["--suite", "threads", "--case", "9"],
+            "no case of the suite threads has \"9\" in its name",
+        ),
         (&["--engines", "learnedkv,nosuch"], "unknown engine `nosuch`"),
         (&["--scale", "huge"], "--scale: expected tiny or full, found `huge`"),
         (&["--rounds", "0"], "--rounds: at least 1"),
