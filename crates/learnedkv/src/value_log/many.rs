@@ -50,8 +50,7 @@ pub fn load_all(
             bytes += next.bytes();
             to += 1;
         }
-        read(&pieces[from..to], wanted, &mut values)?;
-        from = to;
+        from += read(&pieces[from..to], wanted, &mut values)?;
     }
     Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
 }
@@ -84,14 +83,24 @@ fn pieces(
     Ok(pieces)
 }
 
+/// Reads the first of these pieces together, one at least; returns how many.
 fn read(
     pieces: &[Piece],
     wanted: &[(&[u8], ValuePointer)],
     values: &mut [Option<Slice>],
-) -> Result<()> {
-    let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(()) };
-    let requests = pieces.iter().map(|piece| piece.segment.request(piece.start, piece.end));
-    let read = disk.read_many(requests.collect::<Result<_>>()?);
+) -> Result<usize> {
+    let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(0) };
+    let mut requests = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        match piece.segment.request(piece.start, piece.end) {
+            Ok(request) => requests.push(request),
+            // Perhaps the process may have no more open than these.
+            Err(_) if !requests.is_empty() => break,
+            Err(e) => return Err(e),
+        }
+    }
+    let count = requests.len();
+    let read = disk.read_many(requests);
     for (piece, read) in pieces.iter().zip(read) {
         let segment = &piece.segment;
         let mut bytes = read.map_err(|e| e.at_path(segment.path()))?;
@@ -109,7 +118,7 @@ fn read(
             values[at] = Some(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end));
         }
     }
-    Ok(())
+    Ok(count)
 }
 
 impl Piece {
