@@ -133,9 +133,9 @@ impl Segment {
         self.tag
     }
 
-    /// Bytes of values in it, dead ones too, with their checksums.
+    /// Bytes of values in it, dead ones too, with their checksums; without what was given back.
     pub fn value_bytes(&self) -> u64 {
-        self.file_bytes - VALUES_HEADER_BYTES as u64
+        self.occupied_bytes() - VALUES_HEADER_BYTES as u64
     }
 
     /// How large its file is.

@@ -229,6 +229,8 @@ fn what_a_successor_does_without_is_given_back_when_nobody_has_an_earlier_one() 
     let parts = context.graveyard.take_parts();
     assert!(parts.len() == 1 && parts[0].give_back() && !parts[0].give_back());
     assert_eq!(seen(&next), (used.end - half, 0));
+    // It counted as garbage for ever: the next sweep was due early, and freed nothing.
+    assert_eq!(next.value_bytes(), used.end - half - VALUES_HEADER_BYTES as u64);
     assert!(*next.load(key, *pointer).unwrap() == value(200));
     let (key, pointer) = &pointers[100];
     assert!(next.load(key, *pointer).unwrap_err().is_corruption(), "it is gone");
