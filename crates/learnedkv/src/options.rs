@@ -139,8 +139,9 @@ impl DatabaseOptions {
     /// How many files of tables and value segments are kept open at most, in a process that may have so many
     /// open; `None`: nobody knows.
     pub fn max_open_files(&self, of_process: Option<u64>) -> usize {
-        let half = of_process.map_or(usize::MAX, |most| most as usize / 2);
-        self.max_open_files.unwrap_or(MAX_OPEN_FILES.min(half))
+        // A file that is read around the page cache is open twice; half is left to all else.
+        let quarter = of_process.map_or(usize::MAX, |most| most as usize / 4);
+        self.max_open_files.unwrap_or(MAX_OPEN_FILES.min(quarter))
     }
 
     /// Checks that the options can work together.

@@ -7,7 +7,7 @@ mod keyspaces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use self::keyspaces::Keyspaces;
 
@@ -201,6 +201,8 @@ pub struct Tables {
     pub segments: Segments,
     /// The tables that could not be opened ([`Table::damage`]).
     pub damaged: Vec<Arc<Table>>,
+    /// The same without these, once somebody wanted that.
+    pub readable: OnceLock<Arc<Tables>>,
 }
 
 /// Why the first of `tables` that could not be opened could not be; `None` if all could.
@@ -268,13 +270,18 @@ impl Tables {
             has_ranges,
             segments,
             damaged,
+            readable: OnceLock::new(),
         };
         tables.damaged = tables.all().filter(|table| table.damage().is_some()).cloned().collect();
         Ok(tables)
     }
 
-    /// The same without the tables that could not be opened.
-    pub fn readable(&self) -> Tables {
+    /// The same without the tables that could not be opened: made once.
+    pub fn readable(&self) -> &Arc<Tables> {
+        self.readable.get_or_init(|| Arc::new(self.without_damaged()))
+    }
+
+    fn without_damaged(&self) -> Tables {
         let is_readable = |table: &&Arc<Table>| table.damage().is_none();
         let run = |run: &Run| run.iter().filter(is_readable).cloned().collect();
         let runs = |runs: &[Run]| runs.iter().map(run).collect::<Vec<Run>>();
@@ -301,6 +308,7 @@ impl Tables {
             has_ranges: self.has_ranges,
             segments: self.segments.clone(),
             damaged: Vec::new(),
+            readable: OnceLock::new(),
         }
     }
 

@@ -103,10 +103,12 @@ impl Builder {
         self
     }
 
-    /// How many files of tables and value segments are kept open at most; 512 by default, or half of what the
-    /// process may have open (`ulimit -n`), if that is less. What was not used lately is closed, and opened
-    /// again when it is read, some microseconds. A database may have any number of files. A few more are open:
-    /// the log's, those that background work reads and writes, and those a call is reading.
+    /// How many files of tables and value segments are kept open at most; 512 by default, or a quarter of what
+    /// the process may have open (`ulimit -n`), if that is less: one that is read around the page cache is
+    /// open twice. What was not used lately is closed, and opened again when it is read, some
+    /// microseconds. A database may have any number of files. A few more are open:
+    /// the log's, those that background work reads and writes, and those a call is reading. Where the
+    /// process may open no more all the same, half of them are closed, and so few are kept from then on.
     pub fn max_open_files(mut self, most: usize) -> Self {
         self.options.max_open_files = Some(most);
         self
@@ -415,7 +417,8 @@ impl Database {
         self.engine().health.background_error().or_else(|| self.engine().swept_damage())
     }
 
-    /// How the database is: whether writes are taken, and if not, why.
+    /// How the database is: whether writes are taken, and if not, why. Of several things the one that
+    /// stops most is told: a table that is damaged (`Damaged`) only where nothing else is wrong.
     pub fn health(&self) -> DatabaseHealth {
         match (self.engine().health.report(), self.engine().full_error()) {
             (DatabaseHealth::Well | DatabaseHealth::Failing(_), Some(e)) => DatabaseHealth::Full(e),

@@ -296,6 +296,9 @@ pub struct Stats {
     pub log_syncs: u64,
     /// Files of tables and value segments that are open now; see [`crate::Builder::max_open_files`].
     pub open_files: u64,
+    /// Files of tables and value segments that are mapped into memory now, of all databases of this
+    /// process together: at most a quarter of the maps it may have (`vm.max_map_count`).
+    pub mapped_files: u64,
     /// Bytes held back on the disk for when it is full; little while it is.
     pub ballast_bytes: u64,
     /// The last operation's sequence number.
@@ -378,6 +381,7 @@ impl Stats {
             log_bytes: engine.log.size_bytes(),
             log_syncs: engine.log.syncs(),
             open_files: engine.context.files.count() as u64,
+            mapped_files: engine.context.maps.as_ref().map_or(0, |maps| maps.count()) as u64,
             ballast_bytes: engine.ballast.held_bytes(),
             last_sequence: engine.log.visible(),
             synced_sequence: engine.log.synced(),

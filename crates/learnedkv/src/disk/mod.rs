@@ -17,6 +17,7 @@ mod around;
 #[cfg(test)]
 mod conformance;
 pub mod faulty;
+mod maps;
 mod operation;
 mod pool;
 pub mod real;
@@ -29,11 +30,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::error::Result;
 
 pub use around::{Around, Served};
+pub use maps::{Mapping, Maps, Purpose};
 pub use operation::OperationKind;
 pub use pool::{OpenFiles, PooledFile};
 pub use residence::Residence;
@@ -216,10 +216,10 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     }
 
     /// The whole file in memory, paged in by the system as it is read. For files that nobody writes any
-    /// more. `None` where that cannot be had, or where reading it could fail otherwise than by the
-    /// device. Such a read has no error to return: a device that fails ends the process.
-    fn map(&self) -> Option<Bytes> {
-        None
+    /// more. Never where reading it could fail otherwise than by the device. Such a read has no error
+    /// to return: a device that fails ends the process.
+    fn map(&self) -> Mapping {
+        Mapping::Never
     }
 
     /// Writes `bytes` at `offset_bytes`, growing the file if needed (a gap reads as zeros).

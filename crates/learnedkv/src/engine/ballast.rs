@@ -24,6 +24,9 @@
 //!   replaced. So a step takes more than it gives only for fresh entries that are alive, whose old place
 //!   goes when the sweep is over; such a one after which less than the half would be left is dropped, and
 //!   the sweep stops with `DiskFull`. Once more is removed it goes on: removals have the other half.
+//! * What a snapshot shows does not come free, and is not counted so. Who else has an old View for long (an
+//!   iterator) nobody knows, but that what was replaced since the disk was full has not come free: as much
+//!   less counts of what is replaced next. So of the other half an iterator costs a step at most.
 //! * A merge of runs frees space only at its end: it waits for sweeps, and begins only where its output has
 //!   room. Filters that would only rest in their files are not written; what is rewritten later has
 //!   them again.
@@ -111,6 +114,8 @@ pub struct Ballast {
     given_up: AtomicBool,
     /// How often it was given up.
     times: AtomicU64,
+    /// What was retired by then and had not come free, bytes.
+    retired_before: AtomicU64,
     /// How many files that no View used any more were removed; locked while some are.
     buried: Mutex<u64>,
 }
@@ -135,6 +140,7 @@ impl Ballast {
             held: Mutex::default(),
             given_up: AtomicBool::new(false),
             times: AtomicU64::new(0),
+            retired_before: AtomicU64::new(0),
             buried: Mutex::default(),
         }
     }
@@ -196,7 +202,7 @@ impl Ballast {
     }
 
     /// Gives it up, unless it was since it had been so `seen` times. False: there was nothing to give.
-    fn give_up(&self, seen: u64) -> bool {
+    fn give_up(&self, seen: u64, retired_bytes: u64) -> bool {
         let mut held = lock(&self.held);
         if self.times() != seen {
             return true;
@@ -204,6 +210,7 @@ impl Ballast {
         if self.is_given_up() || held.bytes <= held.kept {
             return false;
         }
+        self.retired_before.store(retired_bytes, Ordering::Relaxed);
         // First, so that no put takes what comes free.
         self.given_up.store(true, Ordering::Release);
         self.times.fetch_add(1, Ordering::AcqRel);
@@ -313,23 +320,28 @@ impl Engine {
             let _ = self.disk().remove(&path);
             *buried += 1;
         }
-        drop(buried);
         let parts = self.context.graveyard.take_parts();
-        let given_back = parts.iter().filter(|part| part.give_back()).count();
-        *lock(&self.ballast.buried) += given_back as u64;
+        *buried += parts.iter().filter(|part| part.give_back()).count() as u64;
     }
 
     /// As [`Engine::bury`], of all that is replaced. A job may have an old View for the moment of a look, and
     /// is waited for; a snapshot, an iterator or a read of the caller's may have one for long, and is not.
     pub fn bury_all(&self) {
-        self.bury();
         for _ in 0..LOOKS {
-            if self.context.metrics.retired_bytes.load(Ordering::Relaxed) == 0 {
+            // Before: what was retired then is in the graveyard by now.
+            let is_last = self.retired_bytes() == 0;
+            self.bury();
+            if is_last {
                 return;
             }
             self.executor.pause(A_LOOK);
-            self.bury();
         }
+        self.bury();
+    }
+
+    /// Bytes of files that the View of now does without, and somebody has still.
+    fn retired_bytes(&self) -> u64 {
+        self.context.metrics.retired_bytes.load(Ordering::Acquire)
     }
 
     /// For work that begins and may meet a full disk.
@@ -345,7 +357,7 @@ impl Engine {
     /// Gives the ballast up for work that met a full disk, and knew of `seen` when it began. True: there
     /// may be room now. False: nothing was given up, and no file removed, since it began.
     pub fn give_up_ballast(&self, seen: RoomSeen) -> bool {
-        let given = self.ballast.give_up(seen.given_up);
+        let given = self.ballast.give_up(seen.given_up, self.retired_bytes());
         self.log.set_frugal(self.ballast.is_given_up());
         self.executor.notify();
         // What was retired takes space until it is removed, and the job that does that may be behind.
@@ -413,10 +425,13 @@ impl Engine {
     /// Refuses work that wrote `written_bytes`, more than the `freed_bytes` it gives back, if that would leave
     /// less than half of the given up ballast: the half that flushes and removals live on. What gives as
     /// much as it takes may go on whatever is left: or a disk that others fill would stop what empties it.
+    /// What was to come free since the disk was full, and has not, is taken off what is to come free now.
     ///
     /// # Errors
     /// `DiskFull`, as [`Engine::check_room`].
     pub fn check_left(&self, written_bytes: u64, freed_bytes: u64) -> Result<()> {
+        let before = self.ballast.retired_before.load(Ordering::Relaxed);
+        let freed_bytes = freed_bytes.saturating_sub(self.retired_bytes().saturating_sub(before));
         if !self.ballast.is_given_up() || written_bytes <= freed_bytes {
             return Ok(());
         }

@@ -28,7 +28,7 @@ use super::pins::Pins;
 use super::unflushed::Touched;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Around, Disk, Lock, OpenFiles};
+use crate::disk::{Access, Around, Disk, Lock, Maps, OpenFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::batch::{Op, Ops};
@@ -291,13 +291,10 @@ fn context(
     let executor = executor.clone();
     Arc::new(TableContext {
         disk: disk.clone(),
-        files: Arc::new(OpenFiles::new(
-            disk.clone(),
-            options.max_open_files(disk.max_open_files()),
-        )),
+        files: OpenFiles::new(disk.clone(), options.max_open_files(disk.max_open_files())),
         dir: dir.to_owned(),
         access: if options.direct_reads { Access::Direct } else { Access::Random },
-        maps: options.mapped_reads && !options.direct_reads,
+        maps: (options.mapped_reads && !options.direct_reads).then(Maps::of_process),
         cache: BlockCache::new(options.cache_bytes(0, 0)),
         max_metadata_bytes: options.max_metadata_bytes(),
         codecs: Codecs::default(),

@@ -10,13 +10,13 @@
 //!
 //! [`DatabaseOptions::pinned_bytes`]: crate::options::DatabaseOptions::pinned_bytes
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::ArcSwap;
 
 use super::{Engine, lock};
-use crate::format::entry::SequenceNumber;
+use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::memtable::Memtable;
 use crate::view::{KeyspaceView, View};
 
@@ -60,6 +60,14 @@ impl Engine {
     /// The snapshots that are open, oldest first.
     pub fn pinned(&self) -> Vec<Arc<Pinned>> {
         self.pins.all()
+    }
+
+    /// The tables of a keyspace that snapshots keep, whatever becomes of them.
+    pub fn kept_by_snapshots(&self, keyspace: KeyspaceId) -> BTreeSet<TableId> {
+        let pinned = self.pinned();
+        let views = pinned.iter().map(|pin| pin.view.load());
+        let kept = views.filter_map(|view| Some(view.keyspaces.get(&keyspace)?.tables.clone()));
+        kept.flat_map(|tables| tables.all().map(|table| table.id()).collect::<Vec<_>>()).collect()
     }
 
     /// How many bytes memtables take that only snapshots keep.

@@ -83,7 +83,7 @@ impl FlushJob {
             .with_shadow(Shadow::over(&keyspace.tables, 0))
             .with_ranges(ranges);
         let (versions, _) = sealed.memtable.counts();
-        let output = match generation::now(&self.engine, keyspace, versions) {
+        let output = match generation::of_flush(&self.engine, keyspace, versions) {
             Some(generation) => output.in_generation(generation, false),
             None => output,
         };

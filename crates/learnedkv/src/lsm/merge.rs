@@ -65,7 +65,7 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
         return output.in_generation(common.clone(), true);
     }
     let entries = tables().map(|table| table.properties().entries).sum();
-    match generation::now(engine, view, entries) {
+    match generation::of_merge(engine, view, entries) {
         Some(generation) => output.in_generation(generation, false),
         None => output,
     }

@@ -16,7 +16,7 @@
 //! A spill that fails loses nothing but memory. It is tried again once the View has changed, or somebody asks.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::output::{Output, Written};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
@@ -153,6 +153,7 @@ impl Spill {
             has_ranges: old.has_ranges || opened.tables.iter().any(|t| !t.ranges().is_empty()),
             segments,
             damaged: old.damaged.clone(),
+            readable: OnceLock::new(),
         };
         let mut shown = KeyspaceView::clone(&self.keyspace);
         if self.keep == 0 {

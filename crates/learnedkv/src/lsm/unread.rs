@@ -94,6 +94,6 @@ pub fn around(
         return (view, None);
     }
     let unread = Unread::between(&view, lower, upper);
-    let tables = Arc::new(view.tables.readable());
+    let tables = view.tables.readable().clone();
     (Arc::new(KeyspaceView { tables, ..KeyspaceView::clone(&view) }), unread.map(Box::new))
 }

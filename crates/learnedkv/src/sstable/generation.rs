@@ -19,7 +19,9 @@
 //! A key is four bits of one 64-bit word, of eight bits for each key a part has room for: a full
 //! part lets one absent key in 25 pass, which is then asked for as without it. A key that passes
 //! already sets no bit and takes no room, so keys overwritten in many runs count once. Parts are
-//! made as keys come, each twice as large as the one before; a lookup asks all.
+//! made as keys come, each twice as large as the one before; a lookup asks all. There are four at
+//! most, so that of absent keys no more than 15 % pass, however small the first was: what has no room
+//! in them begins another generation ([`Generation::has_room_for`]).
 //!
 //! [`Table::generation`]: super::reader::Table::generation
 
@@ -28,12 +30,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::reader::{Table, TableContext};
 
-/// A part of the keys. More than memory holds.
-const PARTS: usize = 32;
+const PARTS: usize = 4;
 const WORD_KEYS: usize = 64 / BITS_PER_KEY;
 const BITS_PER_KEY: usize = 8;
-/// How many times as many keys as come soon the first part has room for.
-const FIRST_FLUSHES: usize = 4;
 /// The least that the first part has room for, in keys.
 const LEAST_KEYS: usize = 512;
 
@@ -60,11 +59,11 @@ fn place(words: &[AtomicU64], hash: u64) -> Option<(&AtomicU64, u64)> {
 }
 
 impl Generation {
-    /// One without keys, of which about `keys` are to come soon. It takes no memory yet.
-    pub fn new(context: &Arc<TableContext>, keys: usize) -> Generation {
+    /// One without keys, whose first part has room for `first_keys`. It takes no memory yet.
+    pub fn new(context: &Arc<TableContext>, first_keys: usize) -> Generation {
         Generation {
             context: context.clone(),
-            first_keys: keys.saturating_mul(FIRST_FLUSHES).max(LEAST_KEYS),
+            first_keys: first_keys.max(LEAST_KEYS),
             keys: Mutex::new(0),
             parts: [const { OnceLock::new() }; PARTS],
         }
@@ -77,6 +76,13 @@ impl Generation {
         let first = tables.next()?.generation()?;
         let is_first = |other: &Arc<Generation>| Arc::ptr_eq(first, other);
         tables.all(|table| table.generation().is_some_and(is_first)).then_some(first)
+    }
+
+    /// Whether its parts have room for so many keys more, as far as memory has.
+    pub fn has_room_for(&self, keys: usize) -> bool {
+        let most = self.first_keys.saturating_mul((1 << PARTS) - 1);
+        let held = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        held.saturating_add(keys) <= most
     }
 
     /// The parts there are, up to the first that is not.
@@ -109,10 +115,9 @@ impl Generation {
         let keys = self.first_keys.checked_shl(part as u32)?;
         let words = keys.div_ceil(WORD_KEYS);
         let (context, bytes) = (&self.context, words as u64 * 8);
-        if !context.has_room_for_metadata(bytes.saturating_add(context.max_metadata_bytes / 4)) {
+        if !context.take_room(bytes, context.max_metadata_bytes / 4) {
             return None;
         }
-        context.metrics.metadata_bytes.fetch_add(bytes, Relaxed);
         context.cache.give_up(bytes);
         Some((0..words).map(|_| AtomicU64::new(0)).collect())
     }

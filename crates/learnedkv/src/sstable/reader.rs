@@ -27,7 +27,8 @@ mod search;
 mod warm;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use self::mapped::Mapped;
@@ -41,7 +42,7 @@ use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::{Reads, Sought};
 use super::{Graveyard, ReadMetrics, table_path};
 use crate::cache::BlockCache;
-use crate::disk::{Access, Around, Disk, File, OpenFiles, PooledFile};
+use crate::disk::{Access, Around, Disk, File, Maps, OpenFiles, PooledFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::block::{Block, Entries};
 use crate::format::bytes::Probe;
@@ -71,8 +72,8 @@ pub struct TableContext {
     pub dir: PathBuf,
     /// How data blocks are read.
     pub access: Access,
-    /// Whether blocks in the page cache are read there.
-    pub maps: bool,
+    /// Through which blocks in the page cache are read there, if they are.
+    pub maps: Option<Arc<Maps>>,
     /// Where blocks are kept, and indexes that their tables do not keep.
     pub cache: BlockCache<Held>,
     /// The most that metadata may take, as far as it can be done without.
@@ -139,10 +140,13 @@ impl Drop for Table {
             self.context.cache.remove_index(self.record.id);
         }
         if *self.obsolete.get_mut() {
-            self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Relaxed);
+            // Whoever removes the file at once gets its space, and who finds no bytes retired may bury all.
+            self.mapped = Mapped::default();
+            self.file.close();
             let filter = self.record.filter.map(|f| filter_path(&self.context.dir, f.id));
-            self.context.graveyard.add(std::mem::take(&mut self.path));
             filter.into_iter().for_each(|path| self.context.graveyard.add(path));
+            self.context.graveyard.add(std::mem::take(&mut self.path));
+            self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Release);
         }
     }
 }

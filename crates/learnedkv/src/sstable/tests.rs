@@ -1,8 +1,8 @@
 //! Indexes that lie: valid bytes, wrong answers. A table built on one answers right and counts it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Weak};
 
 use super::cursor::{Clipped, RunCursor, Walk};
 use super::index::{Index, IndexKind};
@@ -16,10 +16,10 @@ use crate::cache::BlockCache;
 use crate::cursor::{Cursor, Seek};
 use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::SimDisk;
-use crate::disk::{Access, Around, Disk, OpenFiles, OperationKind};
+use crate::disk::{Access, Around, Disk, Maps, OpenFiles, OperationKind};
 use crate::error::ErrorKind;
 use crate::format::compression::{Codecs, Compression};
-use crate::format::entry::Kind;
+use crate::format::entry::{Kind, TableId};
 use crate::slice::Lookup;
 
 mod generation;
@@ -73,19 +73,28 @@ fn context_with(
     maps: bool,
     max_metadata_bytes: u64,
 ) -> Arc<TableContext> {
-    Arc::new(TableContext {
-        files: Arc::new(OpenFiles::new(disk.clone(), 2)),
+    Arc::new(own_context(disk, cache_bytes, maps, max_metadata_bytes))
+}
+
+fn own_context(
+    disk: Arc<dyn Disk>,
+    cache_bytes: u64,
+    maps: bool,
+    max_metadata_bytes: u64,
+) -> TableContext {
+    TableContext {
+        files: OpenFiles::new(disk.clone(), 2),
         disk,
         dir: PathBuf::from("/"),
         access: Access::Random,
-        maps,
+        maps: maps.then(Maps::of_process),
         cache: BlockCache::new(cache_bytes),
         max_metadata_bytes,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         around: Around::default(),
         graveyard: Graveyard::new(|| {}),
-    })
+    }
 }
 
 /// Only even keys are there.
@@ -94,6 +103,15 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn table(context: &Arc<TableContext>, index: IndexKind, compression: Compression) -> Table {
+    numbered_table(context, 1, index, compression)
+}
+
+fn numbered_table(
+    context: &Arc<TableContext>,
+    id: TableId,
+    index: IndexKind,
+    compression: Compression,
+) -> Table {
     let options = TableOptions {
         limits: Limits { block_bytes: BLOCK_BYTES },
         index,
@@ -101,7 +119,7 @@ fn table(context: &Arc<TableContext>, index: IndexKind, compression: Compression
         filter: None,
         filter_rests: false,
     };
-    let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
+    let mut writer = TableWriter::create(&context.disk, Path::new("/"), id, options).unwrap();
     for number in 0..ENTRIES {
         writer.add(&key(number * 2), Kind::Value, number, &[number as u8; 20]).unwrap();
     }
@@ -404,4 +422,30 @@ fn compressed_tables_are_walked_by_their_separators() {
         assert_eq!(context.metrics.rebuilt_indexes.load(Relaxed), 1, "{compression}");
         check(reopened, &compression.to_string());
     }
+}
+
+/// Who buries as a file comes found it open, and who looked whether anything was left to bury did not know of it.
+#[test]
+fn a_retired_table_counts_until_its_file_is_closed_and_can_be_removed() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = seen.clone();
+    let context = Arc::new_cyclic(|context: &Weak<TableContext>| {
+        let context = context.clone();
+        let tell = move || {
+            let context = context.upgrade().unwrap();
+            let retired = context.metrics.retired_bytes.load(Relaxed);
+            let maps = context.maps.as_ref().unwrap().count();
+            sink.lock().unwrap().push((retired, context.files.count(), maps));
+        };
+        let own = own_context(Arc::new(SimDisk::new(1)), 0, true, u64::MAX);
+        TableContext { maps: Some(Maps::new(9)), graveyard: Graveyard::new(tell), ..own }
+    });
+    let table = table(&context, IndexKind::Exact, Compression::None);
+    table.note_all();
+    let (maps, bytes) = (context.maps.as_ref().unwrap(), table.file_bytes());
+    assert_eq!((context.files.count(), maps.count()), (1, 1));
+    table.retire();
+    drop(table);
+    assert_eq!(*seen.lock().unwrap(), [(bytes, 0, 0)]);
+    assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
 }

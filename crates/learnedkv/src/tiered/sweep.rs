@@ -246,14 +246,19 @@ fn record(partition: &Partition) -> PartitionRecord {
     }
 }
 
-/// The bytes of the tables of `old` partitions that the `new` ones do without.
-fn bytes_that_go(old: &[PartitionRecord], new: &[PartitionRecord]) -> u64 {
+/// The bytes of the tables of `old` partitions that the `new` ones do without, and nobody `keeps`.
+fn bytes_that_go(
+    old: &[PartitionRecord],
+    new: &[PartitionRecord],
+    keeps: &BTreeSet<TableId>,
+) -> u64 {
     fn tables(of: &[PartitionRecord]) -> impl Iterator<Item = (TableId, u64)> {
         let tables = of.iter().flat_map(|p| p.base.iter().chain(&p.delta));
         tables.map(|table| (table.id, table.file_bytes))
     }
     let mut going: BTreeMap<_, _> = tables(old).collect();
     tables(new).for_each(|(id, _)| _ = going.remove(&id));
+    going.retain(|id, _| !keeps.contains(id));
     going.values().sum()
 }
 
@@ -570,7 +575,8 @@ impl SweepStep {
         };
         let ends = watermark == Watermark::End;
         if !ends {
-            let freed = bytes_that_go(&self.old.partitions, &partitions);
+            let kept = self.engine.kept_by_snapshots(self.keyspace);
+            let freed = bytes_that_go(&self.old.partitions, &partitions, &kept);
             self.engine.check_left(written, freed)?;
         }
         let (keyspace, count) = (self.keyspace, self.old.partitions.len() as u64);

@@ -52,8 +52,7 @@ pub fn load_all(
             bytes += next.bytes();
             to += 1;
         }
-        read(&pieces[from..to], wanted, &mut values, reads)?;
-        from = to;
+        from += read(&pieces[from..to], wanted, &mut values, reads)?;
     }
     Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
 }
@@ -86,16 +85,25 @@ fn pieces(
     Ok(pieces)
 }
 
+/// Reads the first of these pieces together, one at least; returns how many.
 fn read(
     pieces: &[Piece],
     wanted: &[(&[u8], ValuePointer)],
     values: &mut [Option<Slice>],
     reads: &Reads,
-) -> Result<()> {
-    let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(()) };
-    let request = |piece: &Piece| piece.segment.request(piece.start, piece.end, reads);
-    let requests = pieces.iter().map(request);
-    let read = disk.read_many(requests.collect::<Result<_>>()?);
+) -> Result<usize> {
+    let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(0) };
+    let mut requests = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        match piece.segment.request(piece.start, piece.end, reads) {
+            Ok(request) => requests.push(request),
+            // Perhaps the process may have no more open than these.
+            Err(_) if !requests.is_empty() => break,
+            Err(e) => return Err(e),
+        }
+    }
+    let count = requests.len();
+    let read = disk.read_many(requests);
     for (piece, read) in pieces.iter().zip(read) {
         let segment = &piece.segment;
         let mut bytes = read.map_err(|e| e.at_path(segment.path()))?;
@@ -113,7 +121,7 @@ fn read(
             values[at] = Some(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end));
         }
     }
-    Ok(())
+    Ok(count)
 }
 
 impl Piece {

@@ -14,7 +14,8 @@ pub mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use bytes::Bytes;
 use self::prefix::{Map, Prefix};
 
 pub use self::many::load_all;
-use crate::disk::{PooledFile, ReadRequest};
+use crate::disk::{Mapping, PooledFile, Purpose, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
@@ -53,7 +54,7 @@ pub struct Segment {
     tag: u64,
     file_bytes: u64,
     file: PooledFile,
-    /// The file in memory, from when the first value is read there; `None` where the disk does not map.
+    /// The file in memory, from when a value is read there; `None` where the disk does not map.
     map: OnceLock<Option<Map>>,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
@@ -66,12 +67,15 @@ pub struct Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        let mut next = self.hand_over();
         if *self.obsolete.get_mut() {
-            self.context.metrics.retired_bytes.fetch_sub(*self.retired_bytes.get_mut(), Relaxed);
+            // Whoever removes the file at once gets its space, and who finds no bytes retired may bury all.
+            self.map.take();
+            self.file.close();
             self.context.graveyard.add(self.path().to_owned());
+            self.context.metrics.retired_bytes.fetch_sub(*self.retired_bytes.get_mut(), Release);
         }
         // One after the other: where a View was held for long there are very many.
-        let mut next = self.hand_over();
         while let Some(segment) = next {
             next = Arc::into_inner(segment).and_then(|mut segment| segment.hand_over());
         }
@@ -130,9 +134,9 @@ impl Segment {
         self.tag
     }
 
-    /// Bytes of values in it, dead ones too, with their checksums.
+    /// Bytes of values in it, dead ones too, with their checksums; without what was given back.
     pub fn value_bytes(&self) -> u64 {
-        self.file_bytes - VALUES_HEADER_BYTES as u64
+        self.occupied_bytes() - VALUES_HEADER_BYTES as u64
     }
 
     /// How large its file is.
@@ -171,9 +175,10 @@ impl Segment {
             return Err(Error::new(ErrorKind::Io, message).at_path(self.path()));
         }
         bytes.resize(length, 0);
+        let file = self.file.get()?;
         self.context.metrics.value_request(bytes.len(), reads);
         let around = self.context.goes_around();
-        Ok(ReadRequest { file: self.file.get()?, offset_bytes: offset, buffer: bytes, around })
+        Ok(ReadRequest { file, offset_bytes: offset, buffer: bytes, around })
     }
 
     fn read(&self, offset: u64, end: u64, reads: &Reads) -> Result<Vec<u8>> {
@@ -196,7 +201,10 @@ impl Segment {
     /// The bytes of a value, if they are in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
         let place = (pointer.offset, pointer.end());
-        if !self.context.maps || pointer.length > LENT_BYTES || self.prefix.residence.rests() {
+        if self.context.maps.is_none()
+            || pointer.length > LENT_BYTES
+            || self.prefix.residence.rests()
+        {
             return None;
         }
         if self.prefix.residence.is_due() {
@@ -210,9 +218,22 @@ impl Segment {
                 return None;
             }
         }
-        let map = self.map.get_or_init(|| self.file.get().ok()?.map().map(Map::new)).as_ref()?;
-        let bytes = &map.bytes;
+        let bytes = &self.map()?.bytes;
         (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
+    }
+
+    /// The map, made if there is none and there may be one.
+    fn map(&self) -> Option<&Map> {
+        if self.map.get().is_none() {
+            let map = match self.context.maps.as_ref()?.map(Purpose::Read, || self.file.get()) {
+                Mapping::Made(bytes) => Some(Map::new(bytes)),
+                Mapping::Never => None,
+                Mapping::NotNow => return None,
+            };
+            // Or that of somebody who made one meanwhile.
+            let _ = self.map.set(map);
+        }
+        self.map.get()?.as_ref()
     }
 
     /// The value that `pointer` says is `key`'s. Says in `reads` what that made the disk do.

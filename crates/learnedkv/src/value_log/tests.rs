@@ -1,14 +1,14 @@
 //! Segments as tables point into them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Weak};
 
 use super::writer::SegmentWriter;
 use super::*;
 use crate::cache::BlockCache;
 use crate::disk::sim::SimDisk;
-use crate::disk::{Access, Around, Disk, OpenFiles};
+use crate::disk::{Access, Around, Disk, Maps, OpenFiles};
 use crate::format::compression::Codecs;
 use crate::format::value::CHUNK_BYTES;
 use crate::sstable::{Graveyard, ReadMetrics};
@@ -20,11 +20,11 @@ fn context() -> Arc<TableContext> {
 fn context_that(maps: bool) -> Arc<TableContext> {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     Arc::new(TableContext {
-        files: Arc::new(OpenFiles::new(disk.clone(), 2)),
+        files: OpenFiles::new(disk.clone(), 2),
         disk,
         dir: PathBuf::from("/"),
         access: Access::Random,
-        maps,
+        maps: maps.then(Maps::of_process),
         cache: BlockCache::new(0),
         max_metadata_bytes: u64::MAX,
         codecs: Codecs::default(),
@@ -234,11 +234,64 @@ fn what_a_successor_does_without_is_given_back_when_nobody_has_an_earlier_one() 
     let parts = context.graveyard.take_parts();
     assert!(parts.len() == 1 && parts[0].give_back() && !parts[0].give_back());
     assert_eq!(seen(&next), (used.end - half, 0));
+    // It counted as garbage for ever: the next sweep was due early, and freed nothing.
+    assert_eq!(next.value_bytes(), used.end - half - VALUES_HEADER_BYTES as u64);
     assert!(*next.load(key, *pointer, &Reads::default()).unwrap() == value(200));
     let (key, pointer) = &pointers[100];
     assert!(next.load(key, *pointer, &Reads::default()).unwrap_err().is_corruption(), "it is gone");
     next.retire();
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), used.end - half);
     drop(next);
+    assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
+}
+
+/// Of two segments one is mapped; when it goes the other may be.
+#[test]
+fn no_more_segments_are_mapped_than_may_be() {
+    let maps = Maps::new(1);
+    let own = Arc::into_inner(context_that(true)).unwrap();
+    let context = Arc::new(TableContext { maps: Some(maps.clone()), ..own });
+    let mut segments = Vec::new();
+    for id in 1..=2 {
+        let (used, pointers) = write(&context, id, 0..40);
+        segments.push((Segment::open(&context, &used).unwrap(), pointers));
+    }
+    let mapped = |(segment, pointers): &(Segment, Vec<(Vec<u8>, ValuePointer)>)| {
+        let before = context.metrics.mapped_values.load(Relaxed);
+        for (number, (key, pointer)) in pointers.iter().enumerate() {
+            assert!(*segment.load(key, *pointer, &Reads::default()).unwrap() == value(number));
+        }
+        context.metrics.mapped_values.load(Relaxed) > before
+    };
+    assert_eq!((mapped(&segments[0]), mapped(&segments[1]), maps.count()), (true, false, 1));
+    drop(segments.remove(0));
+    assert_eq!(maps.count(), 0);
+    assert!(mapped(&segments[0]) && maps.count() == 1, "that there was no room is forgotten");
+}
+
+/// As of a table's file: see there.
+#[test]
+fn a_retired_segment_counts_until_its_file_is_closed_and_can_be_removed() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = seen.clone();
+    let context = Arc::new_cyclic(|context: &Weak<TableContext>| {
+        let context = context.clone();
+        let tell = move || {
+            let context = context.upgrade().unwrap();
+            let retired = context.metrics.retired_bytes.load(Relaxed);
+            let maps = context.maps.as_ref().unwrap().count();
+            sink.lock().unwrap().push((retired, context.files.count(), maps));
+        };
+        let own = Arc::into_inner(context_that(true)).unwrap();
+        TableContext { maps: Some(Maps::new(9)), graveyard: Graveyard::new(tell), ..own }
+    });
+    let (used, pointers) = write(&context, 1, 0..40);
+    let segment = Segment::open(&context, &used).unwrap();
+    segment.load(&pointers[5].0, pointers[5].1, &Reads::default()).unwrap();
+    let maps = context.maps.as_ref().unwrap();
+    assert_eq!((context.files.count(), maps.count()), (1, 1));
+    segment.retire();
+    drop(segment);
+    assert_eq!(*seen.lock().unwrap(), [(used.end, 0, 0)]);
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
 }

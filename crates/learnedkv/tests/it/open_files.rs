@@ -73,8 +73,11 @@ fn any_number_of_tables_is_read_with_few_files_open() {
     }
 }
 
-/// Says to a process of the test which database to work with.
+/// Say to a process of the test which database to work with, and how.
 const WORKED_WITH: &str = "LEARNEDKV_TEST_FEW_FILES";
+const WORKED_HOW: &str = "LEARNEDKV_TEST_FEW_FILES_HOW";
+const DIRECT: &str = "direct";
+const GREEDY: &str = "greedy";
 
 fn builder(path: &Path) -> Builder {
     let builder = Database::builder(path).memtable_bytes(64 << 10).log_segment_bytes(64 << 10);
@@ -85,19 +88,28 @@ fn builder(path: &Path) -> Builder {
 #[test]
 fn works_with_few_files() {
     let Ok(path) = std::env::var(WORKED_WITH) else { return };
-    let db = builder(Path::new(&path)).open().unwrap();
+    let builder = builder(Path::new(&path));
+    let (builder, most, stores) = match std::env::var(WORKED_HOW).as_deref() {
+        Ok(DIRECT) => (builder.direct_reads(true), 16, &[Store::Tiered][..]),
+        // More than there is room for: the log, and what is written, take some.
+        Ok(GREEDY) => (builder.max_open_files(60), 60, &[Store::Tiered][..]),
+        _ => (builder, 16, Store::ALL),
+    };
+    let db = builder.open().unwrap();
     let limit = db.stats().open_files;
-    assert!(limit < 40, "{limit} are open");
-    for store in Store::ALL {
+    assert!(limit <= most, "{limit} are open");
+    for store in stores {
         let keyspace = db.find(store.name()).unwrap();
         check(&keyspace, &fill(&keyspace));
     }
     db.wait_idle().unwrap();
+    assert!(db.background_error().is_none());
     println!("it worked");
 }
 
 /// Each table had its file open for as long as it was there: a database of more tables than `ulimit -n` could not
-/// be opened.
+/// be opened. Then two descriptors of a file that is read around the page cache were counted as one; and
+/// where there were too many all the same, none was closed.
 #[cfg(unix)]
 #[test]
 fn a_database_of_more_tables_than_the_process_may_open_works() {
@@ -111,14 +123,17 @@ fn a_database_of_more_tables_than_the_process_may_open_works() {
     let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let tables = names.filter(|name| name.to_string_lossy().starts_with("table-")).count();
     assert!(tables > 200, "{tables}");
-    let worked = Command::new("sh")
-        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "open_files::works_with_few_files", "--nocapture"])
-        .env(WORKED_WITH, dir.path())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&worked.stdout);
-    let failed = String::from_utf8_lossy(&worked.stderr);
-    assert!(worked.status.success() && said.contains("it worked"), "{said}{failed}");
+    for how in ["usual", DIRECT, GREEDY] {
+        let worked = Command::new("sh")
+            .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "open_files::works_with_few_files", "--nocapture"])
+            .env(WORKED_WITH, dir.path())
+            .env(WORKED_HOW, how)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&worked.stdout);
+        let failed = String::from_utf8_lossy(&worked.stderr);
+        assert!(worked.status.success() && said.contains("it worked"), "{how}: {said}{failed}");
+    }
 }

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::disk::{Access, Disk};
+use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Database, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats, Store};
+use learnedkv::{
+    Builder, Database, ErrorKind, FilterKind, Keyspace, KeyspaceOptions, KeyspaceStats, Store,
+};
 
 use crate::filters::{KEYS, cost, key, names, read_all, read_together, setup};
 use crate::workload::Setup;
@@ -341,6 +343,49 @@ fn a_filter_whose_read_fails_is_tried_again() {
         if counts.fired() == 0 {
             assert!(number > 2, "its opening, its length, its bytes");
             break;
+        }
+    }
+}
+
+/// A disk that refused to read a filter once, as the database was opened, cost it the filter for ever: the next
+/// manifest did not name it, and its file was removed.
+#[test]
+fn a_filter_that_an_open_could_not_read_is_read_later() {
+    let of_runs = KeyspaceOptions::default().lsm_filter(Some(FilterKind::BinaryFuse8));
+    for (setup, rests) in [(resting(), true), (setup(of_runs), false)] {
+        let start = if rests {
+            settled(&setup, KEYS)
+        } else {
+            let disk = SimDisk::new(1);
+            let db = setup.open(&disk, 1).unwrap();
+            let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+            (0..KEYS).for_each(|n| keyspace.insert(key(n * 2), [7; 20]).unwrap());
+            keyspace.flush().unwrap();
+            drop((db, keyspace));
+            disk
+        };
+        let files = filter_files(&start).len() as u64;
+        assert!(files > 0, "{rests}");
+        for later in ["misses", "the next open"] {
+            let disk = start.crash_clone(CrashKind::Process, 0);
+            let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+            let kinds = [OperationKind::Open, OperationKind::Read];
+            faulty.fail(Fault::at(0).of(&kinds).on_paths_with("filter-").from_then_on());
+            let db = setup.open(&faulty, 2).unwrap();
+            assert_eq!((db.stats().dropped_filters, filters(&db)), (files, (0, files)), "{rests}");
+            assert_eq!(filter_files(&disk).len() as u64, files, "{rests}: removed");
+            faulty.clear_faults();
+            if later == "misses" {
+                let keyspace = db.find("a").unwrap();
+                read_all(&keyspace, 1);
+                read_all(&keyspace, 0);
+                assert_eq!(filters(&db), (files, 0), "{rests}");
+            }
+            drop(db);
+            let db = setup.open(&faulty, 3).unwrap();
+            assert_eq!(db.stats().dropped_filters, 0, "{rests}");
+            let (awake, resting) = filters(&db);
+            assert_eq!((awake + resting, resting), (files, if rests { files } else { 0 }));
         }
     }
 }

@@ -410,6 +410,35 @@ fn a_sweep_that_a_full_disk_stopped_goes_on_once_what_it_froze_is_removed() {
     }
 }
 
+/// What a snapshot shows does not come free when it is replaced. It was counted so: a sweep went on until removals
+/// found no room.
+#[test]
+fn removals_find_room_beside_a_snapshot_that_keeps_what_a_sweep_replaces() {
+    for seed in 0..6 {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some((5 + seed % 3) * MIB));
+        let (db, _) = open(&disk, seed);
+        let keyspace = db.keyspace("k", options()).unwrap();
+        let (end, _) = fill(&keyspace, 0);
+        let snapshot = db.snapshot();
+        let remove = |numbers: &mut dyn Iterator<Item = usize>| {
+            numbers.for_each(|number| keyspace.remove(name(number)).unwrap());
+        };
+        remove(&mut (0..end).filter(|number| number % 2 == 0));
+        // It may find no room.
+        let converted = keyspace.convert();
+        let full = converted.err().map_or(ErrorKind::DiskFull, |e| e.kind());
+        assert_eq!(full, ErrorKind::DiskFull, "seed {seed}");
+        remove(&mut (0..end).filter(|number| number % 2 == 1));
+        keyspace.flush().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!(keyspace.iter().count(), 0);
+        assert_eq!(snapshot.iter(&keyspace).count(), end);
+        drop(snapshot);
+        keyspace.convert().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        keyspace.insert("after", [0; 900]).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
 /// An operation of the workload on a full disk.
 #[derive(Debug, Clone)]
 enum Op {

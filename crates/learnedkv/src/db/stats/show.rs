@@ -169,12 +169,13 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "log              {:>12.1} MiB  {} operations, durable up to {}; {:.1} MiB of disk held back; {} files of data open",
+            "log              {:>12.1} MiB  {} operations, durable up to {}; {:.1} MiB of disk held back; {} files of data open, {} mapped",
             self.log_bytes as f64 / MIB,
             self.last_sequence,
             self.synced_sequence,
             self.ballast_bytes as f64 / MIB,
-            self.open_files
+            self.open_files,
+            self.mapped_files
         )
     }
 }

@@ -4,10 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use bytes::Bytes;
-
 use super::{direct, platform};
-use crate::disk::{File, region};
+use crate::disk::{File, Mapping, region};
 use crate::error::{Error, Result};
 
 /// An open file. Writes go through `file`; reads too, unless `direct` is there.
@@ -30,14 +28,19 @@ impl RealFile {
     /// The handle that reads go through, and whether it is one with `O_DIRECT`; if it can be had, for
     /// those that are to go `around` the cache.
     pub(super) fn for_reads(&self, around: bool) -> (&fs::File, bool) {
-        let lazy = || match around {
-            true => self.around.get_or_init(|| platform::open_direct(&self.path)).as_ref(),
-            false => None,
-        };
+        let lazy = || if around { self.open_around() } else { None };
         match self.direct.as_ref().or_else(lazy) {
             Some(direct) => (direct, true),
             None => (&self.file, false),
         }
+    }
+
+    /// Where too many files are open there is none this time.
+    fn open_around(&self) -> Option<&fs::File> {
+        if self.around.get().is_none() {
+            let _ = self.around.set(platform::open_direct(&self.path).ok()?);
+        }
+        self.around.get()?.as_ref()
     }
 
     fn read(&self, buffer: &mut [u8], offset_bytes: u64, around: bool) -> Result<()> {
@@ -82,8 +85,8 @@ impl File for RealFile {
         !is_direct && platform::read_cached(file, buffer, offset_bytes)
     }
 
-    fn map(&self) -> Option<Bytes> {
-        if self.direct.is_some() { None } else { platform::map(&self.file) }
+    fn map(&self) -> Mapping {
+        if self.direct.is_some() { Mapping::Never } else { platform::map(&self.file) }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {

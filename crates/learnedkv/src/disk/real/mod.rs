@@ -23,8 +23,13 @@ use std::sync::Arc;
 use self::file::RealFile;
 use self::region_buffered::BufferedRegion;
 use self::region_mapped::MappedRegion;
-use crate::disk::{Access, Disk, File, Lock, LogRegion, ReadRequest, Room, region};
+use crate::disk::{Access, Disk, File, Lock, LogRegion, ReadRequest, Room, pool, region};
 use crate::error::{Error, Result};
+
+/// How many maps this process may have, of files and of memory; `None` where the system does not say.
+pub(super) fn max_maps() -> Option<u64> {
+    platform::max_maps()
+}
 
 /// How [`RealDisk`] makes its log regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,24 +95,14 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        let mut options = OpenOptions::new();
-        let file = match options.read(true).write(true).open(path) {
-            // A read-only file or file system still serves reads.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
-                OpenOptions::new().read(true).open(path)
-            }
-            other => other,
-        }
+        let (file, direct) = with_handles(|| {
+            let direct = match access {
+                Access::Direct => platform::open_direct(path)?,
+                Access::Random | Access::Sequential => None,
+            };
+            Ok((open_existing(path)?, direct))
+        })
         .map_err(|e| no_handle("open the file", path, &e))?;
-        let direct = match access {
-            Access::Direct => platform::open_direct(path),
-            Access::Random | Access::Sequential => None,
-        };
         if direct.is_none() {
             platform::advise(&file, access);
         }
@@ -131,7 +126,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
         let fail = |e: &std::io::Error| no_handle("list the directory", dir, e);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(dir).map_err(|e| fail(&e))? {
+        for entry in with_handles(|| std::fs::read_dir(dir)).map_err(|e| fail(&e))? {
             // We write no names that are not UTF-8; a stranger's is shown, not refused.
             names.push(entry.map_err(|e| fail(&e))?.file_name().to_string_lossy().into_owned());
         }
@@ -144,24 +139,22 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        platform::sync_dir(dir).map_err(|e| Error::io("sync the directory", dir, &e))
+        with_handles(|| platform::sync_dir(dir))
+            .map_err(|e| no_handle("sync the directory", dir, &e))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = with_handles(|| options.open(path))
             .map_err(|e| no_handle("open the lock file", path, &e))?;
         let taken = file.try_lock();
         held(path, file, taken)
     }
 
     fn lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let file =
-            std::fs::File::open(path).map_err(|e| no_handle("open the lock file", path, &e))?;
+        let file = with_handles(|| std::fs::File::open(path))
+            .map_err(|e| no_handle("open the lock file", path, &e))?;
         let taken = file.try_lock_shared();
         held(path, file, taken)
     }
@@ -222,12 +215,33 @@ impl RealDisk {
 }
 
 fn create_new(path: &Path) -> Result<std::fs::File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .map_err(|e| no_handle("create the file", path, &e))
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    with_handles(|| options.open(path)).map_err(|e| no_handle("create the file", path, &e))
+}
+
+fn open_existing(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    match OpenOptions::new().read(true).write(true).open(path) {
+        // A read-only file or file system still serves reads.
+        Err(e) if matches!(e.kind(), PermissionDenied | ReadOnlyFilesystem) => {
+            OpenOptions::new().read(true).open(path)
+        }
+        other => other,
+    }
+}
+
+/// Does `work` that opens files; again, where too many are open, once some that databases of this
+/// process keep open only to read them again were closed. Others may be quicker to take their place.
+fn with_handles<T>(mut work: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    const TRIES: usize = 8;
+    for _ in 0..TRIES {
+        match work() {
+            Err(e) if platform::says_too_many_open(&e) && pool::close_some() => {}
+            done => return done,
+        }
+    }
+    work()
 }
 
 /// The error of a file that could not be opened or made; it says what to do where too many are

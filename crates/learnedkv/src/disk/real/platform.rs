@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Result};
 use std::path::Path;
 
-use crate::disk::Access;
+use crate::disk::{Access, Mapping};
 
 /// One positional read: as many bytes as the system gives, 0 at the end of the file.
 pub(super) fn read_once(file: &File, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
@@ -43,10 +43,13 @@ pub(super) fn max_open_files() -> Option<u64> {
     None
 }
 
-/// Whether `error` says that this process has as many files open as it may.
+/// Whether `error` says that this process, or the system, has as many files open as it may.
 pub(super) fn says_too_many_open(_error: &std::io::Error) -> bool {
     #[cfg(unix)]
-    return rustix::io::Errno::from_io_error(_error) == Some(rustix::io::Errno::MFILE);
+    return matches!(
+        rustix::io::Errno::from_io_error(_error),
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
+    );
     #[cfg(not(unix))]
     false
 }
@@ -80,33 +83,50 @@ pub(super) fn read_cached(_file: &File, _buffer: &mut [u8], _offset_bytes: u64) 
     false
 }
 
-/// The whole file in memory; `None` where the file system does not keep promises, or the system cannot
+/// The whole file in memory; never where the file system does not keep promises, or the system cannot
 /// say what is in its cache: then nobody would know when reading the map is slow.
 #[cfg(target_os = "linux")]
-pub(super) fn map(file: &File) -> Option<bytes::Bytes> {
-    if !mapping_keeps_promises(file) || file.metadata().ok()?.len() == 0 {
-        return None;
+pub(super) fn map(file: &File) -> Mapping {
+    if !mapping_keeps_promises(file) || file.metadata().map_or(0, |metadata| metadata.len()) == 0 {
+        return Mapping::Never;
     }
     // tmpfs says no to the question what is cached.
     let flags = rustix::io::ReadWriteFlags::NOWAIT;
     let mut byte = [0];
     let asked = rustix::io::preadv2(file, &mut [std::io::IoSliceMut::new(&mut byte)], 0, flags);
     if asked == Err(rustix::io::Errno::OPNOTSUPP) {
-        return None;
+        return Mapping::Never;
     }
     // SAFETY: the map is for reading. The files that are mapped are finished: this process writes to
     // them no more nor cuts them (`Disk::map` asks for that), and the database's lock keeps other
     // databases out. Whoever changes them all the same changes bytes that are decoded as untrusted.
     #[allow(unsafe_code)]
-    let map = unsafe { memmap2::Mmap::map(file) }.ok()?;
+    let map = match unsafe { memmap2::Mmap::map(file) } {
+        Ok(map) => map,
+        // Of memory, or of maps.
+        Err(e) if e.kind() == ErrorKind::OutOfMemory => return Mapping::NotNow,
+        Err(_) => return Mapping::Never,
+    };
     // What lies around a block is not wanted.
     let _ = map.advise(memmap2::Advice::Random);
-    Some(bytes::Bytes::from_owner(map))
+    Mapping::Made(bytes::Bytes::from_owner(map))
 }
 
 /// Not done outside Linux: see [`read_cached`].
 #[cfg(not(target_os = "linux"))]
-pub(super) fn map(_file: &File) -> Option<bytes::Bytes> {
+pub(super) fn map(_file: &File) -> Mapping {
+    Mapping::Never
+}
+
+/// How many maps this process may have.
+#[cfg(target_os = "linux")]
+pub(super) fn max_maps() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
+}
+
+/// Nothing is mapped outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn max_maps() -> Option<u64> {
     None
 }
 
@@ -211,18 +231,22 @@ impl Rings {
     pub(super) fn read(&self, _reads: &mut [RawRead<'_>]) {}
 }
 
-/// A handle for reads around the page cache, or `None` where the file system refuses.
+/// A handle for reads around the page cache, or `None` where the file system refuses. An error only
+/// where too many files are open.
 #[cfg(target_os = "linux")]
-pub(super) fn open_direct(path: &Path) -> Option<File> {
+pub(super) fn open_direct(path: &Path) -> Result<Option<File>> {
     use std::os::unix::fs::OpenOptionsExt;
-    let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).ok()?;
-    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+    let Ok(flags) = i32::try_from(rustix::fs::OFlags::DIRECT.bits()) else { return Ok(None) };
+    match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(e) if says_too_many_open(&e) => Err(e),
+        opened => Ok(opened.ok()),
+    }
 }
 
 /// No reads around the cache outside Linux.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn open_direct(_path: &Path) -> Option<File> {
-    None
+pub(super) fn open_direct(_path: &Path) -> Result<Option<File>> {
+    Ok(None)
 }
 
 /// Reserves blocks below `length_bytes` and grows the length to it.

@@ -9,7 +9,7 @@ use super::random::Random;
 use super::state::Held;
 use super::{Operation, SimDisk};
 use crate::disk::region::{self, Cursor};
-use crate::disk::{File, Lock, LogRegion, OperationKind, Reservation};
+use crate::disk::{File, Lock, LogRegion, Mapping, OperationKind, Reservation};
 use crate::error::Result;
 
 /// An open simulated file; keeps it alive without a name.
@@ -86,10 +86,13 @@ impl File for SimFile {
     }
 
     /// As it is now: nobody writes to a file that is mapped.
-    fn map(&self) -> Option<Bytes> {
-        let mut bytes = vec![0; self.length_bytes().ok()? as usize];
-        self.read_exact_at(&mut bytes, 0).ok()?;
-        Some(Bytes::from(bytes))
+    fn map(&self) -> Mapping {
+        let Ok(length) = self.length_bytes() else { return Mapping::NotNow };
+        let mut bytes = vec![0; length as usize];
+        match self.read_exact_at(&mut bytes, 0) {
+            Ok(()) => Mapping::Made(Bytes::from(bytes)),
+            Err(_) => Mapping::NotNow,
+        }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {

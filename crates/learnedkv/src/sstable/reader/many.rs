@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Loan, Reads, Sought, Table};
+use super::{Blocks, Caching, Loan, Reads, Sought, Table, TableContext};
 use crate::disk::ReadRequest;
 use crate::error::{Error, Result};
 use crate::format::block::Block;
@@ -175,14 +175,23 @@ impl<'a> Round<'a> {
     /// Reads the missing blocks, at most [`AT_ONCE`] by one request to the disk.
     fn read(&mut self, caching: Caching) {
         let pieces = self.pieces();
-        pieces.chunks(AT_ONCE).for_each(|pieces| self.read_pieces(pieces, caching));
+        let mut left = &pieces[..];
+        while let Some(first) = left.first() {
+            let read = self.read_pieces(&first.table.context, left, caching);
+            left = &left[read..];
+        }
     }
 
-    fn read_pieces(&mut self, pieces: &[Piece<'a>], caching: Caching) {
-        let Some(context) = pieces.first().map(|piece| &piece.table.context) else { return };
+    /// Reads the first of these pieces together, one at least; returns how many.
+    fn read_pieces(
+        &mut self,
+        context: &TableContext,
+        pieces: &[Piece<'a>],
+        caching: Caching,
+    ) -> usize {
         let (mut asked, mut requests) = (Vec::new(), Vec::new());
         let around = context.goes_around();
-        for piece in pieces {
+        for piece in pieces.iter().take(AT_ONCE) {
             match piece.table.file() {
                 Ok(file) => {
                     let length = (piece.end() - piece.start()) as usize;
@@ -192,9 +201,15 @@ impl<'a> Round<'a> {
                     requests.push(ReadRequest { file, offset_bytes, buffer, around });
                     asked.push(piece);
                 }
-                Err(e) => self.fail(piece, e),
+                // Perhaps the process may have no more open than these.
+                Err(_) if !asked.is_empty() => break,
+                Err(e) => {
+                    self.fail(piece, e);
+                    return 1;
+                }
             }
         }
+        let count = asked.len();
         let read = context.disk.read_many(requests);
         for (piece, read) in asked.into_iter().zip(read) {
             match read {
@@ -204,6 +219,7 @@ impl<'a> Round<'a> {
                 Err(e) => self.fail(piece, e),
             }
         }
+        count
     }
 
     /// Nothing is known of the blocks of a piece.

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 
 use super::{Caching, Indexed, Table, TableContext};
-use crate::disk::{Residence, Served};
+use crate::disk::{Mapping, Purpose, Residence, Served};
 use crate::format::block::{Block, Entries};
 use crate::slice::Slice;
 
@@ -33,7 +33,8 @@ const CHECK_BYTES: u64 = 256 << 10;
 /// See the module page.
 #[derive(Default)]
 pub struct Mapped {
-    /// Made when the first block is noted; `None` where the disk does not map.
+    /// Made when the first block is noted, or a later one if there could be none then; `None` where the
+    /// disk does not map.
     map: OnceLock<Option<Map>>,
     residence: Residence,
 }
@@ -181,10 +182,10 @@ impl TableContext {
 impl Table {
     /// Notes a block that was just read by itself and found sound. False: it is to be kept elsewhere.
     pub(super) fn note(&self, ordinal: u64) -> bool {
-        if !self.context.maps || self.mapped.residence.rests() {
+        if self.context.maps.is_none() || self.mapped.residence.rests() {
             return false;
         }
-        let Some(map) = self.map() else { return false };
+        let Some(map) = self.map(Purpose::Read) else { return false };
         map.checked.add(ordinal);
         map.noted.add(ordinal);
         true
@@ -194,10 +195,10 @@ impl Table {
     /// swept or merged is not read anew by its readers.
     pub fn note_all(&self) {
         let properties = &self.record.properties;
-        if !self.context.maps || properties.data_bytes != properties.unpacked_bytes {
+        if properties.data_bytes != properties.unpacked_bytes {
             return;
         }
-        if let Some(map) = self.map() {
+        if let Some(map) = self.map(Purpose::Expected) {
             map.noted.set_all(u64::MAX);
         }
     }
@@ -248,20 +249,24 @@ impl Table {
         words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
-    fn map(&self) -> Option<&Map> {
-        let make = || {
-            let bits = || Bits::none(self.block_count());
-            let bytes = self.file().ok()?.map()?;
-            Some(Map { bytes, noted: bits(), checked: bits() })
-        };
-        if self.mapped.map.get().is_none() {
-            let _room = match self.is_paged() {
-                true => Some(self.context.reserve(notes_bytes(self.block_count()))?),
-                false => None,
-            };
-            self.mapped.map.get_or_init(make);
-            self.count_metadata();
+    /// The map, made if there is none and there may be one.
+    fn map(&self, purpose: Purpose) -> Option<&Map> {
+        if let Some(map) = self.mapped.map.get() {
+            return map.as_ref();
         }
-        self.mapped.map.get()?.as_ref()
+        let _room = match self.is_paged() {
+            true => Some(self.context.reserve(notes_bytes(self.block_count()))?),
+            false => None,
+        };
+        let bits = || Bits::none(self.block_count());
+        let map = match self.context.maps.as_ref()?.map(purpose, || self.file()) {
+            Mapping::Made(bytes) => Some(Map { bytes, noted: bits(), checked: bits() }),
+            Mapping::Never => None,
+            Mapping::NotNow => return None,
+        };
+        // Or that of somebody who made one meanwhile.
+        let map = self.mapped.map.get_or_init(|| map).as_ref();
+        self.count_metadata();
+        map
     }
 }

@@ -142,14 +142,18 @@ impl TableContext {
 
     /// Takes room for `bytes` more of metadata, if there is any.
     pub(super) fn reserve(&self, bytes: u64) -> Option<Reserved<'_>> {
-        let metadata = &self.metrics.metadata_bytes;
-        let taken = metadata.fetch_update(Relaxed, Relaxed, |now| self.grown(now, bytes));
-        taken.ok().map(|_| Reserved { context: self, bytes })
+        self.take_room(bytes, 0).then(|| Reserved { context: self, bytes })
+    }
+
+    /// Counts `bytes` more of metadata, if there is room for them and `others_bytes` besides.
+    pub(in crate::sstable) fn take_room(&self, bytes: u64, others_bytes: u64) -> bool {
+        let grown = |now| self.grown(now, bytes.saturating_add(others_bytes)).map(|_| now + bytes);
+        self.metrics.metadata_bytes.fetch_update(Relaxed, Relaxed, grown).is_ok()
     }
 
     /// What the notes of a table's mapped blocks will take, if it will have some.
     fn notes_bytes(&self, blocks: u64) -> u64 {
-        if self.maps { super::mapped::notes_bytes(blocks) } else { 0 }
+        if self.maps.is_some() { super::mapped::notes_bytes(blocks) } else { 0 }
     }
 }
 

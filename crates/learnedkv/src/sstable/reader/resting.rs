@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Caching, Sought, Table, TableContext};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::format::manifest::{FilterRecord, TableRecord};
 use crate::sstable::filter::{Filter, file};
 
@@ -49,14 +49,21 @@ impl Resident {
     }
 }
 
+/// Whether a filter that could not be read never can be: it is not what was written. Else it was the disk
+/// that refused, or the process that had too much open, and both may be different next time.
+fn is_lost(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported)
+}
+
 /// What the filter costs in rent.
 fn price(filter: FilterRecord) -> u64 {
     READ * (1 + filter.file_bytes.div_ceil(BLOCK_BYTES))
 }
 
 impl TableFilter {
-    /// The filter that `record` names. One that cannot be read, whatever the reason, is counted, and left out
-    /// of the record; of one at rest only the length is looked at.
+    /// The filter that `record` names; of one at rest only the length is looked at. One that cannot be read
+    /// is counted. It is left out of the record if it is lost; else it rests: misses, or the next open, try
+    /// again.
     pub fn open(context: &TableContext, record: &mut TableRecord) -> TableFilter {
         let Some(named) = record.filter else { return TableFilter::default() };
         let (disk, dir) = (&*context.disk, &*context.dir);
@@ -66,9 +73,11 @@ impl TableFilter {
             let read = file::read(disk, dir, named, record.tag, record.properties.entries);
             read.map(|filter| Resident::of(filter).into())
         };
-        let resident = opened.unwrap_or_else(|_| {
+        let resident = opened.unwrap_or_else(|e| {
             context.metrics.dropped_filters.fetch_add(1, Ordering::Relaxed);
-            record.filter = None;
+            if is_lost(&e) {
+                record.filter = None;
+            }
             OnceLock::new()
         });
         TableFilter { resident, ..TableFilter::default() }
@@ -147,8 +156,7 @@ impl Table {
                     self.count_metadata();
                 }
                 Err(e) => {
-                    // What is there will not get better.
-                    is_over = e.kind() != ErrorKind::Io;
+                    is_over = is_lost(&e);
                     context.metrics.dropped_filters.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -161,3 +161,36 @@ fn damage_that_comes_later_is_found_when_somebody_looks() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert_eq!(f.lost(), 1);
 }
+
+/// Of so many tables only a few are mapped; the others are read. One that goes makes room for another.
+#[test]
+fn no_more_tables_are_mapped_than_may_be() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    let maps = Maps::new(3);
+    let own = own_context(disk, 0, true, u64::MAX);
+    let context = Arc::new(TableContext { maps: Some(maps.clone()), ..own });
+    let one = |id| numbered_table(&context, id, IndexKind::Exact, Compression::None);
+    let mut tables: Vec<_> = (1..=10).map(one).collect();
+    tables.iter().for_each(Table::note_all);
+    assert_eq!(maps.count(), 1, "most are left to what is read");
+    let read = |table: &Table| {
+        let before = context.metrics.mapped_reads.load(Relaxed);
+        // The first read is noted, the second may be served; the rest are for a look that finds nothing.
+        for _ in 0..3 {
+            match table.get(&Sought::new(&key(14), Caching::Fill)).unwrap() {
+                Lookup::Value(value) => assert_eq!(*value, [7; 20]),
+                other => panic!("{other:?}"),
+            }
+        }
+        context.metrics.mapped_reads.load(Relaxed) > before
+    };
+    let mapped: Vec<_> = tables.iter().map(read).collect();
+    assert_eq!((maps.count(), mapped.iter().filter(|mapped| **mapped).count()), (3, 3));
+    let gone = mapped.iter().position(|mapped| *mapped).unwrap();
+    drop(tables.remove(gone));
+    assert_eq!(maps.count(), 2);
+    tables.iter().for_each(|table| _ = read(table));
+    assert_eq!(maps.count(), 3, "one that could not be mapped before is now");
+    drop(tables);
+    assert_eq!(maps.count(), 0);
+}
