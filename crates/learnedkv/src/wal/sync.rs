@@ -6,21 +6,19 @@
 //!
 //! Those whom one sync covered come back with their next commits soon after it, but not at once: a sync
 //! that began at its end would cover one or two of them, and the rest would need another. So whoever
-//! makes the next first waits for as many as wanted the one before, a small part of its time at most.
+//! makes the next first waits for as many as wanted the one before, some 100 us at most.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use super::{Log, Segment, broken, lock, segment_path};
 use crate::disk::{Access, Disk};
 use crate::error::Result;
 use crate::format::entry::SequenceNumber;
 
-/// What part of the last sync's time is waited for others, and how long at most.
-const PART: u32 = 4;
-const MOST: Duration = Duration::from_micros(500);
+/// How often whoever has the turn looks whether others came: some 10 to 50 ns each.
+const LOOKS: usize = 4000;
 
 /// Whether somebody syncs, and who waits for his end. Not a mutex held meanwhile: who had it just now
 /// takes that again before those who wait have woken, time after time.
@@ -28,47 +26,37 @@ const MOST: Duration = Duration::from_micros(500);
 pub(super) struct Turns {
     now: Mutex<Now>,
     ended: Condvar,
-    /// How long others are waited for at most.
-    most: Duration,
+    /// How many came since the last turn ended, and wait. Changed under the lock.
+    waiting: AtomicUsize,
+    looks: usize,
 }
 
 #[derive(Debug, Default)]
 struct Now {
     taken: bool,
-    /// How many turns have ended.
+    /// How many turns have ended, and how many wanted the last one.
     ended: u64,
-    /// How many came since the last one ended, and wait.
-    waiting: usize,
-    /// How many wanted the last one, and how long it took.
     crowd: usize,
-    took: Duration,
 }
 
 impl Default for Turns {
     fn default() -> Turns {
-        Turns { now: Mutex::default(), ended: Condvar::new(), most: MOST }
+        let (now, ended, waiting) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Turns { now, ended, waiting, looks: LOOKS }
     }
 }
 
 /// The turn to sync. Dropped, it is another's.
 #[derive(Debug)]
-struct Turn<'a> {
-    turns: &'a Turns,
-    begun: Instant,
-}
+struct Turn<'a>(&'a Turns);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut now = lock(&self.turns.now);
-        *now = Now {
-            taken: false,
-            ended: now.ended + 1,
-            waiting: 0,
-            crowd: now.waiting + 1,
-            took: self.begun.elapsed(),
-        };
+        let mut now = lock(&self.0.now);
+        let crowd = self.0.waiting.swap(0, Ordering::Relaxed) + 1;
+        *now = Now { taken: false, ended: now.ended + 1, crowd };
         drop(now);
-        self.turns.ended.notify_all();
+        self.0.ended.notify_all();
     }
 }
 
@@ -80,13 +68,14 @@ impl Turns {
         while !is_covered() {
             if !now.taken {
                 now.taken = true;
-                let (crowd, wait) = (now.crowd, (now.took / PART).min(self.most));
+                let crowd = now.crowd;
                 drop(now);
-                self.gather(crowd, wait);
-                return Some(Turn { turns: self, begun: Instant::now() });
+                let turn = Turn(self);
+                self.gather(crowd);
+                return Some(turn);
             }
             if counted != Some(now.ended) {
-                now.waiting += 1;
+                self.waiting.fetch_add(1, Ordering::Relaxed);
                 counted = Some(now.ended);
             }
             now = self.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
@@ -94,17 +83,19 @@ impl Turns {
         None
     }
 
-    /// Waits until as many as a `crowd` want the turn just taken.
-    fn gather(&self, crowd: usize, wait: Duration) {
-        let begun = Instant::now();
-        while self.waiting() + 1 < crowd && begun.elapsed() < wait {
-            std::thread::yield_now();
+    /// Waits a little until as many as a `crowd` want the turn just taken.
+    fn gather(&self, crowd: usize) {
+        for _ in 0..self.looks {
+            if self.waiting() + 1 >= crowd {
+                return;
+            }
+            std::hint::spin_loop();
         }
     }
 
     /// How many wait for the turn that is taken to end.
     pub(super) fn waiting(&self) -> usize {
-        lock(&self.now).waiting
+        self.waiting.load(Ordering::Relaxed)
     }
 }
 
@@ -198,17 +189,17 @@ fn sync_ended(disk: &dyn Disk, dir: &Path, segment: Arc<Segment>) -> Result<()> 
 mod tests {
     use super::*;
 
-    /// Of whom two wanted the last turn, which took an hour.
-    fn after_two(most: Duration) -> Turns {
-        let turns = Turns { most, ..Turns::default() };
-        *lock(&turns.now) = Now { crowd: 2, took: Duration::from_secs(3600), ..Now::default() };
+    /// Of whom two wanted the last turn.
+    fn after_two(looks: usize) -> Turns {
+        let turns = Turns { looks, ..Turns::default() };
+        *lock(&turns.now) = Now { crowd: 2, ..Now::default() };
         turns
     }
 
     /// Whoever came first had the turn at once, and whoever had wanted the last one too came too late for it.
     #[test]
     fn a_turn_waits_for_as_many_as_wanted_the_last() {
-        let turns = after_two(Duration::from_secs(3600));
+        let turns = after_two(usize::MAX);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
                 let turn = turns.take(|| false).unwrap();
@@ -226,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_turn_does_not_wait_long_for_those_who_stay_away() {
-        let turns = after_two(Duration::from_millis(1));
+        let turns = after_two(10);
         drop(turns.take(|| false).unwrap());
         assert_eq!(lock(&turns.now).crowd, 1, "and not at all the next time");
         assert!(turns.take(|| true).is_none());
