@@ -107,7 +107,7 @@ mod tests {
             }
             Err(why) => {
                 assert!(why.contains("/sys/fs/cgroup"), "{why}");
-                println!("skipped: {why}");
+                learnedkv_skips::skip("cgroup", &why);
             }
         }
     }

@@ -238,7 +238,7 @@ fn of_a_suite_only_the_cases_asked_for_are_run() {
 fn direct_reads_that_are_none_are_said() {
     // A file system that takes the flag and reads through its cache, or refuses the flag.
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
-        println!("skipped: there is no /dev/shm");
+        learnedkv_skips::skip("shm", "there is no /dev/shm");
         return;
     };
     let engines = "learnedkv,learnedkv-lsm";

@@ -31,7 +31,7 @@ fn on_each(durability: Durability, test: impl Fn(&str, Opener, &OpenSettings)) {
     for &(name, opener) in ENGINES {
         let needs_library = known(name).unwrap().feature == "rocksdb";
         if needs_library && std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
-            println!("skipped {name}: LEARNEDKV_ROCKSDB is not set");
+            learnedkv_skips::skip("rocksdb", &format!("{name}: LEARNEDKV_ROCKSDB is not set"));
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
