@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use learnedkv::disk::Disk;
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::{Builder, Database, Keyspace, KeyspaceOptions, Store};
 
 use crate::keys::Keys;
@@ -70,6 +72,32 @@ fn any_number_of_tables_is_read_with_few_files_open() {
         let db = setup.open(&disk, 2).unwrap();
         check(&db.find("k").unwrap(), &content);
         assert_eq!(db.stats().open_files, 4, "{store:?}");
+    }
+}
+
+/// A lookup of many keys has up to 64 files open at once, and failed where the process could not open so many. What
+/// it could open is read, and then the next tried again.
+#[test]
+fn many_keys_are_looked_up_though_not_all_files_can_be_open_at_once() {
+    for (store, files) in
+        [(Store::Tiered, "table-"), (Store::Lsm, "table-"), (Store::Lsm, "values-")]
+    {
+        let setup = Setup { max_open_files: 2, block_cache: false, ..Setup::default() };
+        let setup = Setup { mapped_reads: false, keyspace: options(store), ..setup };
+        let disk = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+        let db = setup.open(&disk, 1).unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        let content = fill(&keyspace);
+        let keys: Vec<_> = content.keys().collect();
+        for number in [2, 5, 11] {
+            let refused = Fault::at(number).of(&[OperationKind::Open]).on_paths_with(files);
+            let refused = disk.fail(refused);
+            let found = keyspace.multi_get(&keys);
+            let found = found.unwrap_or_else(|e| panic!("{store:?} {files} {number}: {e}"));
+            assert!(found.iter().map(Option::as_deref).eq(content.values().map(|v| Some(&v[..]))));
+            assert_eq!(refused.fired(), 1, "{store:?} {files} {number}");
+            disk.clear_faults();
+        }
     }
 }
 
