@@ -99,7 +99,7 @@ fn gets_of(
     let us = clock.elapsed().as_secs_f64() * 1e6 / gets as f64;
     let kernel = Counted::now().since(kernel);
     let after = store.stats();
-    let requests = after.read_requests - stats.read_requests;
+    let requests = after.get_requests - stats.get_requests;
     let asked_bytes = after.read_bytes - stats.read_bytes;
     if after.index_fallbacks != stats.index_fallbacks {
         return Err(Error::runtime("an index named blocks that do not hold their keys"));
