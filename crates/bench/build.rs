@@ -1,8 +1,8 @@
 //! Tells the program which commit it is built from, so that no figure stands without one: the
 //! environment variable `LEARNEDKV_COMMIT` of the build, shown by `report::version`.
 //!
-//! Where there is no git, or the sources are no checkout of their own, it is `unknown`. It runs again
-//! when a commit is made or checked out, or when a source changes, and at no other time.
+//! Where there is no git, or the sources are no checkout of their own, it is `unknown`. It runs again when
+//! a commit is made or checked out, or when a source changes, and at no other time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
