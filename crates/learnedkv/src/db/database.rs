@@ -120,7 +120,7 @@ impl Builder {
     /// Linux, and file systems whose mappings fail with the device alone (ext2 to ext4, XFS).
     ///
     /// A device that fails while a mapped page is brought back ends the process (`SIGBUS`), where a read
-    /// would return an error: turn it off where that is worse than gets at half the speed. Mapped
+    /// would return an error: turn it off where that is worse than hot gets at some 40 % of the speed. Mapped
     /// pages are the system's: they are not part of the memory budget.
     pub fn mapped_reads(mut self, on: bool) -> Self {
         self.options.mapped_reads = on;

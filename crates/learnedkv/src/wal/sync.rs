@@ -187,6 +187,8 @@ fn sync_ended(disk: &dyn Disk, dir: &Path, segment: Arc<Segment>) -> Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     /// Of whom two wanted the last turn.
@@ -199,18 +201,19 @@ mod tests {
     /// Whoever came first had the turn at once, and whoever had wanted the last one too came too late for it.
     #[test]
     fn a_turn_waits_for_as_many_as_wanted_the_last() {
-        let turns = after_two(usize::MAX);
+        let (turns, covered) = (after_two(usize::MAX), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
                 let turn = turns.take(|| false).unwrap();
                 let waiting = turns.waiting();
+                covered.store(true, Ordering::SeqCst);
                 drop(turn);
                 waiting
             });
             while !lock(&turns.now).taken {
                 std::thread::yield_now();
             }
-            scope.spawn(|| drop(turns.take(|| false).unwrap()));
+            scope.spawn(|| assert!(turns.take(|| covered.load(Ordering::SeqCst)).is_none()));
             assert_eq!(first.join().unwrap(), 1);
         });
     }
