@@ -341,10 +341,10 @@ fn too_many_open_files_are_an_error_with_advice() {
         let sh = ["-c", &line, env!("CARGO_BIN_EXE_learnedkv")];
         Command::new("sh").args(sh).current_dir(dir).output().unwrap()
     };
-    let output = scan(6);
+    let output = scan(4);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
-    assert!(said.contains("may have 6 files open at once") && said.contains("ulimit -n"), "{said}");
+    assert!(said.contains("may have 4 files open at once") && said.contains("ulimit -n"), "{said}");
     let output = scan(24);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 30);
