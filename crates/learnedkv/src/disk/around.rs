@@ -1,7 +1,7 @@
 //! Whether reads go around the system's cache.
 //!
 //! A read through the system's cache needs a page to put it in. Where memory is short the system first has to take
-//! one from somebody: that costs more processor time than the read (measured in decision 28), and brings nothing where
+//! one from somebody: that costs a sixth of the read's processor time (decision 28), and brings nothing where
 //! the page is gone again before anybody asks for it. Then it is better to leave the system's cache to what it
 //! still serves, and to keep what was read in our own.
 //!

@@ -98,8 +98,9 @@ fn raw<'a>(file: &'a RealFile, wanted: &mut Wanted) -> RawRead<'a> {
 
 /// What became of a read that was to go through a ring; `None` if it is to be done by itself.
 fn came_back(file: &RealFile, read: RawRead<'_>, wanted: &mut Wanted) -> Option<Result<Vec<u8>>> {
-    let (_, is_direct) = file.for_reads(wanted.around);
-    // Only a direct read begins before what is wanted.
+    // Whether it went around the cache it says itself: a handle for that may have come since. Only such a
+    // read left the buffer here, and begins before what is wanted.
+    let is_direct = !wanted.buffer.is_empty();
     let lead = (wanted.offset_bytes - read.offset_bytes) as usize;
     let from = read.start + lead;
     let whole = match &read.found {
@@ -136,4 +137,28 @@ fn is_final(error: &io::Error) -> bool {
         ErrorKind::OutOfMemory,
     ];
     !PASSING.contains(&error.kind()) && !platform::is_cancelled(error)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// It was taken for a direct one then, and its bytes were copied into a buffer that it had taken along: a
+    /// panic.
+    #[test]
+    fn a_read_through_the_cache_comes_back_though_there_is_a_direct_handle_by_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, [7; 100]).unwrap();
+        let file = RealFile::new(&path, std::fs::File::open(&path).unwrap(), None);
+        let mut wanted =
+            Wanted { offset_bytes: 10, length_bytes: 50, around: false, buffer: vec![0; 50] };
+        let mut read = raw(&file, &mut wanted);
+        platform::read_up_to(read.file, &mut read.buffer, read.offset_bytes).unwrap();
+        read.found = Some(Ok(50));
+        // As it is where the first try met too many open files, and another one did not.
+        wanted.around = true;
+        assert_eq!(came_back(&file, read, &mut wanted).unwrap().unwrap(), [7; 50]);
+    }
 }
