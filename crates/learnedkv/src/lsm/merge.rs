@@ -1,6 +1,6 @@
 //! Merges of runs: few runs in the LSM part, lazily.
 //!
-//! When there are more than [`MAX_RUNS`], the neighbours that are cheapest to merge become one run;
+//! When there are more than [`MAX_RUNS`], neighbours become one run ([`super::neighbours`] says which);
 //! while memtables wait to be flushed, only when there are very many. Runs with a table that could
 //! not be opened stay as they are.
 //! Tombstones stay, and so do removed ranges, united: older data may lie below.
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::generation;
+use super::neighbours;
 use super::output::{Output, Written};
 use super::read::run_source;
 use super::shadow::Shadow;
@@ -29,8 +30,6 @@ use crate::view::{KeyspaceView, Run, damage_of};
 pub const MAX_RUNS: usize = 8;
 /// The most it gets while memtables wait to be flushed.
 pub const MAX_RUNS_WHILE_FLUSHING: usize = 3 * MAX_RUNS;
-/// How many neighbours become one, at least.
-const FAN_IN: usize = 4;
 
 /// A merge under way.
 pub struct Merge {
@@ -97,32 +96,27 @@ impl Merge {
         self.input_bytes
     }
 
-    /// The merge a keyspace needs, if it needs one that reads at most `most_bytes`.
+    /// The merge a keyspace needs, if it needs one that reads at most `most_bytes`. About so many runs are still
+    /// `coming` before all are taken away.
     ///
     /// # Errors
     /// Those of the cursor.
     pub fn find(
         engine: &Arc<Engine>,
         view: &KeyspaceView,
+        coming: usize,
         most_bytes: u64,
     ) -> Result<Option<Merge>> {
         let runs = &view.tables.runs;
         if runs.len() <= MAX_RUNS || view.options.chosen_store() != Store::Tiered {
             return Ok(None);
         }
-        // So many that few enough are left, with room for the next few. Newest first in the View.
-        let wide = FAN_IN.max(runs.len() - MAX_RUNS / 2);
-        let cheapest = |fan_in: usize| {
-            let windows = runs.windows(fan_in).enumerate();
-            let windows = windows.filter(|(_, w)| damage_of(w.iter().flatten()).is_none());
-            let windows = windows.map(|(newest, w)| (w.iter().map(bytes).sum::<u64>(), newest, w));
-            windows.min_by_key(|(input_bytes, ..)| *input_bytes)
+        let readable = |run: &Run| damage_of(run).is_none().then(|| bytes(run));
+        let sizes: Vec<_> = runs.iter().map(readable).collect();
+        let Some(chosen) = neighbours::to_merge(&sizes, coming, most_bytes) else {
+            return Ok(None);
         };
-        let fits = |(input_bytes, ..): &(u64, usize, &[Run])| *input_bytes <= most_bytes;
-        // Fewer where that many may not be read now.
-        let chosen = cheapest(wide).filter(fits).or_else(|| cheapest(FAN_IN).filter(fits));
-        let Some((_, newest, window)) = chosen else { return Ok(None) };
-        Merge::of(engine, view, newest..newest + window.len()).map(Some)
+        Merge::of(engine, view, chosen).map(Some)
     }
 
     /// The merge of neighbouring runs, counted from the newest.

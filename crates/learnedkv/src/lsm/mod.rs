@@ -1,7 +1,7 @@
 //! Sorted runs of tables: flushing memtables to them, merging them, and reading over them; and the store
 //! that keeps them in levels.
 //!
-//! [`flush`] writes memtables to runs, [`merge`] keeps runs few, both through [`output`]; [`read`] looks
+//! [`flush`] writes memtables to runs, [`merge`] keeps runs few ([`neighbours`] says which become one), both through [`output`]; [`read`] looks
 //! up and walks, [`many`] looks many keys up at once, [`estimate`] reckons without reading; [`shadow`]
 //! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead, [`generation`]
 //! which filter over many runs their keys go to. Reads go over all that a View shows: runs, levels, a
@@ -20,6 +20,7 @@ mod generation;
 pub mod levels;
 pub mod many;
 pub mod merge;
+mod neighbours;
 pub mod output;
 mod pick;
 pub mod read;

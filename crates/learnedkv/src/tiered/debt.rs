@@ -12,7 +12,7 @@ use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
 use crate::value_log::Segment;
-use crate::view::Tables;
+use crate::view::{Run, Tables};
 
 /// Sums over a keyspace's tables, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,13 +32,19 @@ pub struct Debt {
     pub covered: u64,
 }
 
+/// What a table takes, with the values it points at.
 fn bytes(table: &Arc<Table>) -> u64 {
     table.file_bytes() + table.properties().separated_bytes()
 }
 
 /// What the LSM part takes, with the values it points at, bytes.
 pub fn fresh_bytes(tables: &Tables) -> u64 {
-    tables.runs.iter().flatten().map(bytes).sum()
+    tables.runs.iter().map(run_bytes).sum()
+}
+
+/// What a run takes, likewise.
+pub fn run_bytes(run: &Run) -> u64 {
+    run.iter().map(bytes).sum()
 }
 
 impl Debt {
@@ -77,6 +83,17 @@ impl Debt {
     /// Whether the LSM part is more than `lsm_ratio` of the settled bytes.
     pub fn is_due_for_fresh(&self, options: &KeyspaceOptions) -> bool {
         self.fresh > self.share(options.lsm_ratio())
+    }
+
+    /// So many bytes more of fresh data make a sweep due, if there is as much garbage in them as there was in
+    /// those so far.
+    pub fn left(&self, options: &KeyspaceOptions) -> u64 {
+        let allowed = u128::from(self.fresh) * u128::from(self.share(options.over_provision()));
+        let for_garbage = allowed.checked_div(u128::from(self.garbage()));
+        let for_garbage = for_garbage.map_or(u64::MAX, |b| u64::try_from(b).unwrap_or(u64::MAX));
+        let worth_one = options.min_conversion().saturating_sub(self.dead + self.covered);
+        let due_at = self.share(options.lsm_ratio()).min(for_garbage).max(worth_one);
+        due_at.saturating_sub(self.fresh)
     }
 
     /// What is not live, bytes.
@@ -138,4 +155,36 @@ pub fn victims(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
     let settled = tables.settled().flat_map(|table| &table.properties().segments);
     let settled: BTreeSet<_> = settled.map(|used| used.segment).collect();
     garbage::mostly_dead(tables, over_provision_percent).intersection(&settled).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was estimated to be left makes a sweep due, and less does not.
+    #[test]
+    fn so_many_bytes_are_left_until_a_sweep_is_due() {
+        let options = KeyspaceOptions::default().min_conversion_bytes(50_000);
+        let debt = |fresh: u64, garbage_percent: u64| Debt {
+            fresh,
+            settled: 1_000_000,
+            overwritten: fresh / 100 * garbage_percent,
+            ..Debt::default()
+        };
+        // All garbage, some, none.
+        let cases = [(100, 300_000), (50, 600_000), (0, 1_000_000)];
+        for (garbage_percent, due_at) in cases {
+            for fresh in [10_000, 200_000] {
+                let left = debt(fresh, garbage_percent).left(&options);
+                assert_eq!(left, due_at - fresh, "{garbage_percent} % of {fresh}");
+                assert!(!debt(fresh + left, garbage_percent).is_due(&options, false));
+                assert!(debt(fresh + left + 100, garbage_percent).is_due(&options, false));
+            }
+            assert_eq!(debt(due_at + 100, garbage_percent).left(&options), 0);
+        }
+        let small = Debt { settled: 0, ..debt(10_000, 0) };
+        assert_eq!(small.left(&options), 40_000);
+        let dead = Debt { dead: 15_000, ..small };
+        assert_eq!(dead.left(&options), 25_000);
+    }
 }

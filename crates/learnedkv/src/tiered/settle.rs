@@ -290,8 +290,11 @@ impl SettleJob {
     }
 
     fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        let most_bytes = self.may_merge(keyspace);
-        let Some(merge) = Merge::find(&self.engine, keyspace, most_bytes)? else {
+        if keyspace.tables.runs.len() <= merge::MAX_RUNS {
+            return Ok(Found::Nothing);
+        }
+        let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
+        let Some(merge) = Merge::find(&self.engine, keyspace, coming, most_bytes)? else {
             return Ok(Found::Nothing);
         };
         if let Err(e) = merge.check_room() {
@@ -304,6 +307,20 @@ impl SettleJob {
             sweeping.merged_bytes += merge.input_bytes();
         }
         Ok(Found::Begun(Work::Merge(Box::new(merge))))
+    }
+
+    /// How many runs will be flushed before a sweep takes them all, about.
+    fn coming(&self, keyspace: &KeyspaceView) -> usize {
+        const MANY: usize = usize::MAX / 2;
+        let is_stuck = lock(&self.shared).failed.contains_key(&keyspace.id);
+        if !self.engine.options.automatic_conversion || is_stuck {
+            return MANY;
+        }
+        // The newest run is what a flush makes, unless it was merged already.
+        let newest = keyspace.tables.runs.first().map_or(0, debt::run_bytes);
+        let flushed = newest.min(self.engine.options.memtable_bytes as u64).max(1);
+        let left = Debt::of(&keyspace.tables).left(&keyspace.options);
+        usize::try_from(left.div_ceil(flushed)).map_or(MANY, |runs| runs.min(MANY))
     }
 
     /// How many bytes a merge may take now. See the module page.
