@@ -39,6 +39,7 @@ struct Flush {
     sealed: Sealed,
     cursor: MergeCursor,
     begun: bool,
+    /// Between steps it holds no table of the View.
     output: Output,
 }
 
@@ -73,14 +74,13 @@ impl FlushJob {
             .min_by_key(|(keyspace, sealed)| {
                 (self.failed.contains_key(&keyspace.id), sealed.memtable.first_sequence())
             })?;
-        let mut sources = keyspace.tables.segments.clone();
-        let streamed = sealed.memtable.streamed.all();
-        streamed.iter().for_each(|segment| sources.insert(segment.clone()));
+        // Nothing of the View is held until the end: what is replaced meanwhile is to go.
+        let sources = sealed.memtable.streamed.all();
         let (cursor, ranges) = entries(keyspace, sealed);
         let (options, separate_at) =
             (keyspace.options.lsm_table(), keyspace.options.separate_fresh_at());
         let output = Output::new(&self.engine, options, separate_at, &sources)
-            .with_shadow(Shadow::over(&keyspace.tables, 0))
+            .with_shadow(Shadow::over(None, 0))
             .with_ranges(ranges);
         let (versions, _) = sealed.memtable.counts();
         let output = match generation::of_flush(&self.engine, keyspace, versions) {
@@ -92,6 +92,8 @@ impl FlushJob {
     }
 
     fn write(&mut self, mut flush: Flush) -> Result<()> {
+        let now = self.engine.keyspace(flush.keyspace).ok();
+        flush.output.look_at(now.map(|keyspace| keyspace.tables.clone()));
         if !std::mem::replace(&mut flush.begun, true) {
             flush.cursor.seek(Seek::First)?;
         }
@@ -101,6 +103,7 @@ impl FlushJob {
             }
             flush.output.end_table()?;
         }
+        flush.output.look_at(None);
         self.work = Some(flush);
         Ok(())
     }
@@ -197,5 +200,69 @@ impl Job for FlushJob {
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
         engine.timed(&engine.metrics.flushing, || self.go_on())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+    use crate::disk::Disk;
+    use crate::disk::sim::SimDisk;
+    use crate::executor::SeededExecutor;
+    use crate::{Database, KeyspaceOptions};
+
+    fn files(disk: &SimDisk) -> BTreeSet<String> {
+        let names = disk.list(Path::new("/db")).unwrap().into_iter();
+        names.filter(|name| name.starts_with("table-") || name.starts_with("values-")).collect()
+    }
+
+    /// A flush held all files of the View that it began with until its end.
+    #[test]
+    fn what_a_sweep_replaces_goes_while_a_flush_is_under_way() {
+        let disk = SimDisk::new(1);
+        let db = Database::builder("/db")
+            .disk(Arc::new(disk.clone()))
+            .executor(Arc::new(SeededExecutor::new(1)))
+            .memtable_bytes(16 << 10)
+            .memory_budget_bytes(4 << 20)
+            .log_segment_bytes(256 << 10)
+            .open()
+            .unwrap();
+        let options = KeyspaceOptions::default().separate_at(100).inline_limit(100);
+        let keyspace = db.keyspace("k", options.partition_bytes(8 << 10)).unwrap();
+        // One batch is in one memtable, however large: flushing it takes many steps.
+        let put_all = |fill: u8| {
+            let mut batch = db.batch();
+            for number in 0..400u32 {
+                batch.insert(&keyspace, number.to_be_bytes(), [fill; 50]);
+                batch.insert(&keyspace, (1000 + number).to_be_bytes(), [fill; 150]);
+            }
+            batch.commit().unwrap();
+        };
+        put_all(1);
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let before = files(&disk);
+        for kind in ["table-", "values-"] {
+            assert!(before.iter().any(|name| name.starts_with(kind)), "{before:?}");
+        }
+        put_all(2);
+        db.engine().rotate(1).unwrap();
+        let mut job = FlushJob::new(db.engine());
+        assert_eq!(job.step(), Step::Again);
+        assert!(job.work.is_some(), "it is to be under way");
+        // Beside it the same is flushed by the database's own job, and swept.
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let left: Vec<_> = before.intersection(&files(&disk)).cloned().collect();
+        assert!(left.is_empty() && job.work.is_some(), "{left:?} of {before:?}");
+        // It goes on by what stands now.
+        assert_eq!(job.step(), Step::Again);
+        assert!(job.work.is_some());
+        drop(job);
+        assert_eq!(keyspace.iter().filter(|entry| entry.as_ref().unwrap().1[0] == 2).count(), 800);
     }
 }

@@ -57,7 +57,7 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
     let ranges = tables().flat_map(|table| table.ranges().iter().cloned()).collect();
     let (options, separate_at) = (view.options.lsm_table(), view.options.separate_fresh_at());
     let output = Output::new(engine, options, separate_at, &view.tables.segments)
-        .with_shadow(Shadow::over(&view.tables, runs.end))
+        .with_shadow(Shadow::over(Some(view.tables.clone()), runs.end))
         .with_ranges(Ranges::union(ranges))
         .replacing(tables());
     if let Some(common) = Generation::of_all(tables()) {

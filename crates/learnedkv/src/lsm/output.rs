@@ -23,6 +23,7 @@ use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 use crate::value_log::writer::SegmentWriter;
 use crate::value_log::{self, Segments, segment_path};
+use crate::view::Tables;
 
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
 const STEP_BYTES: u64 = 1 << 20;
@@ -177,6 +178,13 @@ impl Output {
     pub fn with_shadow(mut self, shadow: Shadow) -> Output {
         self.shadow = Some(shadow);
         self
+    }
+
+    /// What its tables overwrite is looked up in these from now on; see [`Output::with_shadow`].
+    pub fn look_at(&mut self, tables: Option<Arc<Tables>>) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.look_at(tables);
+        }
     }
 
     /// Has the tables belong to a generation. Their keys are added to it, unless they were before.

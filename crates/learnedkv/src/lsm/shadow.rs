@@ -17,7 +17,8 @@ const SAMPLE: u64 = 256;
 /// in [`SAMPLE`] of its keys. Of each key the newest older version counts: what that overwrites itself is
 /// counted where it stands.
 pub struct Shadow {
-    tables: Arc<Tables>,
+    /// None: nothing is looked up now.
+    tables: Option<Arc<Tables>>,
     /// How many runs are no older than the table.
     newer: usize,
     settled_bytes: u64,
@@ -26,10 +27,13 @@ pub struct Shadow {
 
 impl Shadow {
     /// Over all of `tables` but the `newer` newest runs.
-    pub fn over(tables: &Arc<Tables>, newer: usize) -> Shadow {
-        // Levels are compacted by their sizes, whatever they overwrite.
-        let newer = if tables.level_count > 0 { tables.runs.len() } else { newer };
-        Shadow { tables: tables.clone(), newer, settled_bytes: 0, fresh_bytes: 0 }
+    pub fn over(tables: Option<Arc<Tables>>, newer: usize) -> Shadow {
+        Shadow { tables, newer, settled_bytes: 0, fresh_bytes: 0 }
+    }
+
+    /// Over these tables from now on, likewise. Those of before are held no more.
+    pub fn look_at(&mut self, tables: Option<Arc<Tables>>) {
+        self.tables = tables;
     }
 
     /// An entry of this key, of that hash, is written.
@@ -41,9 +45,12 @@ impl Shadow {
     }
 
     fn look_up(&mut self, key: &[u8]) -> Result<()> {
+        let Some(tables) = &self.tables else { return Ok(()) };
         let sought = Sought::new(key, Caching::Leave);
         let bytes = |found: &Lookup| Ok(read::length(found)?.map_or(0, |n| key.len() as u64 + n));
-        for run in self.tables.runs.iter().skip(self.newer) {
+        // Levels are compacted by their sizes, whatever they overwrite.
+        let newer = if tables.level_count > 0 { tables.runs.len() } else { self.newer };
+        for run in tables.runs.iter().skip(newer) {
             match read::find_in_run(run, &sought)? {
                 Lookup::Absent => {}
                 found => {
@@ -53,13 +60,13 @@ impl Shadow {
             }
         }
         // What is frozen is settled soon.
-        self.settled_bytes += bytes(&read::find_below_runs(&self.tables, &sought)?)?;
+        self.settled_bytes += bytes(&read::find_below_runs(tables, &sought)?)?;
         Ok(())
     }
 
     /// Settled bytes that `ranges` cover: whole blocks, and of separated values as large a share.
     pub fn covered(&self, ranges: &Ranges) -> u64 {
-        let settled = read::settled_tables(&self.tables);
+        let settled = self.tables.iter().flat_map(|tables| read::settled_tables(tables));
         settled.map(|clipped| clipped.covered_bytes(ranges)).sum()
     }
 
