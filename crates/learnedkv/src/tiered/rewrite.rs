@@ -12,6 +12,9 @@
 //! is worth an edit (a quarter of what is allowed) and no sweep is due soon after (another quarter is free
 //! then): else the settled run's own garbage is what must go, and the sweep is done.
 //!
+//! It is done in pieces: so many of the deadest as have a partition's bytes alive, since these take space twice
+//! until the piece is done. What is left is looked at again when a sweep is due again.
+//!
 //! Which segments are dead is known only once the runs are merged that overwrite each other. Where enough may
 //! turn out to be dead, that is done first, for it copies pointers only.
 //!
@@ -54,7 +57,7 @@ impl Rewrite {
             Cost { writes: moved(tables, options) + touched(tables), frees: debt.garbage() };
         let candidates = candidates(tables);
         let dead: u64 = candidates.iter().map(|candidate| candidate.dead).sum();
-        Rewrite::of(tables, candidates, &sweep, allowed).or_else(|| {
+        Rewrite::of(tables, &candidates, &sweep, allowed, options.partition()).or_else(|| {
             let runs = 0..tables.runs.len();
             let might_do =
                 dead + debt.overwritten >= allowed / 4 && debt.overwritten >= allowed / 8;
@@ -67,30 +70,52 @@ impl Rewrite {
         })
     }
 
+    /// Whether enough is gained is asked of all that is cheap; of it the deadest is done, of at most
+    /// `piece_bytes`.
     fn of(
         tables: &Tables,
-        candidates: Vec<Candidate>,
+        candidates: &[Candidate],
         sweep: &Cost,
         allowed: u64,
+        piece_bytes: u64,
     ) -> Option<Rewrite> {
-        let mut chosen = Cost { writes: 0, frees: 0 };
-        let mut victims = BTreeSet::new();
-        for Candidate { id, live, dead } in candidates {
-            let next = Cost { writes: live, frees: dead };
-            if !next.is_cheaper(sweep) || chosen.writes + live > allowed / 4 {
-                break;
-            }
-            chosen = Cost { writes: chosen.writes + live, frees: chosen.frees + dead };
-            victims.insert(id);
+        let mut live = 0;
+        let count = candidates.iter().take_while(|candidate| {
+            live += candidate.live;
+            candidate.cost().is_cheaper(sweep) && live <= allowed / 4
+        });
+        let plan = &candidates[..count.count()];
+        let (_, whole) = Rewrite::merging(tables, plan)?;
+        let left = sweep.frees.saturating_sub(whole.frees);
+        let is_worth = whole.frees >= allowed / 4 && left <= allowed / 4 * 3;
+        if !is_worth || !whole.is_cheaper(sweep) {
+            return None;
         }
-        let runs = span(&tables.runs, &victims)?;
-        let live_bytes = chosen.writes;
-        chosen.writes += bytes(&tables.runs[runs.clone()]);
-        let left = sweep.frees.saturating_sub(chosen.frees);
-        let is_worth = chosen.frees >= allowed / 4 && left <= allowed / 4 * 3;
-        let rewrite = Rewrite { runs, victims: Arc::new(victims), live_bytes };
-        (is_worth && chosen.is_cheaper(sweep)).then_some(rewrite)
+        let (piece, cost) = Rewrite::merging(tables, deadest(plan, piece_bytes))?;
+        cost.is_cheaper(sweep).then_some(piece)
     }
+
+    /// What writes these segments anew, and what that costs.
+    fn merging(tables: &Tables, segments: &[Candidate]) -> Option<(Rewrite, Cost)> {
+        let victims: BTreeSet<u64> = segments.iter().map(|segment| segment.id).collect();
+        let runs = span(&tables.runs, &victims)?;
+        let live_bytes: u64 = segments.iter().map(|segment| segment.live).sum();
+        let cost = Cost {
+            writes: live_bytes + bytes(&tables.runs[runs.clone()]),
+            frees: segments.iter().map(|segment| segment.dead).sum(),
+        };
+        Some((Rewrite { runs, victims: Arc::new(victims), live_bytes }, cost))
+    }
+}
+
+/// The first of `segments`, deadest first, that have `most_bytes` alive together; one at least.
+fn deadest(segments: &[Candidate], most_bytes: u64) -> &[Candidate] {
+    let mut live = 0;
+    let fit = segments.iter().take_while(|segment| {
+        live += segment.live;
+        live <= most_bytes
+    });
+    &segments[..fit.count().max(1).min(segments.len())]
 }
 
 /// What is written, and what is given back for it, bytes.
@@ -116,6 +141,12 @@ struct Candidate {
     id: u64,
     live: u64,
     dead: u64,
+}
+
+impl Candidate {
+    fn cost(&self) -> Cost {
+        Cost { writes: self.live, frees: self.dead }
+    }
 }
 
 /// The segments with garbage that only runs point into, deadest first.
@@ -167,4 +198,18 @@ fn touched(tables: &Tables) -> u64 {
     });
     let tables = each_once(partitions.flat_map(|(_, partition)| partition.tables()));
     tables.map(|table| table.file_bytes()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_the_deadest_that_fit_and_one_at_least() {
+        let segment = |live| Candidate { id: live, live, dead: 1 };
+        let segments = [10, 20, 5, 0, 40].map(segment);
+        let count = |most_bytes| deadest(&segments, most_bytes).len();
+        assert_eq!([0, 9, 10, 29, 30, 34, 35, 74, 75].map(count), [1, 1, 1, 1, 2, 2, 4, 4, 5]);
+        assert_eq!(deadest(&[], 10).len(), 0);
+    }
 }

@@ -1,11 +1,11 @@
 //! Where few keys get most updates, the deadest value segments are written anew instead of a sweep.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::disk::{Disk, OperationKind};
+use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::{Database, Keyspace, KeyspaceOptions, Stats};
 
 use crate::workload::{Random, Setup};
@@ -27,7 +27,10 @@ fn setup() -> Setup {
 
 /// A settled keyspace, all of whose values have the number 0.
 fn open(disk: &SimDisk, seed: u64) -> (Database, Keyspace) {
-    let setup = setup();
+    open_as(&setup(), disk, seed)
+}
+
+fn open_as(setup: &Setup, disk: &SimDisk, seed: u64) -> (Database, Keyspace) {
     let db = setup.open(disk, seed).unwrap();
     let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
     (0..KEYS).for_each(|key| put(&keyspace, key, 0));
@@ -104,6 +107,33 @@ fn a_few_hot_keys_cost_few_sweeps() {
     db.wait_idle().unwrap();
     assert!(db.stats().sweeps > before.sweeps && keyspace.stats().unwrap().runs == 0);
     assert_eq!(of(&keyspace), after(1, 6 * KEYS));
+}
+
+/// A quarter of the garbage that is allowed was written anew at once: that took space twice until it was done.
+#[test]
+fn a_rewriting_is_done_in_pieces_of_a_partition() {
+    let disk = SimDisk::new(5);
+    let mut setup = setup();
+    setup.keyspace = setup.keyspace.partition_bytes(16 << 10);
+    let (db, keyspace) = open_as(&setup, &disk, 5);
+    let most = Arc::new(AtomicU64::new(0));
+    let sink = most.clone();
+    disk.observe(move |operation, disk| {
+        if operation.kind == OperationKind::Sync
+            && operation.path.to_string_lossy().contains("values-")
+        {
+            let file = disk.open(operation.path, Access::Random).unwrap();
+            sink.fetch_max(file.length_bytes().unwrap(), Relaxed);
+        }
+    });
+    (1..=6 * KEYS).zip(hot_keys(5)).for_each(|(number, key)| put(&keyspace, key, number));
+    db.wait_idle().unwrap();
+    let stats = db.stats();
+    assert!(stats.rewrites > 3, "{stats}");
+    // What a memtable holds is more than a partition here; a quarter of what is allowed are 75 KiB.
+    let most = most.load(Relaxed);
+    assert!(most <= 32 << 10, "{most} bytes in one segment");
+    assert_eq!(of(&keyspace), after(5, 6 * KEYS));
 }
 
 /// What is written anew takes space twice until it is done; a sweep gives back at each step.
