@@ -371,6 +371,8 @@ impl Engine {
         if !self.ballast.is_given_up() {
             return true;
         }
+        // What was replaced takes space until it is removed, and the job that does that may be behind.
+        self.bury();
         let retaken = self.ballast.retake(margin);
         if retaken {
             self.log.set_frugal(false);
