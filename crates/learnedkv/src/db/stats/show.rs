@@ -8,7 +8,7 @@ const MIB: f64 = (1 << 20) as f64;
 
 impl fmt::Display for KeyspaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "keyspace {:?}", self.name)?;
+        writeln!(f, "keyspace {:?} ({})", self.name, self.store.name())?;
         writeln!(f, "  memtables      {:>12.1} MiB", self.memtable_bytes as f64 / MIB)?;
         writeln!(
             f,
@@ -51,11 +51,19 @@ impl fmt::Display for KeyspaceStats {
         }
         writeln!(
             f,
-            "  blocks         {:>12.1} MiB  {:.1} MiB uncompressed ({:.2} times)",
+            "  blocks         {:>12.1} MiB  {:.1} MiB uncompressed ({:.2} times), {:.1} MiB of keys and values",
             self.block_bytes as f64 / MIB,
             self.unpacked_block_bytes as f64 / MIB,
-            self.compression_ratio()
+            self.compression_ratio(),
+            self.entry_bytes as f64 / MIB
         )?;
+        if self.removed_ranges > 0 {
+            writeln!(
+                f,
+                "  removed ranges {:>12}      until they are settled",
+                self.removed_ranges
+            )?;
+        }
         self.show_metadata(f)
     }
 }
@@ -71,10 +79,11 @@ impl KeyspaceStats {
         }
         writeln!(
             f,
-            "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks",
+            "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks; indexes on disk {:.3} MiB",
             self.metadata_bytes as f64 / MIB,
             self.metadata_bits_per_entry(),
-            self.blocks
+            self.blocks,
+            self.index_bytes as f64 / MIB
         )?;
         if self.separated_blocks > 0 {
             writeln!(
@@ -101,11 +110,13 @@ impl KeyspaceStats {
         }
         writeln!(
             f,
-            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables, {} at rest",
+            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables with {} entries, {} at rest; on disk {:.3} MiB",
             self.filter_bytes as f64 / MIB,
             self.filter_bits_per_key(),
             self.filters,
-            self.resting_filters
+            self.filtered_entries,
+            self.resting_filters,
+            self.filter_file_bytes as f64 / MIB
         )
     }
 }
@@ -114,11 +125,13 @@ impl Stats {
     fn show_reads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "cache            {:>12.1} MiB  of {:.1}; {} hits, {} mapped reads, {} misses",
+            "cache            {:>12.1} MiB  of {:.1}, of a budget of {:.1}; {} hits, {} mapped reads ({} lost), {} misses",
             self.cache_bytes as f64 / MIB,
             self.cache_capacity_bytes as f64 / MIB,
+            self.memory_budget_bytes as f64 / MIB,
             self.cache_hits,
             self.mapped_reads,
+            self.lost_mappings,
             self.cache_misses
         )?;
         writeln!(
@@ -128,12 +141,14 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "reads            {:>12}      requests, {:.1} MiB; {} for values, {:.1} MiB; \
-             {} fallbacks, {} wide bounds, {} indexes rebuilt",
+            "reads            {:>12}      requests, {:.1} MiB; {} for values, {:.1} MiB, and {} values mapped; \
+             {} around the system's cache; {} fallbacks, {} wide bounds, {} indexes rebuilt",
             self.read_requests,
             self.read_bytes as f64 / MIB,
             self.value_requests,
             self.value_read_bytes as f64 / MIB,
+            self.mapped_values,
+            self.around_requests,
             self.index_fallbacks,
             self.wide_bounds,
             self.rebuilt_indexes
@@ -150,12 +165,13 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes), {:.1} merged ({} rewrites), {:.1} swept \
+            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes, {} before the log), {:.1} merged ({} rewrites), {:.1} swept \
              ({} sweeps, {} steps), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
              writers held back {} ms",
             self.put_bytes as f64 / MIB,
             self.flushed_bytes as f64 / MIB,
             self.flushes,
+            self.unlogged_flushes,
             self.merged_bytes as f64 / MIB,
             self.rewrites,
             self.swept_bytes as f64 / MIB,
@@ -169,10 +185,12 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "log              {:>12.1} MiB  {} operations, durable up to {}; {:.1} MiB of disk held back; {} files of data open, {} mapped",
+            "log              {:>12.1} MiB  {} operations, durable up to {}, {} syncs; {:.1} MiB of disk held back; \
+             {} files of data open, {} mapped",
             self.log_bytes as f64 / MIB,
             self.last_sequence,
             self.synced_sequence,
+            self.log_syncs,
             self.ballast_bytes as f64 / MIB,
             self.open_files,
             self.mapped_files
@@ -214,5 +232,164 @@ impl fmt::Display for Stats {
         )?;
         self.show_reads(f)?;
         self.show_writes(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LevelStats;
+    use super::*;
+    use crate::options::Store;
+
+    /// Numbers that are told apart in the text, of bytes by their MiB; every one is another.
+    #[derive(Debug, Default)]
+    struct Numbers {
+        counts: u64,
+        bytes: u64,
+    }
+
+    impl Numbers {
+        fn count(&mut self) -> u64 {
+            self.counts += 1;
+            70_000 + self.counts
+        }
+
+        fn bytes(&mut self) -> u64 {
+            self.bytes += 1;
+            (40_000 + self.bytes) << 20
+        }
+    }
+
+    fn level(n: &mut Numbers) -> LevelStats {
+        LevelStats {
+            level: n.count(),
+            tables: n.count(),
+            bytes: n.bytes(),
+            target_bytes: n.bytes(),
+            score_percent: n.count(),
+        }
+    }
+
+    /// Every field is named: who adds one has to say here what it is, and finds that it is to be
+    /// shown.
+    fn keyspace(n: &mut Numbers) -> KeyspaceStats {
+        KeyspaceStats {
+            name: "people".to_string(),
+            store: Store::Lsm,
+            levels: vec![level(n)],
+            memtable_bytes: n.bytes(),
+            runs: n.count(),
+            lsm_entries: n.count(),
+            lsm_bytes: n.bytes(),
+            partitions: n.count(),
+            deltas: n.count(),
+            watermark: Some(b"smith".to_vec()),
+            settled_entries: n.count(),
+            settled_bytes: n.bytes(),
+            value_segments: n.count(),
+            value_bytes: n.bytes(),
+            value_live_bytes: n.bytes(),
+            metadata_bytes: n.bytes(),
+            filters: n.count(),
+            resting_filters: n.count(),
+            filter_file_bytes: n.bytes(),
+            filter_bytes: n.bytes(),
+            generations: n.count(),
+            generation_bytes: n.bytes(),
+            filtered_entries: n.count(),
+            index_bytes: n.bytes(),
+            paged_tables: n.count(),
+            paged_index_bytes: n.bytes(),
+            blocks: n.count(),
+            separated_blocks: n.count(),
+            block_bytes: n.bytes(),
+            unpacked_block_bytes: n.bytes(),
+            entry_bytes: n.bytes(),
+            removed_ranges: n.count(),
+            damaged_tables: n.count(),
+        }
+    }
+
+    fn stats(n: &mut Numbers) -> Stats {
+        Stats {
+            keyspaces: vec![keyspace(n)],
+            memory_budget_bytes: n.bytes(),
+            pinned_memory_bytes: n.bytes(),
+            pinned_disk_bytes: n.bytes(),
+            spills: n.count(),
+            cache_bytes: n.bytes(),
+            cache_capacity_bytes: n.bytes(),
+            cache_hits: n.count(),
+            mapped_reads: n.count(),
+            lost_mappings: n.count(),
+            around_requests: n.count(),
+            cache_misses: n.count(),
+            gets: n.count(),
+            settled_gets: n.count(),
+            get_requests: n.count(),
+            read_requests: n.count(),
+            read_bytes: n.bytes(),
+            value_requests: n.count(),
+            mapped_values: n.count(),
+            value_read_bytes: n.bytes(),
+            index_fallbacks: n.count(),
+            wide_bounds: n.count(),
+            rebuilt_indexes: n.count(),
+            paged_tables: n.count(),
+            paged_index_bytes: n.bytes(),
+            index_loads: n.count(),
+            filter_stops: n.count(),
+            filter_false_positives: n.count(),
+            attached_filters: n.count(),
+            dropped_filters: n.count(),
+            put_bytes: n.bytes(),
+            burst_bytes_per_s: n.bytes(),
+            sustainable_bytes_per_s: n.bytes(),
+            log_bytes: n.bytes(),
+            log_syncs: n.count(),
+            open_files: n.count(),
+            mapped_files: n.count(),
+            ballast_bytes: n.bytes(),
+            last_sequence: n.count(),
+            synced_sequence: n.count(),
+            flushes: n.count(),
+            unlogged_flushes: n.count(),
+            flushed_bytes: n.bytes(),
+            merged_bytes: n.bytes(),
+            rewrites: n.count(),
+            sweeps: n.count(),
+            sweep_steps: n.count(),
+            swept_bytes: n.bytes(),
+            compactions: n.count(),
+            compacted_bytes: n.bytes(),
+            moved_tables: n.count(),
+            held_back_ms: n.count(),
+        }
+    }
+
+    #[test]
+    fn every_number_of_the_statistics_is_in_their_text() {
+        let stats = stats(&mut Numbers::default());
+        let text = stats.to_string();
+        let shown: Vec<&str> = text.split(|c: char| !c.is_ascii_digit() && c != '.').collect();
+        let fields = format!("{stats:#?}");
+        let mut numbers = 0;
+        for line in fields.lines() {
+            let Some((field, number)) = line.trim().trim_end_matches(',').split_once(": ") else {
+                continue;
+            };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            numbers += 1;
+            // Bytes are shown as MiB: "12.0".
+            let wanted = if number < 1 << 20 { number } else { number >> 20 };
+            let is_it = |word: &&str| {
+                word.split('.').next().and_then(|whole| whole.parse().ok()) == Some(wanted)
+            };
+            assert!(shown.iter().any(is_it), "{field} is not in the text:\n{text}");
+        }
+        assert!(numbers > 80, "{numbers} numbers in {fields}");
+        for words in ["\"people\" (lsm)", "up to key \"smith\""] {
+            assert!(text.contains(words), "{words} is not in {text}");
+        }
     }
 }
