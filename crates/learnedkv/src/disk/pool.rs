@@ -3,6 +3,11 @@
 //!
 //! What else the process has open nobody here knows. So whoever is refused a file because too many are
 //! open has the pools of the process close half of what they hold ([`close_some`]), and tries again.
+//! From then on a pool holds no more than that half. What took the rest may be gone later, and only
+//! trying tells: so it may hold one more each time it has opened [`OPENINGS_PER_RAISE`] times as
+//! many as it may hold, up to what it was made for. Where the process has no more, that is refused
+//! again after some thousands of files opened, and costs to open as many again as were closed: a
+//! small part of them.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,6 +20,10 @@ use crate::error::Result;
 /// Those of this process: it is the process that may have only so many files open.
 static POOLS: Mutex<Vec<Weak<OpenFiles>>> = Mutex::new(Vec::new());
 
+/// A pool that was refused files may hold one more when it has opened so many times as many as it
+/// may hold.
+const OPENINGS_PER_RAISE: usize = 8;
+
 /// Files of one disk, some of them open.
 #[derive(Debug)]
 pub struct OpenFiles {
@@ -24,7 +33,11 @@ pub struct OpenFiles {
 
 #[derive(Debug)]
 struct Open {
+    /// How many may be open now: at most `asked_for`, fewer after the process was refused a file.
     most: usize,
+    asked_for: usize,
+    /// Files opened since `most` changed, while it is below `asked_for`.
+    opened: usize,
     /// Those that are open, in the order of a clock hand: from the front on they are closed, unless they
     /// were used since it last passed.
     slots: VecDeque<Arc<Slot>>,
@@ -40,14 +53,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the pools of this process close half of what they have open, and keep no more than the rest from
-/// now on. False: they had nothing open.
+/// Has the pools of this process close half of what they have open, and keep no more than the rest
+/// for now. False: they had nothing open.
 pub(super) fn close_some() -> bool {
     let pools: Vec<_> = lock(&POOLS).iter().filter_map(Weak::upgrade).collect();
     pools.iter().filter(|pool| pool.close_half()).count() > 0
 }
 
 impl Open {
+    /// After a file was opened: lets one more be open, if it is time for that.
+    fn recover(&mut self) {
+        if self.most == self.asked_for {
+            return;
+        }
+        self.opened += 1;
+        if self.opened >= OPENINGS_PER_RAISE * self.most {
+            self.most += 1;
+            self.opened = 0;
+        }
+    }
+
     /// Closes until at most `most` are open. A slot's lock may be waited for under that of the queue: who
     /// has a slot's for long opens its file, and that one is not in the queue; who has it else
     /// waits for nothing.
@@ -66,7 +91,8 @@ impl Open {
 impl OpenFiles {
     /// Keeps at most `most` files of `disk` open, at least one.
     pub fn new(disk: Arc<dyn Disk>, most: usize) -> Arc<OpenFiles> {
-        let open = Open { most: most.max(1), slots: VecDeque::new() };
+        let most = most.max(1);
+        let open = Open { most, asked_for: most, opened: 0, slots: VecDeque::new() };
         let files = Arc::new(OpenFiles { disk, open: Mutex::new(open) });
         let mut pools = lock(&POOLS);
         pools.retain(|pool| pool.strong_count() > 0);
@@ -82,18 +108,20 @@ impl OpenFiles {
     /// Makes room for one that was just opened.
     fn admit(&self, slot: &Arc<Slot>) {
         let mut open = lock(&self.open);
+        open.recover();
         let others = open.most - 1;
         open.close_down_to(others);
         open.slots.push_back(slot.clone());
     }
 
-    /// Closes half of those that are open, and keeps no more from now on. False: none is open.
+    /// Closes half of those that are open, and keeps no more for now. False: none is open.
     fn close_half(&self) -> bool {
         let mut open = lock(&self.open);
         let before = open.slots.len();
         open.close_down_to(before / 2);
         if before > 0 {
             open.most = open.slots.len().max(1);
+            open.opened = 0;
         }
         before > 0
     }
@@ -191,9 +219,8 @@ mod tests {
         assert_eq!(files.count(), 0);
     }
 
-    /// Who may have no more open takes half of what there is, and the pool keeps to that.
-    #[test]
-    fn half_of_what_is_open_is_closed_where_the_process_may_open_no_more() {
+    /// A pool of 16 over 20 files, and how many are open after all were read once.
+    fn pool_of_sixteen() -> (Arc<OpenFiles>, impl Fn() -> usize) {
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
         let files = OpenFiles::new(disk.clone(), 16);
         let pooled: Vec<_> = (0u8..20)
@@ -203,20 +230,50 @@ mod tests {
                 files.file(&path, Access::Random)
             })
             .collect();
-        let read_all = || {
+        let pool = files.clone();
+        let read_all = move || {
             for (i, file) in pooled.iter().enumerate() {
                 let mut byte = [0];
                 file.get().unwrap().read_exact_at(&mut byte, 0).unwrap();
                 assert_eq!(byte, [i as u8]);
             }
-            files.count()
+            pool.count()
         };
+        (files, read_all)
+    }
+
+    /// Who may have no more open takes half of what there is, and the pool keeps to that for now.
+    #[test]
+    fn half_of_what_is_open_is_closed_where_the_process_may_open_no_more() {
+        let (files, read_all) = pool_of_sixteen();
         let mut counts = vec![read_all()];
-        while files.close_half() && counts.len() < 6 {
+        for _ in 0..2 {
+            assert!(files.close_half());
             counts.push(read_all());
         }
-        assert_eq!(counts, [16, 8, 4, 2, 1, 1]);
-        assert!(!files.close_half(), "nothing is open");
+        assert_eq!(counts, [16, 8, 4]);
+        while files.close_half() {}
+        assert_eq!(files.count(), 0, "nothing is open");
+    }
+
+    /// It never held more than that half again, however few files others had by then.
+    #[test]
+    fn a_pool_that_was_refused_files_comes_back_slowly_to_what_it_was_made_for() {
+        let (files, read_all) = pool_of_sixteen();
+        assert_eq!(read_all(), 16);
+        assert!(files.close_half());
+        let (mut counts, mut reads) = (vec![8], 0);
+        while counts.last() != Some(&16) && reads < 1000 {
+            let count = read_all();
+            reads += 1;
+            if counts.last() != Some(&count) {
+                counts.push(count);
+            }
+        }
+        assert_eq!(counts, (8..=16).collect::<Vec<_>>(), "after {reads} reads of all");
+        // 8 times as many are opened as may be open, eight times; a read of all opens 20 at most.
+        assert!(reads >= 8 * (8..16).sum::<usize>() / 20, "after {reads} reads of all");
+        (0..100).for_each(|_| assert_eq!(read_all(), 16, "no more than it was made for"));
     }
 
     #[test]
