@@ -55,9 +55,9 @@ fn build(kind: IndexKind, keys: &[Vec<u8>], value_length: usize, limits: Limits)
     assert_eq!(index.block_count(), ends.len() as u64, "{kind}");
     assert_eq!(index.extent(ends.len() as u64 - 1).1, offset, "{kind}");
     assert!(is_known(&name), "{kind}");
-    let most = most_bytes(&name, section.len() as u64, index.block_count());
+    let usual = usual_bytes(&name, section.len() as u64, index.block_count());
     let size_bytes = index.size_bytes() as u64;
-    assert!(size_bytes <= most, "{kind}: {size_bytes} of {most}, {} blocks", ends.len());
+    assert!(size_bytes <= usual, "{kind}: {size_bytes} of {usual}, {} blocks", ends.len());
     Cutting { ends, lowers, index, section }
 }
 

@@ -13,7 +13,7 @@ pub const NAME: &str = "exact";
 
 /// Blocks that are planned together: what a directory's chunk holds.
 const BLOCKS_PER_CHUNK: usize = 64;
-/// What a block takes in memory at most besides the section, bytes; see [`super::most_bytes`].
+/// What a block usually takes in memory besides the section, bytes; see [`super::usual_bytes`].
 pub const BLOCK_BYTES: u64 = 2;
 /// Separators are about as long as keys are at the start of the table, and at least this.
 const SEPARATOR_BYTES: usize = 8;

@@ -17,7 +17,7 @@ use crate::sstable::partition::{Cut, Limits, by_size};
 /// The kind's name.
 pub const NAME: &str = "fence";
 
-/// What a block takes in memory at most besides the section, bytes; see [`super::most_bytes`].
+/// What a block usually takes in memory besides the section, bytes; see [`super::usual_bytes`].
 pub const BLOCK_BYTES: u64 = 12;
 
 /// Builds [`Fence`].

@@ -150,9 +150,10 @@ pub fn is_known(section: &str) -> bool {
     IndexKind::ALL.iter().any(|kind| Some(kind.name()) == name)
 }
 
-/// The most that the index in a section of that name and length takes in memory, bytes, if it has
-/// so many blocks: known without reading it. Of `exact` and `fence` it is close.
-pub fn most_bytes(section: &str, length: u64, blocks: u64) -> u64 {
+/// What the index in a section of that name and length usually takes in memory, bytes, if it has so
+/// many blocks: known without reading it. It takes less but where single entries fill blocks, or
+/// keys have so little in common that few blocks can be described together.
+pub fn usual_bytes(section: &str, length: u64, blocks: u64) -> u64 {
     let (decoded, per_block) = match section.strip_prefix(SECTION_PREFIX) {
         Some(exact::NAME) => (length, exact::BLOCK_BYTES),
         Some(fence::NAME) => (length, fence::BLOCK_BYTES),
@@ -162,7 +163,7 @@ pub fn most_bytes(section: &str, length: u64, blocks: u64) -> u64 {
     decoded.saturating_add(blocks.saturating_mul(per_block)).saturating_add(STRUCT_BYTES)
 }
 
-/// What an index takes at most before its first block, bytes.
+/// What an index takes before its first block, bytes.
 const STRUCT_BYTES: u64 = 512;
 
 /// A model's refusal of its bytes, as an error of the engine.

@@ -42,7 +42,7 @@ const EMBEDDED_BYTES: usize = 8;
 /// How many blocks are looked at together.
 const CHUNK_BLOCKS: usize = 64;
 
-/// What a block takes in memory at most besides the section, bytes; see [`super::most_bytes`].
+/// What a block usually takes in memory besides the section, bytes; see [`super::usual_bytes`].
 pub const BLOCK_BYTES: u64 = 32;
 
 /// A kind of model over embedded keys.

@@ -2,9 +2,10 @@
 //!
 //! A table that is opened keeps its index if metadata then still takes at most half of the budget
 //! ([`TableContext::reserve`]): it is **resident**. Else it is **paged**: its section is not even
-//! read. What it keeps is its file, its smallest and largest key, its properties and removed
-//! ranges, its filter. The page is the whole section: a partition has 64 MiB at most, so `exact`
-//! has some 20 to 30 KiB, one request.
+//! read where there is no room for what such an index usually takes, and dropped again where it
+//! turns out to take more. What the table keeps is its file, its smallest and largest key, its
+//! properties and removed ranges, its filter. The page is the whole section: a partition has 64 MiB
+//! at most, so `exact` has some 20 to 30 KiB, one request.
 //!
 //! 1. **Who needs the index borrows it** ([`Table::borrow`], a [`Loan`]) and keeps it as long as it
 //!    works on the table: a get for one key, a `multi_get` for a round, a walk until it leaves the
@@ -124,6 +125,16 @@ pub(super) struct Reserved<'a> {
     bytes: u64,
 }
 
+impl Reserved<'_> {
+    /// Takes room for `bytes` in all, if that is more; false if there is not so much.
+    fn grow_to(&mut self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let has_room = more == 0 || self.context.take_room(more, 0);
+        self.bytes += if has_room { more } else { 0 };
+        has_room
+    }
+}
+
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         self.context.metrics.metadata_bytes.fetch_sub(self.bytes, Relaxed);
@@ -186,19 +197,24 @@ impl Home {
             // What it says of a name it does not know.
             index::decode(&section.name, Vec::new())?;
         }
-        let most = index::most_bytes(&section.name, section.length, blocks);
-        let room = context.reserve(most.saturating_add(context.notes_bytes(blocks)));
-        if room.is_none() {
-            let last = Mutex::default();
-            let paged = Some(Box::new(Paged { section, last }));
-            return Ok((Home { resident: OnceLock::new(), paged, section_bytes }, None));
-        }
-        let index = match read(file, record, &section) {
-            Ok(index) => index,
-            Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
-            Err(_) => Box::new(rebuild(context, file, record)?),
+        let paged = |section| {
+            let paged = Some(Box::new(Paged { section, last: Mutex::default() }));
+            Ok((Home { resident: OnceLock::new(), paged, section_bytes }, None))
         };
-        Ok((resident(index), room))
+        let usual = index::usual_bytes(&section.name, section.length, blocks);
+        let notes = context.notes_bytes(blocks);
+        let Some(mut room) = context.reserve(usual.saturating_add(notes)) else {
+            return paged(section);
+        };
+        let held = match read(file, record, &section) {
+            Ok(index) => Held::of(index),
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
+            Err(_) => return Ok((resident(Box::new(rebuild(context, file, record)?)), Some(room))),
+        };
+        if !room.grow_to((held.size_bytes as u64).saturating_add(notes)) {
+            return paged(section);
+        }
+        Ok((Home { resident: OnceLock::from(held), paged: None, section_bytes }, Some(room)))
     }
 
     /// That of a table that cannot be read.

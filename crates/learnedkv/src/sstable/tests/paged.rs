@@ -334,3 +334,82 @@ fn notes_of_mapped_blocks_need_room() {
         assert!(metrics.metadata_bytes.load(Relaxed) <= room);
     }
 }
+
+/// Keys and value lengths of tables whose entries are longer than blocks (of 256 bytes), or badly
+/// described.
+fn odd_shapes() -> Vec<(&'static str, Vec<Vec<u8>>, usize)> {
+    let mix = crate::format::checksum::mix;
+    let sorted = |keys: Vec<Vec<u8>>| {
+        let set: std::collections::BTreeSet<Vec<u8>> = keys.into_iter().collect();
+        set.into_iter().collect::<Vec<_>>()
+    };
+    let random = |n: u64, most: u64| {
+        let bytes = |at: u64| (0..mix(at) % most).map(move |i| mix(at * 99 + i) as u8).collect();
+        sorted((0..n).map(bytes).collect())
+    };
+    let long = |n: u64, differ_at: usize| {
+        let mut key = vec![b'k'; 64 << 10];
+        key[differ_at..differ_at + 8].copy_from_slice(&mix(n).to_be_bytes());
+        key
+    };
+    vec![
+        (
+            "numbers, an entry in ten blocks",
+            sorted((0..2000).map(|n| mix(n).to_be_bytes().to_vec()).collect()),
+            2500,
+        ),
+        (
+            "numbers in order, an entry in ten blocks",
+            (0..2000u64).map(|n| n.to_be_bytes().to_vec()).collect(),
+            2500,
+        ),
+        ("random, an entry in ten blocks", random(2000, 40), 2500),
+        ("random", random(2000, 40), 0),
+        ("short", sorted((0..2000).map(|n| mix(n).to_be_bytes()[..2].to_vec()).collect()), 10),
+        ("short, an entry in twenty blocks", random(300, 3), 5000),
+        ("the empty key alone", vec![vec![]], 10),
+        ("prefixes of one another", (0..300).map(|n| vec![b'a'; n]).collect(), 10),
+        ("64 KiB that differ early", sorted((0..40).map(|n| long(n, 1)).collect()), 10),
+        ("64 KiB that differ late", sorted((0..40).map(|n| long(n, 65_000)).collect()), 10),
+    ]
+}
+
+/// A table of single entries of 20 KB was let in where there was room for two thirds of its index.
+#[test]
+fn an_index_is_kept_only_where_there_is_room_for_what_it_takes() {
+    for (shape, keys, value_length) in odd_shapes() {
+        for &kind in IndexKind::ALL {
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+            let options = TableOptions {
+                limits: Limits { block_bytes: 256 },
+                index: kind,
+                compression: Compression::None,
+                filter: None,
+                filter_rests: false,
+            };
+            let mut writer = TableWriter::create(&disk, Path::new("/"), 1, options).unwrap();
+            for key in &keys {
+                writer.add(key, Kind::Value, 1, &vec![7; value_length]).unwrap();
+            }
+            let record = writer.finish().unwrap();
+            // What it takes, and how much of that its index is.
+            let open = |room| {
+                let context = context_with(disk.clone(), 0, false, room);
+                let table = Table::open(&context, record.clone()).unwrap();
+                let bytes = table.metadata_bytes() as u64;
+                assert_eq!(context.metrics.metadata_bytes.load(Relaxed), bytes, "{kind}, {shape}");
+                (table.is_paged(), bytes)
+            };
+            let (resident, without) = (open(u64::MAX), open(0));
+            assert!(!resident.0 && without.0, "{kind}, {shape}");
+            let takes = resident.1.saturating_sub(without.1);
+            for percent in 0..100 {
+                let room = takes * percent / 100;
+                assert!(
+                    open(room).0,
+                    "{kind}, {shape}: kept with room for {room} of {takes} bytes"
+                );
+            }
+        }
+    }
+}
