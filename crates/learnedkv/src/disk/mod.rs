@@ -254,6 +254,12 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     /// `Io`.
     fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool>;
 
+    /// Where from `offset_bytes` on the first byte stands whose space was not given back
+    /// ([`File::discard`]): the file's end at most. `offset_bytes` where the system cannot tell.
+    fn data_from(&self, offset_bytes: u64) -> u64 {
+        offset_bytes
+    }
+
     /// Whether the file surely has no other name than the one it was opened by: what is done to it is
     /// seen by nobody else. Where the system cannot tell, no.
     fn has_one_name(&self) -> bool {

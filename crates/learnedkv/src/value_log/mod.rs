@@ -110,6 +110,7 @@ impl Segment {
         let mut header = [0; VALUES_HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
         check_header(&header, used.tag).map_err(|e| e.at_path(&path))?;
+        let prefix = Arc::new(Prefix::of(&*file, file_bytes));
         Ok(Segment {
             id: used.segment,
             tag: used.tag,
@@ -119,7 +120,7 @@ impl Segment {
             context: context.clone(),
             obsolete: AtomicBool::new(false),
             retired_bytes: AtomicU64::new(0),
-            prefix: Arc::default(),
+            prefix,
             next: OnceLock::new(),
         })
     }

@@ -14,6 +14,8 @@
 //!   given back only of segments that this engine wrote, that no checkpoint linked, and that have one
 //!   name.
 //! * **The next process.** The edit that moved the watermark is durable before the successor is shown.
+//!   What was given back it learns from the file itself ([`crate::disk::File::data_from`]), to
+//!   count it.
 //!
 //! Each successor costs some hundred bytes while a snapshot holds the first of them, and each part a system
 //! call: so there is none before a good part of the file has come together ([`Segment::is_worth`]).
@@ -24,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use bytes::Bytes;
 
 use super::Segment;
-use crate::disk::{PooledFile, Residence};
+use crate::disk::{File, PooledFile, Residence};
 use crate::sstable::Part;
 
 /// The file's header stays, and file systems give back whole blocks.
@@ -48,6 +50,12 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
+    /// That of a file, of which an earlier life may have given something back.
+    pub(super) fn of(file: &dyn File, file_bytes: u64) -> Prefix {
+        let given_back_to = file.data_from(BLOCK_BYTES).min(file_bytes);
+        Prefix { given_back_to: given_back_to.into(), ..Prefix::default() }
+    }
+
     pub(super) fn given_back_bytes(&self) -> u64 {
         self.given_back_to.load(Relaxed).saturating_sub(BLOCK_BYTES)
     }

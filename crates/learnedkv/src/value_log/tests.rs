@@ -236,6 +236,11 @@ fn what_a_successor_does_without_is_given_back_when_nobody_has_an_earlier_one() 
     assert_eq!(seen(&next), (used.end - half, 0));
     // It counted as garbage for ever: the next sweep was due early, and freed nothing.
     assert_eq!(next.value_bytes(), used.end - half - VALUES_HEADER_BYTES as u64);
+    assert_eq!(
+        seen(&Segment::open(&context, &used).unwrap()),
+        (used.end - half, 0),
+        "opened again"
+    );
     assert!(*next.load(key, *pointer, &Reads::default()).unwrap() == value(200));
     let (key, pointer) = &pointers[100];
     assert!(next.load(key, *pointer, &Reads::default()).unwrap_err().is_corruption(), "it is gone");

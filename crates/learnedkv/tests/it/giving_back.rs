@@ -279,3 +279,42 @@ fn what_was_given_back_is_missed_by_nobody_after_a_crash() {
         check(&keyspace, 1);
     }
 }
+
+/// It counted as occupied, and as garbage, until the sweep was over.
+#[test]
+fn what_an_earlier_life_gave_back_is_not_counted() {
+    let (disk, db, keyspace) = open(6);
+    db.wait_idle().unwrap();
+    let seen: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
+    let sink = seen.clone();
+    disk.observe(move |operation, disk| {
+        if operation.kind == OperationKind::Discard {
+            sink.lock().unwrap().push(disk.crash_clone(CrashKind::Process, operation.index));
+        }
+    });
+    keyspace.convert().unwrap();
+    let crashed = std::mem::take(&mut *seen.lock().unwrap());
+    let mut most_given_back = 0;
+    for (number, disk) in crashed.iter().enumerate() {
+        let db = setup().open(disk, number as u64).unwrap();
+        let stats = db.find("k").unwrap().stats().unwrap();
+        // What goes with the files is what they took.
+        let (disk, mut lengths) = (disk.crash_clone(CrashKind::Process, 0), 0);
+        let before = disk.used_bytes();
+        let names = disk.list(Path::new("/db")).unwrap();
+        for name in names.iter().filter(|name| name.starts_with("values-")) {
+            let path = Path::new("/db").join(name);
+            lengths += disk.open(&path, Access::Random).unwrap().length_bytes().unwrap();
+            disk.remove(&path).unwrap();
+        }
+        let (taken, blocks) = (before - disk.used_bytes(), 4096 * stats.value_segments);
+        assert!(
+            (taken - blocks..=taken).contains(&stats.value_bytes),
+            "{number}: {} counted of {taken} in {blocks}",
+            stats.value_bytes
+        );
+        most_given_back = most_given_back.max(lengths - stats.value_bytes);
+    }
+    let all = u64::from(KEYS) * 1000;
+    assert!(most_given_back > all / 4, "{most_given_back} of {all} bytes");
+}

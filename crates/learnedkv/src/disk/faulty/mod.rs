@@ -231,6 +231,10 @@ impl File for FaultyFile {
         self.inner.discard(offset_bytes, length_bytes)
     }
 
+    fn data_from(&self, offset_bytes: u64) -> u64 {
+        self.inner.data_from(offset_bytes)
+    }
+
     fn has_one_name(&self) -> bool {
         self.inner.has_one_name()
     }

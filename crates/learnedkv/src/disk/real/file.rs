@@ -115,6 +115,10 @@ impl File for RealFile {
             .map_err(|e| Error::io("give space back", &self.path, &e).at_offset(offset_bytes))
     }
 
+    fn data_from(&self, offset_bytes: u64) -> u64 {
+        platform::data_from(&self.file, offset_bytes).unwrap_or(offset_bytes)
+    }
+
     fn has_one_name(&self) -> bool {
         platform::name_count(&self.file) == Some(1)
     }

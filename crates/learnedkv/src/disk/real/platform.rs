@@ -322,6 +322,23 @@ pub(super) fn punch(file: &File, offset_bytes: u64, length_bytes: u64) -> Result
     }
 }
 
+/// Where data begins from `offset_bytes` on, or the file ends; `None` where the system cannot tell.
+#[cfg(target_os = "linux")]
+pub(super) fn data_from(file: &File, offset_bytes: u64) -> Option<u64> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset_bytes)) {
+        Ok(found) => Some(found),
+        // There is none.
+        Err(rustix::io::Errno::NXIO) => Some(file.metadata().ok()?.len().max(offset_bytes)),
+        Err(_) => None,
+    }
+}
+
+/// Nothing is given back outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn data_from(_file: &File, _offset_bytes: u64) -> Option<u64> {
+    None
+}
+
 /// Nothing is given back outside Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn punch(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Result<bool> {

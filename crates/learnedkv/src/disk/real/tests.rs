@@ -75,7 +75,10 @@ fn reserved_space_is_taken_and_discarded_space_given_back() {
     file.sync().unwrap();
     file.discard(0, LENGTH / 2).unwrap();
     assert!(taken_bytes() < LENGTH * 3 / 4, "ext4, XFS, btrfs and tmpfs all punch holes");
-    assert_eq!(file.length_bytes().unwrap(), LENGTH);
+    let data = [0, LENGTH / 4, LENGTH / 2 + 5, LENGTH + 5].map(|from| file.data_from(from));
+    assert_eq!(data, [LENGTH / 2, LENGTH / 2, LENGTH / 2 + 5, LENGTH + 5]);
+    file.discard(0, LENGTH).unwrap();
+    assert_eq!((file.data_from(7), file.length_bytes().unwrap()), (LENGTH, LENGTH));
 }
 
 /// The way taken where `fallocate` is refused.

@@ -127,6 +127,10 @@ impl File for SimFile {
         Ok(true)
     }
 
+    fn data_from(&self, offset_bytes: u64) -> u64 {
+        self.disk.state().inode(self.number).data_from(offset_bytes)
+    }
+
     fn has_one_name(&self) -> bool {
         self.disk.state().names.count(Node::File(self.number)) == 1
     }

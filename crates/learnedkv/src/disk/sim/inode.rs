@@ -135,6 +135,13 @@ impl Inode {
         }
     }
 
+    /// Where from `offset_bytes` on the first page stands that takes space, or the end.
+    pub(super) fn data_from(&self, offset_bytes: u64) -> u64 {
+        let end = self.length_bytes();
+        let pages = self.pages.select(offset_bytes / PAGE, end.div_ceil(PAGE), |p| p.allocated);
+        pages.first().map_or(end, |number| number * PAGE).max(offset_bytes)
+    }
+
     /// Content and length are durable from now on.
     pub(super) fn sync(&mut self) {
         self.pages.sync(u64::MAX);

@@ -470,6 +470,8 @@ fn a_full_disk_refuses_growth_and_recovers() {
 
     file.discard(4096, 2 * 4096).unwrap();
     assert_eq!(disk.used_bytes(), 2 * 4096);
+    let data = [0, 100, 4096, 5000, 3 * 4096, 5 * 4096].map(|from| file.data_from(from));
+    assert_eq!(data, [0, 100, 3 * 4096, 3 * 4096, 3 * 4096, 5 * 4096]);
     assert_eq!(content(&disk, "/d/a")[4096..3 * 4096], [0; 2 * 4096]);
     disk.create_log_region(Path::new("/d/log"), 4097).unwrap();
     assert_eq!(disk.used_bytes(), 4 * 4096);
