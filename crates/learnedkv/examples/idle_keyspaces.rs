@@ -1,10 +1,12 @@
-//! What many idle keyspaces cost beside one that is written to: opening, memory, puts, edits, `stats()`.
+//! What many idle keyspaces cost beside one that is used: opening, memory, puts, gets, edits,
+//! `stats()`.
 //!
 //! ```sh
 //! cargo run --release -p learnedkv --example idle_keyspaces -- /dev/shm 0 10000
 //! ```
 //! The directory, then how many keyspaces there are, for each run. Each holds one entry, flushed. So many
-//! puts go to the busy one as `puts=2000000` says.
+//! puts go to the busy one as `puts=2000000` says, and half as many gets. Memory is told apart best
+//! with one count a run: what is left of an earlier one would serve the next.
 
 use std::path::Path;
 use std::time::Instant;
@@ -50,6 +52,14 @@ fn measure(parent: &Path, count: u32, puts: u32) -> Result<()> {
     let few = put(0, puts / 40)?;
     let many = put(puts / 40, puts)?;
     db.wait_idle()?;
+    let gets = puts / 2;
+    let begun = Instant::now();
+    for number in 0..gets {
+        // Far from one another.
+        let found = busy.get((number.wrapping_mul(7919) % puts).to_be_bytes())?;
+        assert!(found.is_some_and(|value| *value == [7; 100]), "what was put is there");
+    }
+    let get = begun.elapsed().as_nanos() as f64 / f64::from(gets.max(1));
     // An edit and a flush of almost nothing.
     let begun = Instant::now();
     for number in 0..50u32 {
@@ -64,7 +74,7 @@ fn measure(parent: &Path, count: u32, puts: u32) -> Result<()> {
     let edit = begun.elapsed().as_secs_f64() * 1e6 / 50.0;
     println!(
         "{count} idle keyspaces: made in {:.2} s; opened in {:.1} ms, {:.1} MiB resident; put {few:.0} ns, \
-         {many:.0} ns with flushes; small flush {flush:.0} us; edit {edit:.0} us; stats {:.2} ms",
+         {many:.0} ns with flushes; get {get:.0} ns; small flush {flush:.0} us; edit {edit:.0} us; stats {:.2} ms",
         made.as_secs_f64(),
         opened.as_secs_f64() * 1e3,
         resident as f64 / f64::from(1 << 20),
