@@ -1,6 +1,6 @@
 //! Plans in, encoded bytes out.
 
-use super::fit::Fitter;
+use super::fit::{Fitter, Room};
 use super::shorten::Alphabet;
 use super::windows::Buffered;
 use super::{Chunk, Cut, Inner, Kind, Limits, MOST_BLOCKS, common_prefix, embed, shorten, trimmed};
@@ -66,6 +66,9 @@ pub struct DirectoryBuilder {
     /// What the table's first separator and the last key offered have in common.
     shared: usize,
     ended: bool,
+    /// For the bytes before each entry, and for a plan.
+    sums: Vec<u64>,
+    room: Room,
 }
 
 impl DirectoryBuilder {
@@ -88,6 +91,8 @@ impl DirectoryBuilder {
             head: first_separator.to_vec(),
             shared: first_separator.len(),
             ended: false,
+            sums: Vec::new(),
+            room: Room::default(),
         }
     }
 
@@ -116,15 +121,13 @@ impl DirectoryBuilder {
         if keys.is_empty() {
             return Vec::new();
         }
-        let Limits { max_block_bytes, blocks_per_chunk } = self.limits;
         // No sensible writer buffers 4 billion entries for one chunk; what is too much waits.
         let most = keys.len().min(u32::MAX as usize - 1);
         let end_of_table = end_of_table && most == keys.len();
         let head = std::mem::take(&mut self.head);
         let (keys, sizes) = (&keys[..most], &sizes[..most]);
-        let buffered =
-            Buffered::new(keys, sizes, end_of_table, &head, max_block_bytes, blocks_per_chunk);
-        let Some(chunk) = cheapest(&buffered) else {
+        let buffered = Buffered::new(keys, sizes, &mut self.sums, end_of_table, &head, self.limits);
+        let Some(chunk) = cheapest(&buffered, &mut self.room) else {
             self.head = head;
             return Vec::new();
         };
@@ -138,7 +141,7 @@ impl DirectoryBuilder {
         self.inner.push(chunk.inner);
         self.first_blocks.push(self.blocks).expect("blocks are counted up");
         self.blocks += chunk.cuts.len() as u64;
-        self.head.clone_from(&last.separator);
+        self.head = last.separator.to_vec();
         chunk.cuts
     }
 
@@ -232,7 +235,7 @@ fn encode_heads(out: &mut Vec<u8>, heads: &[&[u8]]) {
 }
 
 /// The plan with the fewest bits for each byte of entries; none if a single entry is not the end.
-fn cheapest(buffered: &Buffered<'_>) -> Option<Chunk> {
+fn cheapest(buffered: &Buffered<'_>, room: &mut Room) -> Option<Chunk> {
     if buffered.is_open(0) {
         return single(buffered);
     }
@@ -243,7 +246,7 @@ fn cheapest(buffered: &Buffered<'_>) -> Option<Chunk> {
             8.0 * shorten::encode(buffered.head, strings, &alphabet).len() as f64
         }
     };
-    let numeric = Fitter::new(buffered).plan();
+    let numeric = Fitter::new(buffered, room).plan();
     if numeric.as_ref().is_some_and(|n| size(n) / (n.cuts.len() as f64) < STRINGS_BITS) {
         return numeric;
     }
@@ -269,8 +272,7 @@ fn single(buffered: &Buffered<'_>) -> Option<Chunk> {
         if end == 0 {
             return None;
         }
-        let (end, separator) = buffered.shortest(end, end);
-        return Some(Chunk { cuts: vec![Cut { end, separator }], inner: Inner::Body(body) });
+        return Some(Chunk { cuts: vec![buffered.shortest(end, end)], inner: Inner::Body(body) });
     }
     Some(Chunk::finish(buffered, Vec::new(), 10, body))
 }

@@ -267,6 +267,12 @@ impl Directory {
         }
     }
 
+    /// Where the blocks end in the table, in units of 64 bytes, in order: for less than asking for the
+    /// extent of each.
+    pub fn ends(&self) -> impl Iterator<Item = u64> {
+        self.ends.iter()
+    }
+
     /// The lower separator of `block`, as [`DirectoryBuilder::cut`](super::DirectoryBuilder::cut)
     /// said it; of block 0 what the builder was made with. Empty from
     /// [`block_count`](Self::block_count) on.

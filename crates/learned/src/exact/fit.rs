@@ -13,15 +13,19 @@ use std::hint::select_unpredictable;
 
 use super::numeric::{FRACTION, line};
 use super::windows::{Buffered, roundest};
-use super::{Chunk, Kind, MOST_BLOCKS, common_prefix, embed};
+use super::{Chunk, Cut, Kind, MOST_BLOCKS, Separator, common_prefix, embed};
 use crate::bytes::Writer;
-use crate::monotone::bits::{BitWriter, bits_of};
+use crate::monotone::bits::{BitWriter, bits_of, mask};
 use crate::monotone::strip::{Scratch, narrowest_slope};
 
 /// A block may end in the last tenth of its size.
 const SLACK: u64 = 10;
 /// Outliers beyond this many are not looked for.
 const MOST_OUTLIERS: usize = 16;
+/// What comes before a body's codes seldom takes more, its prefix left out.
+const HEADER_BYTES: usize = 32;
+/// So many of a window's numbers are looked at one by one.
+const FEW: usize = 4;
 /// How often the line is fitted; once more saves 0.1 % and costs a tenth of the plan.
 const ROUNDS: usize = 2;
 
@@ -66,6 +70,23 @@ struct Window {
     high: u64,
 }
 
+/// What planning fills anew for each chunk, kept for the next: lists of a chunk's blocks mostly.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// The last walk's, or those of an older one in the place of what was kept of it.
+    steps: Vec<Step>,
+    /// The windows that the last walk met, and behind them those of walks that ended more blocks: where a
+    /// block begins as before, its window is not looked for again. Walks mostly differ in few ends.
+    windows: Vec<Window>,
+    /// The cheapest walk's.
+    best_steps: Vec<Step>,
+    /// The number of each entry that was asked for, 0 of others: walks ask for the same ones again.
+    numbers: Vec<u64>,
+    sorted: Vec<i64>,
+    points: Vec<(f64, f64)>,
+    scratch: Scratch,
+}
+
 pub(super) struct Fitter<'a> {
     buffered: &'a Buffered<'a>,
     prefix: &'a [u8],
@@ -74,22 +95,15 @@ pub(super) struct Fitter<'a> {
     reach: usize,
     /// A block that begins here or later takes all that is buffered.
     open_from: usize,
-    /// The last walk's, or those of an older one in the place of what was kept of it; and the windows the
-    /// last one met. Where those begin as before, they are not looked for again: walks mostly differ in
-    /// few ends.
-    steps: Vec<Step>,
-    windows: Vec<Window>,
+    /// The finest grid: cells are counted in `i64`s.
+    least_shift: i32,
     /// How many blocks the last walk ended, each in the window of its number.
     walked: usize,
-    /// The cheapest walk's.
-    best_steps: Vec<Step>,
-    sorted: Vec<i64>,
-    points: Vec<(f64, f64)>,
-    scratch: Scratch,
+    room: &'a mut Room,
 }
 
 impl<'a> Fitter<'a> {
-    pub fn new(buffered: &'a Buffered<'a>) -> Self {
+    pub fn new(buffered: &'a Buffered<'a>, room: &'a mut Room) -> Self {
         let reach = buffered.reach();
         let (first, last) = (buffered.keys[0], buffered.keys[reach - 1]);
         let prefix = &first[..common_prefix(first, last)];
@@ -97,44 +111,38 @@ impl<'a> Fitter<'a> {
             Some(rest) => embed(rest),
             None => embed(&first[prefix.len()..]),
         };
-        let blocks = buffered.blocks;
-        Self {
-            buffered,
-            prefix,
-            base,
-            reach,
-            open_from: buffered.open_from(),
-            steps: Vec::with_capacity(blocks),
-            windows: Vec::with_capacity(blocks),
-            walked: 0,
-            best_steps: Vec::with_capacity(blocks),
-            sorted: Vec::with_capacity(blocks),
-            points: Vec::with_capacity(blocks),
-            scratch: Scratch::default(),
-        }
+        room.windows.clear();
+        room.numbers.clear();
+        room.numbers.resize(reach, 0);
+        let span = embed(&last[prefix.len()..]) - base;
+        let least_shift = i32::from(span >> 62 != 0) * 2;
+        let open_from = buffered.open_from();
+        Self { buffered, prefix, base, reach, open_from, least_shift, walked: 0, room }
     }
 
     /// What follows the prefix in an entry's key, as a number.
     #[inline]
-    fn number(&self, entry: usize) -> u64 {
-        embed(self.buffered.keys[entry].get(self.prefix.len()..).unwrap_or_default())
+    fn number(&mut self, entry: usize) -> u64 {
+        let number = &mut self.room.numbers[entry];
+        if *number == 0 {
+            let key = self.buffered.keys[entry];
+            *number = embed(key.get(self.prefix.len()..).unwrap_or_default());
+        }
+        *number
     }
 
     /// The cheapest plan found; none where some window's keys all share their number, or where there
     /// are no inner separators.
     pub fn plan(mut self) -> Option<Chunk> {
-        if !self.walk(None) || self.steps.is_empty() {
+        if !self.walk(None) || self.room.steps.is_empty() {
             return None;
         }
-        let all: Vec<_> = self.steps.iter().map(|step| Some(step.value)).collect();
-        let mut line = self.fit(&all);
+        let mut line = self.fit(None);
         // Where windows hold one gap, walks cannot follow a better line: a second round gains 0.1 %.
-        let is_free = self.reach > self.steps.len() * SLACK as usize;
+        let is_free = self.reach > self.room.steps.len() * SLACK as usize;
         let mut best = self.search_grid(line, is_free, None)?;
         for _ in 1..if is_free { ROUNDS } else { 1 } {
-            let kept = |step: &Step| (!is_exception(step, &best.1)).then_some(step.value);
-            let covered: Vec<_> = self.best_steps.iter().map(kept).collect();
-            line = self.fit(&covered);
+            line = self.fit(Some(best.1));
             let Some(found) = self.search_grid(line, is_free, Some(best.1)) else { break };
             best = found;
         }
@@ -143,15 +151,18 @@ impl<'a> Fitter<'a> {
     }
 
     /// Slope (value per block) and start (above the base) of the middle of the narrowest strip around
-    /// the values that are there.
-    fn fit(&mut self, values: &[Option<u64>]) -> (f64, f64) {
-        self.points.clear();
-        for (i, value) in values.iter().enumerate() {
-            let Some(value) = value else { continue };
-            self.points.push(((i + 1) as f64, (value - self.base) as f64));
+    /// the values of the last walk, or of the best one, those that its `cover` stores as exceptions
+    /// left out.
+    fn fit(&mut self, cover: Option<Cover>) -> (f64, f64) {
+        let Room { steps, best_steps, points, scratch, .. } = &mut *self.room;
+        let steps = if cover.is_some() { &*best_steps } else { &*steps };
+        let kept = |step: &Step| cover.is_none_or(|cover| !is_exception(step, &cover));
+        points.clear();
+        for (i, step) in steps.iter().enumerate().filter(|(_, step)| kept(step)) {
+            points.push(((i + 1) as f64, (step.value - self.base) as f64));
         }
-        let slope = narrowest_slope(&self.points, &mut self.scratch).max(0.0);
-        let above = self.points.iter().map(|(x, y)| y - slope * x);
+        let slope = narrowest_slope(points, scratch).max(0.0);
+        let above = points.iter().map(|(x, y)| y - slope * x);
         let low = above.clone().fold(f64::INFINITY, f64::min);
         let high = above.fold(f64::NEG_INFINITY, f64::max);
         (slope, low.midpoint(high))
@@ -173,7 +184,7 @@ impl<'a> Fitter<'a> {
         if !is_free {
             return best;
         }
-        for shift in (self.least_shift()..guess).rev() {
+        for shift in (self.least_shift..guess).rev() {
             let cheapest = best.map(|(_, cover)| cover).or(bound);
             let Some(finer) = self.try_grid(line, shift, cheapest) else { break };
             best = Some(finer);
@@ -183,12 +194,6 @@ impl<'a> Fitter<'a> {
             best = self.try_grid(line, guess + 1, cheapest).or(best);
         }
         best
-    }
-
-    /// Cells are counted in `i64`s.
-    fn least_shift(&self) -> i32 {
-        let span = self.number(self.reach - 1) - self.base;
-        i32::from(span >> 62 != 0) * 2
     }
 
     /// Walks along a line on a grid. If that is cheaper than `bound`, the walk is kept.
@@ -202,14 +207,15 @@ impl<'a> Fitter<'a> {
         let cell = (1u64 << shift) as f64;
         let slope = (line.0 / cell * f64::from(1u32 << FRACTION)) as u64;
         let course = Course { shift, slope: slope.min(1 << 62), start: (line.1 / cell) as i64 };
-        if !self.walk(Some(course)) || self.steps.is_empty() {
+        if !self.walk(Some(course)) || self.room.steps.is_empty() {
             return None;
         }
         let cover = self.cover(shift);
         if bound.is_some_and(|bound| bound.bits <= cover.bits) {
             return None;
         }
-        std::mem::swap(&mut self.steps, &mut self.best_steps);
+        let Room { steps, best_steps, .. } = &mut *self.room;
+        std::mem::swap(steps, best_steps);
         Some((course, cover))
     }
 
@@ -217,7 +223,7 @@ impl<'a> Fitter<'a> {
     /// windows whose ends agree in all bits above it, and the others lie from the line as far as they
     /// do, whatever the grid.
     fn estimate_grid(&self, (slope, start): (f64, f64)) -> i32 {
-        let windows = &self.windows[..self.walked];
+        let windows = &self.room.windows[..self.walked];
         let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
         // How many windows a grid of `shift` is the coarsest of that hits them.
         let mut coarsest = [0u32; 64];
@@ -241,25 +247,27 @@ impl<'a> Fitter<'a> {
             }
             misses += u64::from(count);
         }
-        (best as i32).max(self.least_shift())
+        (best as i32).max(self.least_shift)
     }
 
     /// Where block `i` of a walk may end if it begins at `start`.
     #[inline]
     fn window(&mut self, i: usize, start: usize) -> Window {
-        if let Some(known) = self.windows.get(i)
+        if let Some(known) = self.room.windows.get(i)
             && known.start == start
         {
             return *known;
         }
-        let before = self.windows.get(i.wrapping_sub(1));
+        let before = self.room.windows.get(i.wrapping_sub(1));
         let entries = before.map_or(0, |window| window.last - window.start);
         let last = self.buffered.last(start, start + entries);
         let first = self.buffered.first(start, last, SLACK);
-        let window =
-            Window { start, first, last, low: self.number(first - 1), high: self.number(last) };
-        self.windows.truncate(i);
-        self.windows.push(window);
+        let (low, high) = (self.number(first - 1), self.number(last));
+        let window = Window { start, first, last, low, high };
+        match self.room.windows.get_mut(i) {
+            Some(known) => *known = window,
+            None => self.room.windows.push(window),
+        }
         window
     }
 
@@ -267,15 +275,15 @@ impl<'a> Fitter<'a> {
     /// share one number.
     fn walk(&mut self, course: Option<Course>) -> bool {
         let whole = self.take_steps(course);
-        self.walked = self.steps.len();
+        self.walked = self.room.steps.len();
         whole
     }
 
     fn take_steps(&mut self, course: Option<Course>) -> bool {
-        self.steps.clear();
+        self.room.steps.clear();
         let mut start = 0;
-        while self.steps.len() + 1 < self.buffered.blocks && start < self.open_from {
-            let window = self.window(self.steps.len(), start);
+        while self.room.steps.len() + 1 < self.buffered.blocks && start < self.open_from {
+            let window = self.window(self.room.steps.len(), start);
             let Window { low, high, .. } = window;
             if low == high {
                 return false;
@@ -287,7 +295,7 @@ impl<'a> Fitter<'a> {
                     let origin = self.base >> shift;
                     let bottom = ((low >> shift) + 1 - origin) as i64;
                     let top = (high >> shift).wrapping_sub(origin) as i64;
-                    let rise = line(slope, self.steps.len() as u64 + 1) as i64;
+                    let rise = line(slope, self.room.steps.len() as u64 + 1) as i64;
                     if bottom <= top {
                         let cell = start.saturating_add(rise).clamp(bottom, top);
                         step.value = (cell as u64 + origin) << shift;
@@ -300,53 +308,53 @@ impl<'a> Fitter<'a> {
             }
             start = self.end(&window, step.value);
             step.end = start as u32;
-            self.steps.push(step);
+            self.room.steps.push(step);
         }
         // Without what follows, the open block has no upper separator: the block before it is the
         // chunk's last.
         if start >= self.open_from && !self.buffered.end_of_table {
-            self.steps.pop();
+            self.room.steps.pop();
         }
         true
     }
 
     /// The gap in a window that a number lies in.
     #[inline]
-    fn end(&self, window: &Window, value: u64) -> usize {
+    fn end(&mut self, window: &Window, value: u64) -> usize {
         let (mut low, mut high) = (window.first, window.last);
-        while low < high {
+        // Which way it goes cannot be predicted: many are halved, few counted.
+        while high - low > FEW {
             let middle = low.midpoint(high);
-            if self.number(middle) < value {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+            let below = self.number(middle) < value;
+            low = select_unpredictable(below, middle + 1, low);
+            high = select_unpredictable(below, high, middle);
         }
-        low
+        low + (low..high).filter(|&gap| self.number(gap) < value).count()
     }
 
     /// The cheapest cover of the walk's residuals. Bits count codes and exceptions.
     fn cover(&mut self, shift: u32) -> Cover {
-        self.sorted.clear();
-        self.sorted.extend(self.steps.iter().filter(|s| !s.miss).map(|s| s.residual));
-        sort(&mut self.sorted);
-        let misses = self.steps.len() - self.sorted.len();
-        let missed = self.steps.iter().filter(|step| step.miss);
+        let Room { steps, sorted, .. } = &mut *self.room;
+        sorted.clear();
+        sorted.extend(steps.iter().filter(|s| !s.miss).map(|s| s.residual));
+        sort(sorted);
+        let misses = steps.len() - sorted.len();
+        let missed = steps.iter().filter(|step| step.miss);
         let finest = missed.map(|step| step.value.trailing_zeros()).min().unwrap_or(63).min(shift);
-        let span = self.steps.last().map_or(0, |step| step.value) - self.base;
+        let span = steps.last().map_or(0, |step| step.value) - self.base;
         let exception_bits = u64::from(bits_of(span >> finest));
         let mut best: Option<Cover> = None;
-        for outliers in 0..=self.sorted.len().min(MOST_OUTLIERS) {
+        for outliers in 0..=sorted.len().min(MOST_OUTLIERS) {
             let exceptions = misses + outliers;
             if best.is_some_and(|cover| cover.bits <= exceptions as u64 * exception_bits) {
                 break;
             }
-            let kept = self.sorted.len() - outliers;
+            let kept = sorted.len() - outliers;
             // Codes needed: one for each cell of the strip, one for each exception.
             let (mut height, mut low) = (0, 0);
             if kept > 0 {
                 height = u64::MAX;
-                for (&bottom, &top) in self.sorted.iter().zip(&self.sorted[kept - 1..]) {
+                for (&bottom, &top) in sorted.iter().zip(&sorted[kept - 1..]) {
                     // Which strip is the narrowest cannot be predicted.
                     let between = top.abs_diff(bottom);
                     low = select_unpredictable(between < height, bottom, low);
@@ -356,7 +364,7 @@ impl<'a> Fitter<'a> {
             }
             let codes = height.saturating_add(exceptions as u64);
             let width = bits_of(codes.saturating_sub(1));
-            let bits = self.steps.len() as u64 * u64::from(width)
+            let bits = steps.len() as u64 * u64::from(width)
                 + exceptions as u64 * exception_bits
                 + if exceptions > 0 { 24 } else { 0 };
             if best.is_none_or(|cover| bits < cover.bits) {
@@ -368,32 +376,17 @@ impl<'a> Fitter<'a> {
 
     /// The chunk of the cheapest walk.
     fn encode(&self, course: Course, cover: Cover) -> Chunk {
-        let excepted: Vec<u64> = self
-            .best_steps
-            .iter()
-            .filter(|step| is_exception(step, &cover))
-            .map(|step| step.value)
-            .collect();
+        let steps = &self.room.best_steps;
+        let excepted: Vec<u64> =
+            steps.iter().filter(|step| is_exception(step, &cover)).map(|step| step.value).collect();
         debug_assert!(excepted.len() <= cover.exceptions, "the walk repeats itself");
         let finest = excepted.iter().map(|value| value.trailing_zeros()).min().unwrap_or(0);
         let finest = finest.min(63);
         let above = |value: u64| (value >> finest) - (self.base >> finest);
         let exception_width = excepted.iter().map(|&v| bits_of(above(v))).max().unwrap_or(0);
-        let mut bits = BitWriter::default();
-        let mut met = 0;
-        for step in &self.best_steps {
-            let code = if is_exception(step, &cover) {
-                met += 1;
-                crate::monotone::bits::mask(cover.width) - (met - 1)
-            } else {
-                (step.residual - cover.low) as u64
-            };
-            bits.push(code, cover.width);
-        }
-        for &value in &excepted {
-            bits.push(above(value), exception_width);
-        }
-        let mut body = Vec::new();
+        let code_bytes = (steps.len() * cover.width as usize).div_ceil(8);
+        let mut body = Vec::with_capacity(self.prefix.len() + HEADER_BYTES + code_bytes);
+        let met = excepted.len();
         let rest = Chunk::begin(&mut body, Kind::Numeric, self.buffered.head, self.prefix, met > 0);
         let mut writer = Writer::new(&mut body);
         if rest > 0 {
@@ -408,23 +401,38 @@ impl<'a> Fitter<'a> {
             writer.u8(finest as u8);
             writer.u8(exception_width as u8);
         }
-        body.extend(bits.finish());
-        let inner =
-            self.best_steps.iter().map(|step| (step.end as usize, self.bytes_of(step.value)));
-        Chunk::finish(self.buffered, inner.collect(), SLACK, body)
+        let mut bits = BitWriter::behind(body);
+        let mut code_of_exception = mask(cover.width);
+        for step in steps {
+            let mut code = step.residual.wrapping_sub(cover.low) as u64;
+            if is_exception(step, &cover) {
+                code = code_of_exception;
+                code_of_exception = code_of_exception.wrapping_sub(1);
+            }
+            bits.push(code, cover.width);
+        }
+        for &value in &excepted {
+            bits.push(above(value), exception_width);
+        }
+        let cut =
+            |step: &Step| Cut { end: step.end as usize, separator: self.bytes_of(step.value) };
+        let mut cuts = Vec::with_capacity(steps.len() + 1);
+        cuts.extend(steps.iter().map(cut));
+        Chunk::finish(self.buffered, cuts, SLACK, bits.finish())
     }
 
     /// The byte string that a number stands for.
-    fn bytes_of(&self, number: u64) -> Vec<u8> {
-        [self.prefix, super::trimmed(&number.to_be_bytes())].concat()
+    fn bytes_of(&self, number: u64) -> Separator {
+        let bytes = number.to_be_bytes();
+        Separator::of(self.prefix, &bytes[..8 - number.trailing_zeros() as usize / 8])
     }
 }
 
 /// Whether a step's separator is stored by itself.
 fn is_exception(step: &Step, cover: &Cover) -> bool {
-    let room = (1i128 << cover.width) - cover.exceptions as i128;
-    let code = i128::from(step.residual) - i128::from(cover.low);
-    step.miss || !(0..room).contains(&code)
+    let greatest = mask(cover.width).checked_sub(cover.exceptions as u64);
+    let code = step.residual.abs_diff(cover.low);
+    step.miss || step.residual < cover.low || greatest.is_none_or(|greatest| code > greatest)
 }
 
 /// Sorts residuals, at most one for each block of a chunk. They mostly lie near each other: then

@@ -65,6 +65,7 @@ mod fit;
 mod heads;
 mod numeric;
 mod places;
+mod separator;
 #[allow(clippy::indexing_slicing)] // plans only
 mod shorten;
 mod strings;
@@ -76,6 +77,7 @@ mod windows;
 
 pub use builder::DirectoryBuilder;
 pub use directory::{Directory, Statistics};
+pub use separator::Separator;
 
 use crate::bytes::{Writer, first_eight as embed};
 use windows::Buffered;
@@ -98,7 +100,7 @@ pub struct Cut {
     pub end: usize,
     /// The separator above the block: above its last key, at most the next one. Empty for the
     /// table's last block.
-    pub separator: Vec<u8>,
+    pub separator: Separator,
 }
 
 /// A planned chunk.
@@ -154,18 +156,10 @@ impl Chunk {
     }
 
     /// A chunk with these inner cuts: adds the last one.
-    fn finish(
-        buffered: &Buffered<'_>,
-        inner: Vec<(usize, Vec<u8>)>,
-        slack: u64,
-        body: Vec<u8>,
-    ) -> Self {
-        let start = inner.last().map_or(0, |&(end, _)| end);
-        let inner = inner.into_iter().chain([buffered.last_cut(start, slack)]);
-        Self {
-            cuts: inner.map(|(end, separator)| Cut { end, separator }).collect(),
-            inner: Inner::Body(body),
-        }
+    fn finish(buffered: &Buffered<'_>, mut cuts: Vec<Cut>, slack: u64, body: Vec<u8>) -> Self {
+        let start = cuts.last().map_or(0, |cut| cut.end);
+        cuts.push(buffered.last_cut(start, slack));
+        Self { cuts, inner: Inner::Body(body) }
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::strings::RESTART;
 use super::windows::{Buffered, rounded_separator};
-use super::{Chunk, Cut, Inner, Kind, common_prefix};
+use super::{Chunk, Cut, Inner, Kind, Separator, common_prefix};
 use crate::monotone::bits::{BitWriter, bits_of, mask};
 
 /// A block may end in the last quarter of its size; where that is more than some ten entries, a
@@ -124,13 +124,13 @@ fn finish(buffered: &Buffered<'_>, paths: &[Path], end: usize) -> Option<Chunk> 
     }
     let cut = |&end: &usize| {
         let Some(high) = buffered.keys.get(end) else {
-            return Cut { end, separator: Vec::new() };
+            return Cut { end, separator: Separator::default() };
         };
         let low = buffered.keys[end - 1];
-        Cut { end, separator: high[..=common_prefix(low, high)].to_vec() }
+        Cut { end, separator: high[..=common_prefix(low, high)].into() }
     };
     let mut cuts: Vec<Cut> = ends.iter().rev().map(cut).collect();
-    let inner = cuts[..cuts.len() - 1].iter().map(|cut| cut.separator.clone()).collect();
+    let inner = cuts[..cuts.len() - 1].iter().map(|cut| cut.separator.to_vec()).collect();
     if let Some(high) = buffered.keys.get(end) {
         cuts.last_mut()?.separator = rounded_separator(buffered.keys[end - 1], high);
     }

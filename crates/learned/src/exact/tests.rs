@@ -42,7 +42,7 @@ fn build(keys: &[&[u8]], sizes: &[u32], limits: Limits) -> Table {
             assert!(bytes <= limits.max_block_bytes || end == from + 1, "{bytes} bytes in a block");
             if end < keys.len() {
                 assert!(end < buffered, "nothing left over to separate from");
-                let s = cut.separator.as_slice();
+                let s = &*cut.separator;
                 assert!(keys[end - 1] < s && s <= keys[end], "{:?} {s:?}", &keys[end - 1..=end]);
                 separators.push(s.to_vec());
             } else {
@@ -71,6 +71,7 @@ impl Table {
     fn check(&self, keys: &[&[u8]], every: usize) {
         let directory = &self.directory;
         assert_eq!(directory.block_count(), self.ends.len() as u64);
+        assert!(directory.ends().eq(self.end_units.iter().copied()));
         let mut begin = (0, 0);
         for (block, &end) in self.ends.iter().enumerate() {
             assert_eq!(directory.separator(block as u64), self.separators[block], "block {block}");
@@ -453,7 +454,9 @@ fn where_blocks_may_end_depends_on_no_guess() {
         // Sizes of 0 to 299, now and then a giant.
         let sizes: Vec<u32> =
             (0..60).map(|i| random(i) as u32 % 300 + (i % 17 / 16) as u32 * 9000).collect();
-        let buffered = Buffered::new(&keys, &sizes, true, b"", max, 64);
+        let limits = Limits { max_block_bytes: max, blocks_per_chunk: 64 };
+        let mut sums = Vec::new();
+        let buffered = Buffered::new(&keys, &sizes, &mut sums, true, b"", limits);
         let bytes = |start: usize, end: usize| buffered.sums[end] - buffered.sums[start];
         for start in 0..keys.len() {
             let fits = |end: &usize| bytes(start, *end) <= max;

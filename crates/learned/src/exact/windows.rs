@@ -1,6 +1,6 @@
 //! Where a block may end: planning only, on trusted input.
 
-use super::common_prefix;
+use super::{Cut, Limits, Separator, common_prefix};
 
 /// The entries that the writer has buffered, and where the block that begins at each may end.
 ///
@@ -10,7 +10,7 @@ use super::common_prefix;
 pub(super) struct Buffered<'a> {
     pub keys: &'a [&'a [u8]],
     /// `sums[i]`: bytes of the entries before `i`.
-    pub sums: Vec<u64>,
+    pub sums: &'a [u64],
     pub end_of_table: bool,
     /// The separator below the first entry.
     pub head: &'a [u8],
@@ -20,21 +20,23 @@ pub(super) struct Buffered<'a> {
 }
 
 impl<'a> Buffered<'a> {
+    /// `sums` becomes a part of it.
     pub fn new(
         keys: &'a [&'a [u8]],
         sizes: &[u32],
+        sums: &'a mut Vec<u64>,
         end_of_table: bool,
         head: &'a [u8],
-        max: u64,
-        blocks: usize,
+        limits: Limits,
     ) -> Self {
-        let mut sums = Vec::with_capacity(keys.len() + 1);
         let mut sum = 0;
+        sums.clear();
         sums.push(0);
         sums.extend(sizes.iter().map(|&size| {
             sum += u64::from(size);
             sum
         }));
+        let Limits { max_block_bytes: max, blocks_per_chunk: blocks } = limits;
         Self { keys, sums, end_of_table, head, blocks, max }
     }
 
@@ -93,9 +95,9 @@ impl<'a> Buffered<'a> {
     }
 
     /// Where the chunk's last block ends, if it begins at `start`, and the separator above it.
-    pub fn last_cut(&self, start: usize, slack: u64) -> (usize, Vec<u8>) {
+    pub fn last_cut(&self, start: usize, slack: u64) -> Cut {
         if self.is_open(start) {
-            return (self.keys.len(), Vec::new());
+            return Cut { end: self.keys.len(), separator: Separator::default() };
         }
         let last = self.last(start, start);
         self.shortest(self.first(start, last, slack), last)
@@ -103,25 +105,22 @@ impl<'a> Buffered<'a> {
 
     /// The shortest separator of any gap in `first..=last` (gap `j` lies below entry `j`), and its
     /// gap; of equals the last, for a full block.
-    pub fn shortest(&self, first: usize, last: usize) -> (usize, Vec<u8>) {
+    pub fn shortest(&self, first: usize, last: usize) -> Cut {
         let length = |gap: &usize| common_prefix(self.keys[*gap - 1], self.keys[*gap]) + 1;
-        let gap = (first..=last).rev().min_by_key(length).unwrap_or(last);
-        (gap, rounded_separator(self.keys[gap - 1], self.keys[gap]))
+        let end = (first..=last).rev().min_by_key(length).unwrap_or(last);
+        Cut { end, separator: rounded_separator(self.keys[end - 1], self.keys[end]) }
     }
 }
 
 /// The shortest string above `low` and not above `high`, its last byte as round as it can be: rounder
 /// ends make narrower heads.
-pub(super) fn rounded_separator(low: &[u8], high: &[u8]) -> Vec<u8> {
+pub(super) fn rounded_separator(low: &[u8], high: &[u8]) -> Separator {
     let shared = common_prefix(low, high);
-    let mut separator = high[..=shared].to_vec();
     let top = u64::from(high[shared]);
     // A byte above the byte that `low` has there, if it has one; else any byte but 0 sorts above.
     let bottom = low.get(shared).map_or(0, |&byte| u64::from(byte));
-    if top > bottom {
-        separator[shared] = roundest(bottom, top) as u8;
-    }
-    separator
+    let last = if top > bottom { roundest(bottom, top) } else { top };
+    Separator::of(&high[..shared], &[last as u8])
 }
 
 /// The value in `(low, high]` with the most trailing zero bits. `low < high`.

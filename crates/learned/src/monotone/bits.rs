@@ -48,14 +48,20 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 /// Appends numbers to a bit string.
 #[derive(Debug, Default)]
 pub(crate) struct BitWriter {
-    /// Whole words of eight bytes.
+    /// Whole words of eight bytes, behind `start` others.
     bytes: Vec<u8>,
+    start: usize,
     /// The bits of the last, unfinished word, and how many they are (below 64).
     open: u64,
     open_bits: u32,
 }
 
 impl BitWriter {
+    /// A string that begins behind bytes that are there.
+    pub(crate) fn behind(bytes: Vec<u8>) -> Self {
+        Self { start: bytes.len(), bytes, ..Self::default() }
+    }
+
     /// Appends the lowest `width` bits of `value`, at most 64.
     #[inline]
     pub(crate) fn push(&mut self, value: u64, width: u32) {
@@ -74,7 +80,7 @@ impl BitWriter {
 
     /// Appends all bits of another string.
     pub(crate) fn append(&mut self, other: BitWriter) {
-        for &word in other.bytes.as_chunks::<8>().0 {
+        for &word in other.bytes.get(other.start..).unwrap_or_default().as_chunks::<8>().0 {
             self.push(u64::from_le_bytes(word), 64);
         }
         self.push(other.open, other.open_bits);
@@ -82,10 +88,10 @@ impl BitWriter {
 
     /// Bits written so far.
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() * 8 + self.open_bits as usize
+        (self.bytes.len() - self.start) * 8 + self.open_bits as usize
     }
 
-    /// The bits as bytes, the last one filled up with zeros.
+    /// The bits as bytes, the last one filled up with zeros; before them what was there.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let open = self.open.to_le_bytes();
         self.bytes.extend(open.iter().take(self.open_bits.div_ceil(8) as usize));

@@ -116,28 +116,43 @@ impl MonotoneBuilder {
         let scaled = fitted * f64::from(1u32 << FRACTION);
         // The cast saturates: a slope of 2^56 and more is cut there and paid for in residuals. The
         // slope 0 stands by for cases where rounding made the fitted one the wider.
-        let (slope, (base, height)) = [scaled.round() as u64, 0]
-            .map(|slope| (slope, self.strip(slope)))
-            .into_iter()
-            .min_by_key(|(_, (_, height))| *height)
-            .expect("two candidates");
+        let fitted = scaled.round() as u64;
+        let (low, height) = self.strip(fitted);
+        let rise = self.previous - first;
+        let (slope, low, height) =
+            if height <= rise { (fitted, low, height) } else { (0, 0, rise) };
         let width = bits_of(height);
+        let base = i128::from(first) + low;
         self.chunks.push(Chunk { base, slope, width, start: self.residuals.len() as u64 / CHUNK });
+        // Modulo 2^64 residuals are right whatever the base.
+        let base = base as u64;
         for (place, &value) in self.buffer.iter().enumerate() {
-            let residual = i128::from(value) - i128::from(line(slope, place as u64)) - base;
-            self.residuals.push(residual as u64, width);
+            let above = value.wrapping_sub(line(slope, place as u64));
+            self.residuals.push(above.wrapping_sub(base), width);
         }
         self.buffer.clear();
     }
 
-    /// The lower edge at place 0 and the height of the strip of this slope around the buffered
-    /// values. The height of slope 0 fits 64 bits; a greater one saturates.
+    /// The lower edge at place 0, above the first value, and the height of the strip of this slope
+    /// around the buffered values; the height saturates.
     fn strip(&self, slope: u64) -> (i128, u64) {
-        let above = |(place, &value): (usize, &u64)| {
-            i128::from(value) - i128::from(line(slope, place as u64))
+        let first = self.buffer[0];
+        let places = || self.buffer.iter().enumerate().map(|(place, value)| (place as u64, value));
+        // Almost always all of it fits 64 bits.
+        if slope < 1 << 50 && self.previous - first < 1 << 62 {
+            let above = |(place, &value): (u64, &u64)| {
+                (value - first) as i64 - ((slope * place) >> FRACTION) as i64
+            };
+            let (low, high) = places()
+                .map(above)
+                .fold((i64::MAX, i64::MIN), |(low, high), above| (low.min(above), high.max(above)));
+            return (low.into(), high.abs_diff(low));
+        }
+        let above = |(place, &value): (u64, &u64)| {
+            i128::from(value - first) - i128::from(line(slope, place))
         };
-        let low = self.buffer.iter().enumerate().map(above).min().unwrap_or(0);
-        let high = self.buffer.iter().enumerate().map(above).max().unwrap_or(0);
+        let low = places().map(above).min().unwrap_or(0);
+        let high = places().map(above).max().unwrap_or(0);
         (low, u64::try_from(high - low).unwrap_or(u64::MAX))
     }
 }

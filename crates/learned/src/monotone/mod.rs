@@ -226,6 +226,15 @@ impl Monotone {
         (above(place, both & bits::mask(width)), above(place + 1, both >> width))
     }
 
+    /// All values, in order: for less than asking for each.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..self.count.div_ceil(CHUNK)).flat_map(move |chunk| {
+            let record = self.record(chunk);
+            let values = (self.count - chunk * CHUNK).min(CHUNK);
+            (0..values).map(move |place| self.value(&record, place))
+        })
+    }
+
     /// How many values are at most `x`: a binary search over chunks, then one inside a chunk.
     pub fn rank(&self, x: u64) -> u64 {
         let (mut low, mut high) = (0, self.count.div_ceil(CHUNK));

@@ -13,6 +13,7 @@ fn encode(values: &[u64]) -> Vec<u8> {
 fn check(values: &[u64]) {
     let sequence = Monotone::decode(encode(values)).unwrap();
     assert_eq!(sequence.len(), values.len() as u64);
+    assert!(sequence.iter().eq(values.iter().copied()));
     for (i, &value) in values.iter().enumerate() {
         let next = values.get(i + 1).copied().unwrap_or(0);
         assert_eq!(sequence.get(i as u64), value, "value {i} of {}", values.len());

@@ -84,10 +84,10 @@ impl<'a> Probe<'a> {
 /// The shortest byte string `s` with `after < s <= up_to`.
 ///
 /// `after` must be smaller than `up_to`.
-pub fn shortest_separator(after: &[u8], up_to: &[u8]) -> Vec<u8> {
+pub fn shortest_separator<'a>(after: &[u8], up_to: &'a [u8]) -> &'a [u8] {
     debug_assert!(after < up_to);
     let length = common_prefix_length(after, up_to) + 1;
-    up_to.get(..length).unwrap_or(up_to).to_vec()
+    up_to.get(..length).unwrap_or(up_to)
 }
 
 /// Reads from a byte string, front to back, never past its end.

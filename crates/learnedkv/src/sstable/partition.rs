@@ -3,14 +3,7 @@
 use crate::format::block::{block_overhead_bytes, entry_bytes};
 use crate::format::bytes::shortest_separator;
 
-/// The end of a block: entries before `end` (and from the previous cut on) are in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
-    /// How many of the offered entries lie before it.
-    pub end: usize,
-    /// Above the last key before the cut, at or below the first after it. Empty at a table's end.
-    pub separator: Vec<u8>,
-}
+pub use learned::exact::{Cut, Separator};
 
 /// How large blocks may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,14 +36,14 @@ pub fn by_size(limits: Limits, keys: &[&[u8]], sizes: &[u32], end_of_table: bool
         let start = cuts.last().map_or(0, |cut: &Cut| cut.end);
         let room = limits.entries_bytes(key.len());
         if index > start && bytes + *size as usize > room {
-            let separator = shortest_separator(keys[index - 1], key);
+            let separator = shortest_separator(keys[index - 1], key).into();
             cuts.push(Cut { end: index, separator });
             bytes = 0;
         }
         bytes += *size as usize;
     }
     if end_of_table && !keys.is_empty() {
-        cuts.push(Cut { end: keys.len(), separator: Vec::new() });
+        cuts.push(Cut { end: keys.len(), separator: Separator::default() });
     }
     cuts
 }
@@ -65,7 +58,7 @@ mod tests {
         let sizes = [100, 100, 1000, 100, 100];
         let limits = Limits { block_bytes: 300 };
         let cuts = by_size(limits, &keys, &sizes, true);
-        let ends: Vec<_> = cuts.iter().map(|c| (c.end, c.separator.as_slice())).collect();
+        let ends: Vec<_> = cuts.iter().map(|c| (c.end, &*c.separator)).collect();
         assert_eq!(ends, [(2, &b"b"[..]), (3, b"c"), (5, b"")]);
         let open = by_size(limits, &keys, &sizes, false);
         assert_eq!(open.len(), 2, "the last block may still grow");

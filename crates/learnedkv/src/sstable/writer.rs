@@ -6,12 +6,15 @@
 //! and only then told to the index. The table's filter,
 //! if it gets one, is a second file, written when the table is finished.
 
+mod gathered;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::gathered::{Gathered, Head};
 use super::filter::{FilterBuilder, FilterKind, file};
 use super::index::{IndexBuilder, IndexKind, SECTION_PREFIX};
-use super::partition::{Cut, Limits, entry_size};
+use super::partition::{Cut, Limits, Separator, entry_size};
 use super::{scale, table_path};
 use crate::disk::{Disk, File};
 use crate::error::Result;
@@ -41,14 +44,6 @@ pub struct TableOptions {
     pub filter_rests: bool,
 }
 
-struct Pending {
-    key_start: usize,
-    value_start: usize,
-    end: usize,
-    kind: Kind,
-    sequence: SequenceNumber,
-}
-
 /// Writes one table. Drop it unfinished and its files are left behind for the next open to delete.
 pub struct TableWriter {
     disk: Arc<dyn Disk>,
@@ -62,13 +57,10 @@ pub struct TableWriter {
     filter: Option<FilterBuilder>,
     properties: Properties,
     ranges: Ranges,
-    /// Entries not yet in a block: keys and values back to back, where each stands, how large each is.
-    bytes: Vec<u8>,
-    pending: Vec<Pending>,
-    sizes: Vec<u32>,
-    pending_bytes: usize,
+    /// Entries not yet in a block.
+    gathered: Gathered,
     /// The lower separator of the next block.
-    lower: Vec<u8>,
+    lower: Separator,
     block: BlockBuilder,
     codec: Option<Box<dyn Codec>>,
     /// Bytes not yet written to the file, and where they go.
@@ -101,11 +93,8 @@ impl TableWriter {
             filter: options.filter.map(FilterBuilder::new),
             properties: Properties::default(),
             ranges: Ranges::default(),
-            bytes: Vec::new(),
-            pending: Vec::new(),
-            sizes: Vec::new(),
-            pending_bytes: 0,
-            lower: Vec::new(),
+            gathered: Gathered::default(),
+            lower: Separator::default(),
             block: BlockBuilder::default(),
             codec: options.compression.codec(),
             out: Vec::new(),
@@ -126,7 +115,7 @@ impl TableWriter {
     /// What the data takes so far, about: what is pending is taken to shrink as what was written did.
     pub fn data_bytes(&self) -> u64 {
         let stored = self.written_bytes + self.out.len() as u64;
-        let pending = self.pending_bytes as u64;
+        let pending = self.gathered.bytes() as u64;
         match self.properties.unpacked_bytes {
             unpacked if unpacked > stored => stored + scale(pending, stored, unpacked),
             _ => stored + pending,
@@ -156,7 +145,7 @@ impl TableWriter {
         );
         if properties.entries == 0 {
             properties.smallest = key.to_vec();
-            self.lower = key.to_vec();
+            self.lower = key.into();
             self.index = Some(self.options.index.builder(self.options.limits, key));
         }
         properties.largest.clear();
@@ -168,21 +157,10 @@ impl TableWriter {
         if let Some(filter) = &mut self.filter {
             filter.add(key);
         }
-        let key_start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let value_start = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.pending.push(Pending {
-            key_start,
-            value_start,
-            end: self.bytes.len(),
-            kind,
-            sequence,
-        });
         let size = entry_size(key, value.len(), sequence);
-        self.sizes.push(size);
-        self.pending_bytes += size as usize;
-        if self.index.as_ref().is_some_and(|index| self.pending_bytes >= index.wanted_bytes()) {
+        self.gathered.add(key, value, Head { kind, sequence, size });
+        let bytes = self.gathered.bytes();
+        if self.index.as_ref().is_some_and(|index| bytes >= index.wanted_bytes()) {
             self.cut(false)?;
         }
         Ok(())
@@ -226,18 +204,15 @@ impl TableWriter {
     fn cut(&mut self, end_of_table: bool) -> Result<()> {
         let Some(mut index) = self.index.take() else { return Ok(()) };
         let mut start = 0;
-        while start < self.pending.len() {
-            let keys: Vec<&[u8]> = self.pending[start..]
-                .iter()
-                .map(|p| &self.bytes[p.key_start..p.value_start])
-                .collect();
-            let cuts = index.cut(&keys, &self.sizes[start..], end_of_table);
+        while start < self.gathered.len() {
+            let keys = self.gathered.keys(start);
+            let cuts = index.cut(&keys, &self.gathered.sizes()[start..], end_of_table);
             let Some(last) = cuts.last() else { break };
             let consumed = last.end;
             for (cut, block_start) in
                 cuts.iter().zip(std::iter::once(0).chain(cuts.iter().map(|c| c.end)))
             {
-                let last_block = end_of_table && start + cut.end == self.pending.len();
+                let last_block = end_of_table && start + cut.end == self.gathered.len();
                 self.write_block(start + block_start..start + cut.end, cut, last_block)?;
                 index.push_end(self.written_bytes + self.out.len() as u64);
             }
@@ -247,21 +222,8 @@ impl TableWriter {
             }
         }
         self.index = Some(index);
-        self.forget(start);
+        self.gathered.forget(start);
         Ok(())
-    }
-
-    /// Drops the first `count` pending entries.
-    fn forget(&mut self, count: usize) {
-        let bytes = self.pending.get(count).map_or(self.bytes.len(), |p| p.key_start);
-        self.bytes.drain(..bytes);
-        self.pending.drain(..count);
-        self.pending_bytes -= self.sizes.drain(..count).map(|s| s as usize).sum::<usize>();
-        for pending in &mut self.pending {
-            pending.key_start -= bytes;
-            pending.value_start -= bytes;
-            pending.end -= bytes;
-        }
     }
 
     fn write_block(
@@ -272,14 +234,13 @@ impl TableWriter {
     ) -> Result<()> {
         let upper = if last {
             // The successor of the largest key: nothing lies between.
-            [self.properties.largest.as_slice(), &[0]].concat()
+            Separator::of(&self.properties.largest, &[0])
         } else {
             cut.separator.clone()
         };
         self.block.begin(&self.lower, &upper);
-        for p in &self.pending[entries] {
-            let (key, value) = (p.key_start..p.value_start, p.value_start..p.end);
-            self.block.add(p.kind, &self.bytes[key], p.sequence, &self.bytes[value]);
+        for entry in self.gathered.entries(entries) {
+            self.block.add(entry.kind, entry.key, entry.sequence, entry.value);
         }
         let offset = self.written_bytes + self.out.len() as u64;
         let (ordinal, codec) = (self.properties.blocks as u32, self.codec.as_deref_mut());

@@ -36,12 +36,13 @@ fn build(kind: IndexKind, keys: &[Vec<u8>], value_length: usize, limits: Limits)
             let block: usize = sizes[start..end].iter().map(|s| *s as usize).sum();
             assert!(block <= limits.block_bytes || end - start == 1, "{kind}: a block of {block}");
             if end < keys.len() {
-                let (before, separator, after) = (&keys[end - 1], &cut.separator, &keys[end]);
+                let (before, separator, after) =
+                    (&keys[end - 1], cut.separator.to_vec(), &keys[end]);
                 assert!(
-                    before < separator && separator <= after,
+                    *before < separator && separator <= *after,
                     "{kind}: {before:?} {separator:?} {after:?}"
                 );
-                lowers.push(separator.clone());
+                lowers.push(separator);
             }
             offset += (block as u64).next_multiple_of(64);
             builder.push_end(offset);
@@ -54,6 +55,8 @@ fn build(kind: IndexKind, keys: &[Vec<u8>], value_length: usize, limits: Limits)
     let index = decode(&name, section.clone()).unwrap();
     assert_eq!(index.block_count(), ends.len() as u64, "{kind}");
     assert_eq!(index.extent(ends.len() as u64 - 1).1, offset, "{kind}");
+    let extents = (0..index.block_count()).map(|block| index.extent(block));
+    assert!(index.extents().eq(extents), "{kind}");
     assert!(is_known(&name), "{kind}");
     let usual = usual_bytes(&name, section.len() as u64, index.block_count());
     let size_bytes = index.size_bytes() as u64;

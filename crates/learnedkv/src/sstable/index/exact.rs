@@ -3,7 +3,7 @@
 
 use learned::exact::{Directory, DirectoryBuilder};
 
-use super::{Index, IndexBuilder, refused};
+use super::{Index, IndexBuilder, between, refused};
 use crate::error::Result;
 use crate::format::block::BLOCK_ALIGNMENT;
 use crate::sstable::partition::{Cut, Limits};
@@ -40,8 +40,7 @@ impl IndexBuilder for ExactBuilder {
     }
 
     fn cut(&mut self, keys: &[&[u8]], sizes: &[u32], end_of_table: bool) -> Vec<Cut> {
-        let cuts = self.0.cut(keys, sizes, end_of_table);
-        cuts.into_iter().map(|cut| Cut { end: cut.end, separator: cut.separator }).collect()
+        self.0.cut(keys, sizes, end_of_table)
     }
 
     fn push_end(&mut self, end_bytes: u64) {
@@ -80,6 +79,10 @@ impl Index for Exact {
     fn extent(&self, block: u64) -> (u64, u64) {
         let (start, end) = self.0.extent(block);
         (start.saturating_mul(BLOCK_ALIGNMENT), end.saturating_mul(BLOCK_ALIGNMENT))
+    }
+
+    fn extents(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_> {
+        Box::new(between(self.0.ends().map(|end| end.saturating_mul(BLOCK_ALIGNMENT))))
     }
 
     fn size_bytes(&self) -> usize {

@@ -12,7 +12,7 @@ use super::{Index, IndexBuilder};
 use crate::error::{Error, Result};
 use crate::format::block::BLOCK_ALIGNMENT;
 use crate::format::bytes::{Reader, put_slice, put_varint};
-use crate::sstable::partition::{Cut, Limits, by_size};
+use crate::sstable::partition::{Cut, Limits, Separator, by_size};
 
 /// The kind's name.
 pub const NAME: &str = "fence";
@@ -26,13 +26,13 @@ pub struct FenceBuilder {
     limits: Limits,
     fence: Fence,
     /// Lower separators of blocks that were cut but not yet written; the first is the next one's.
-    pending: std::collections::VecDeque<Vec<u8>>,
+    pending: std::collections::VecDeque<Separator>,
 }
 
 impl FenceBuilder {
     /// A builder for a table whose smallest key is `smallest`.
     pub fn new(limits: Limits, smallest: &[u8]) -> FenceBuilder {
-        FenceBuilder { limits, fence: Fence::default(), pending: [smallest.to_vec()].into() }
+        FenceBuilder { limits, fence: Fence::default(), pending: [smallest.into()].into() }
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_example_above_is_what_is_written() {
         let mut builder = FenceBuilder::new(Limits { block_bytes: 100 }, b"a");
-        builder.pending.push_back(b"m".to_vec());
+        builder.pending.push_back(b"m".as_slice().into());
         builder.push_end(64);
         builder.push_end(192);
         let bytes = Box::new(builder).finish().unwrap();

@@ -171,6 +171,12 @@ fn refused(name: &str, error: &learned::DecodeError) -> Error {
     Error::corruption(format!("index {name}: {error}"))
 }
 
+/// Where blocks start and end that end there, one after another.
+fn between(ends: impl Iterator<Item = u64>) -> impl Iterator<Item = (u64, u64)> {
+    let mut start = 0;
+    ends.map(move |end| (std::mem::replace(&mut start, end), end))
+}
+
 /// Makes the index of a table while it is written, and decides where its blocks end.
 pub trait IndexBuilder: Send {
     /// How many bytes of entries are to be gathered before [`IndexBuilder::cut`].
@@ -201,6 +207,11 @@ pub trait Index: Send + Sync + std::fmt::Debug {
 
     /// Where a block starts and ends (with its padding) in the file, bytes.
     fn extent(&self, block: u64) -> (u64, u64);
+
+    /// Where all blocks start and end, in order: for less than asking for each, where a kind can do that.
+    fn extents(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_> {
+        Box::new((0..self.block_count()).map(|block| self.extent(block)))
+    }
 
     /// How many blocks it finds by separators in full, of a kind that has models for others.
     fn separated_blocks(&self) -> u64 {

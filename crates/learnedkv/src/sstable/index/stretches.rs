@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 use learned::Persist;
 use learned::monotone::{Monotone, MonotoneBuilder};
 
-use super::{Index, IndexBuilder, MAX_READ_BYTES, refused};
+use super::{Index, IndexBuilder, MAX_READ_BYTES, between, refused};
 use crate::error::{Error, Result};
 use crate::format::block::{BLOCK_ALIGNMENT, block_overhead_bytes};
 use crate::format::bytes::{Reader, common_prefix_length, put_slice, put_varint};
@@ -242,7 +242,7 @@ impl<K: Kind> StretchesBuilder<K> {
             self.begin(Content::Separators(Vec::new()));
         }
         let lower = std::iter::once(self.lower.clone());
-        let lowers = lower.chain(cuts.iter().map(|cut| cut.separator.clone())).take(cuts.len());
+        let lowers = lower.chain(cuts.iter().map(|cut| cut.separator.to_vec())).take(cuts.len());
         if let Some(Stretch { content: Content::Separators(list), .. }) = self.stretches.last_mut()
         {
             list.extend(lowers.skip(usize::from(fresh)));
@@ -281,7 +281,7 @@ impl<K: Kind> IndexBuilder for StretchesBuilder<K> {
             start = cut.end;
         }
         self.blocks += cuts.len() as u64;
-        self.lower.clone_from(&last.separator);
+        self.lower = last.separator.to_vec();
         self.last_key = Some(keys[last.end - 1].to_vec());
         cuts
     }
@@ -433,6 +433,10 @@ impl<K: Kind> Index for Stretches<K> {
         let start = block.checked_sub(1).map_or(0, |before| self.ends.get(before));
         let end = self.ends.get(block);
         (start.saturating_mul(BLOCK_ALIGNMENT), end.saturating_mul(BLOCK_ALIGNMENT))
+    }
+
+    fn extents(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_> {
+        Box::new(between(self.ends.iter().map(|end| end.saturating_mul(BLOCK_ALIGNMENT))))
     }
 
     fn separated_blocks(&self) -> u64 {

@@ -216,28 +216,27 @@ impl Table {
         let (Ok(loan), Ok(file)) = (self.borrow(Caching::Checked), self.file()) else { return };
         let indexed = self.with(&loan);
         let is_there = |at| file.read_cached_at(&mut [0], at);
-        let mut first = 0;
-        while first < self.block_count() {
-            let Ok((start, mut end)) = indexed.extent(first) else { return };
-            let mut next = first + 1;
-            while let Ok((from, to)) = indexed.extent(next)
-                && from == end
-                && to - start <= CHECK_BYTES
-            {
-                (next, end) = (next + 1, to);
+        let mut places = (0..).zip(indexed.extents().map_while(Result::ok)).peekable();
+        let mut together: Vec<(u64, (u64, u64))> = Vec::new();
+        while let Some(first) = places.next() {
+            let (_, (start, mut end)) = first;
+            together.clear();
+            together.push(first);
+            let adjoins = |end, from, to| from == end && to - start <= CHECK_BYTES;
+            while let Some(next) = places.next_if(|(_, (from, to))| adjoins(end, *from, *to)) {
+                (_, (_, end)) = next;
+                together.push(next);
             }
             // Memory is short where its ends are gone: what else is gone is not to be waited for.
-            if end <= start || !is_there(start) || !is_there(end - 1) {
+            if !is_there(start) || !is_there(end - 1) {
                 return;
             }
-            for ordinal in first..next {
-                let Ok((from, to)) = indexed.extent(ordinal) else { return };
+            for &(ordinal, (from, to)) in &together {
                 let block = map.bytes.get(from as usize..to as usize);
                 if block.is_some_and(|block| self.check(block, ordinal, from).is_ok()) {
                     map.checked.add(ordinal);
                 }
             }
-            first = next;
         }
     }
 

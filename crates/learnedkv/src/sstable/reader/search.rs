@@ -149,10 +149,25 @@ impl Indexed<'_> {
             ))
             .at_path(&self.table.path));
         }
-        let (start, end) = match self.table.walked_before() {
+        let place = match self.table.walked_before() {
             Some(fence) => fence.extent(ordinal),
             _ => self.index.extent(ordinal),
         };
+        self.inside(ordinal, place)
+    }
+
+    /// The same of all blocks, in order.
+    pub(super) fn extents(self) -> impl Iterator<Item = Result<(u64, u64)>> {
+        let places = match self.table.walked_before() {
+            Some(fence) => fence.extents(),
+            _ => self.index.extents(),
+        };
+        let places = (0..self.table.block_count()).zip(places);
+        places.map(move |(ordinal, place)| self.inside(ordinal, place))
+    }
+
+    /// A block's place, if it lies where blocks do.
+    fn inside(self, ordinal: u64, (start, end): (u64, u64)) -> Result<(u64, u64)> {
         let limit = self.table.record.properties.data_bytes;
         if start >= end || end > limit {
             return Err(Error::corruption(format!(
