@@ -156,3 +156,44 @@ impl MonotoneBuilder {
         (low, u64::try_from(high - low).unwrap_or(u64::MAX))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of every size: the strip around them is that of wide numbers, and of the fitted slope and 0
+    /// the narrower one is taken.
+    #[test]
+    fn strips_are_those_of_wide_numbers() {
+        let mut state = 5u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+            state ^ (state >> 31)
+        };
+        for (bits, even) in (0..64).flat_map(|bits| [(bits, true), (bits, false)]) {
+            let mut builder = MonotoneBuilder::new();
+            let mut value = if even { 0 } else { random() >> 8 };
+            while builder.len() < CHUNK - 1 {
+                builder.push(value).unwrap();
+                let step = if even { 1 << bits } else { random() >> (63 - bits) };
+                value = value.saturating_add(step);
+            }
+            let (first, rise) = (builder.buffer[0], builder.previous - builder.buffer[0]);
+            let points = builder.buffer.iter().map(|v| (v - first) as f64).enumerate();
+            let points: Vec<_> = points.map(|(place, rise)| (place as f64, rise)).collect();
+            let fitted = narrowest_slope(&points, &mut Scratch::default()) * 256.0;
+            let fitted = fitted.round() as u64;
+            for slope in [0, 1, fitted / 2, fitted, fitted.saturating_mul(3), 1 << 58, u64::MAX] {
+                let above = builder.buffer.iter().enumerate().map(|(place, &value)| {
+                    i128::from(value - first) - i128::from(line(slope, place as u64))
+                });
+                let (low, high) = (above.clone().min().unwrap(), above.max().unwrap());
+                let height = u64::try_from(high - low).unwrap_or(u64::MAX);
+                assert_eq!(builder.strip(slope), (low, height), "{bits} bits, slope {slope}");
+            }
+            let narrower = builder.strip(fitted).1.min(rise);
+            builder.flush();
+            assert_eq!(builder.chunks[0].width, bits_of(narrower), "{bits} bits");
+        }
+    }
+}
