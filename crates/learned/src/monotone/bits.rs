@@ -118,6 +118,12 @@ mod tests {
                 assert_eq!(bytes.len(), (skip + width + 3).div_ceil(8) as usize);
                 assert_eq!(read(&bytes, skip as usize, width), value, "{width} bits at {skip}");
                 assert_eq!(read(&bytes, (skip + width) as usize, 3), 5);
+                let mut behind = BitWriter::behind(vec![7; 3]);
+                for (number, bits) in [(mask(skip), skip), (value, width), (5, 3)] {
+                    behind.push(number, bits);
+                }
+                assert_eq!(behind.len(), (skip + width + 3) as usize);
+                assert_eq!(behind.finish(), [&[7; 3], bytes.as_slice()].concat());
             }
         }
     }
