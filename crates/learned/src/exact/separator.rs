@@ -71,6 +71,7 @@ impl PartialEq for Separator {
 impl Eq for Separator {}
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 
