@@ -6,7 +6,7 @@
 //! 3. The memtables take it.
 //! 4. [`Log::complete`] waits for every earlier commit and makes this one visible.
 //!
-//! [`Log::sync`] makes everything visible durable, for all who wait at once (group commit).
+//! [`Log::sync`] makes them durable, for all who wait at once (group commit).
 //!
 //! Invariants:
 //! 1. Sequence numbers and places in the log have the same order, without gaps.

@@ -58,11 +58,13 @@ impl Log {
         let gone: Vec<_> = {
             let mut order = lock(&self.order);
             let keep = order.kept.iter().take_while(|k| k.id < retention.keep_from).count();
-            order.kept.drain(..keep).collect()
+            let gone: Vec<_> = order.kept.drain(..keep).collect();
+            // Under the lock: whoever misses a segment is to see that it need not be synced.
+            if let Some(last) = gone.last().and_then(|kept| kept.last) {
+                self.synced.fetch_max(last, Ordering::AcqRel);
+            }
+            gone
         };
-        if let Some(last) = gone.last().and_then(|kept| kept.last) {
-            self.synced.fetch_max(last, Ordering::AcqRel);
-        }
         for kept in gone {
             // A file that cannot be removed now is an orphan that the next open removes.
             let _ = self.disk.remove(&segment_path(&self.dir, kept.id));

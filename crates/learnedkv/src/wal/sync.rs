@@ -1,8 +1,9 @@
 //! Making commits durable: one sync at a time, for all who wait (group commit).
 //!
-//! A sync covers every commit that was visible when it began. Who comes while one goes on waits for
-//! its end and looks whether it covered him; if not, he or another who waits makes the next, for all.
-//! So nobody waits for more than the sync he came into and the one after it.
+//! A sync covers what it was asked for, and where that stands in the active segment all that was visible when
+//! it began. Who comes while one goes on waits for its end and looks whether it covered him; if not, he or
+//! another who waits makes the next, for all. So where everybody asks for what is visible, nobody waits for
+//! more than the sync he came into and the one after it.
 //!
 //! Those whom one sync covered come back with their next commits soon after it, but not at once: a sync
 //! that began at its end would cover one or two of them, and the rest would need another. So whoever
@@ -100,7 +101,8 @@ impl Turns {
 }
 
 impl Log {
-    /// Makes every commit up to `up_to` durable, and with it all that is visible.
+    /// Makes every commit up to `up_to` durable, and with it all that is visible in the segment where it
+    /// stands.
     ///
     /// # Errors
     /// Any error of the disk: the log is then broken, for what was not durable may be lost while
@@ -115,6 +117,12 @@ impl Log {
         if self.is_broken() {
             return Err(broken());
         }
+        self.sync_in_turn(up_to)
+    }
+
+    /// [`Log::sync`] for whoever has the turn. What he found not to be synced may be in tables by now, and its
+    /// segments gone.
+    pub(super) fn sync_in_turn(&self, up_to: SequenceNumber) -> Result<()> {
         let (ended, last_ended, active) = self.take_ended(up_to);
         self.await_visible(up_to.max(last_ended))?;
         let mut target = last_ended;
@@ -122,7 +130,7 @@ impl Log {
             .into_iter()
             .try_for_each(|segment| sync_ended(&*self.disk, &self.dir, segment))
             .and_then(|()| {
-                if target < up_to {
+                if let Some(active) = active.filter(|_| target < up_to) {
                     let end_bytes;
                     (target, end_bytes) = self.visible_within(&active);
                     active.region.sync(end_bytes)?;
@@ -130,8 +138,10 @@ impl Log {
                 Ok(())
             });
         synced.inspect_err(|_| self.break_log())?;
-        self.synced.fetch_max(target, Ordering::AcqRel);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+        if target > 0 {
+            self.synced.fetch_max(target, Ordering::AcqRel);
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -140,20 +150,22 @@ impl Log {
     fn visible_within(&self, segment: &Segment) -> (SequenceNumber, u64) {
         let visible = self.visible();
         let order = lock(&self.order);
-        let last = order.kept.iter().find(|k| k.id == segment.id).and_then(|k| k.last);
-        match last {
-            Some(last) => (last.min(visible), segment.region.capacity_bytes()),
-            None => (visible, order.active_bytes),
+        match order.kept.iter().find(|k| k.id == segment.id).map(|k| k.last) {
+            Some(Some(last)) => (last.min(visible), segment.region.capacity_bytes()),
+            Some(None) => (visible, order.active_bytes),
+            // It ended and was removed meanwhile: all of it is in tables.
+            None => (self.synced(), 0),
         }
     }
 
     /// The segments, ended and not synced, that hold numbers up to `up_to`, the last number in
-    /// them, and the segment that is active now. The ended ones count as synced from now on: if their
+    /// them, and the segment that is active now, if it begins by `up_to`: else other ended ones may stand
+    /// before it, and syncing it would vouch for them. The ended ones count as synced from now on: if their
     /// sync fails, the log is broken.
     fn take_ended(
         &self,
         up_to: SequenceNumber,
-    ) -> (Vec<Arc<Segment>>, SequenceNumber, Arc<Segment>) {
+    ) -> (Vec<Arc<Segment>>, SequenceNumber, Option<Arc<Segment>>) {
         let synced = self.synced();
         let mut order = lock(&self.order);
         let mut last_ended = 0;
@@ -169,7 +181,8 @@ impl Log {
                 ended.push(segment);
             }
         }
-        (ended, last_ended, order.active.clone())
+        let begins_by = order.kept.last().is_some_and(|active| active.first <= up_to);
+        (ended, last_ended, begins_by.then(|| order.active.clone()))
     }
 }
 

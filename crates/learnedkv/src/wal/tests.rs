@@ -172,6 +172,53 @@ fn a_sync_does_not_vouch_for_a_segment_begun_meanwhile() {
     assert_eq!((log.synced(), last_after_crash(&disk, 3).unwrap()), (3, 3));
 }
 
+/// The first operation that a log whose segments before that of `first` were removed is recovered from, and the
+/// last that is found, after a crash that loses all that was not synced.
+fn last_after_crash_from(disk: &SimDisk, first: SequenceNumber, segment: u64, synced: u64) -> u64 {
+    let left = disk.crash_clone(CrashKind::Machine, ALL_LOST);
+    let state = LogState { first, open_from: segment, ..LogState::default() };
+    let found =
+        recovery::recover(&left, Path::new("/"), DATABASE, &state, synced, &mut |_, _| Ok(()));
+    found.unwrap().last
+}
+
+/// A flush removed the segment of an operation whose sync was about to begin: the active segment was synced in its
+/// stead, and with it all before that counted as synced, a segment between them too.
+#[test]
+fn a_sync_of_what_was_removed_does_not_vouch_for_what_came_after_it() {
+    let disk = SimDisk::new(1);
+    let log = log_on(&disk);
+    (0..3).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+    log.remove(&log.retention(2));
+    assert_eq!((log.segments(), log.synced()), (vec![2, 3], 1));
+    log.sync_in_turn(1).unwrap();
+    log.sync(3).unwrap();
+    assert_eq!((log.synced(), last_after_crash_from(&disk, 2, 2, log.synced())), (3, 3));
+}
+
+/// The same of the segment that was active when a sync began, and ended and was removed meanwhile.
+#[test]
+fn a_sync_does_not_vouch_for_what_follows_a_segment_removed_meanwhile() {
+    let disk = SimDisk::new(1);
+    let log = Arc::new(log_on(&disk));
+    assert_eq!((commit(&log, FILLS_A_SEGMENT), commit(&log, 10)), (1, 2));
+    let (during, mut left) = (log.clone(), Some(()));
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::Sync
+            && operation.stage == Stage::Before
+            && left.take().is_some()
+        {
+            (3..5).for_each(|n| assert_eq!(commit(&during, FILLS_A_SEGMENT), n));
+            during.remove(&during.retention(3));
+        }
+    });
+    log.sync(2).unwrap();
+    disk.stop_observing();
+    assert_eq!((log.segments(), log.synced()), (vec![3, 4], 2), "it met no removal");
+    log.sync(4).unwrap();
+    assert_eq!((log.synced(), last_after_crash_from(&disk, 3, 3, log.synced())), (4, 4));
+}
+
 /// A segment is synced once it has ended, whatever was asked for: all in it must have been written.
 #[test]
 fn a_sync_of_a_segment_waits_for_its_last_record() {
