@@ -175,6 +175,16 @@ impl Engine {
         self.commit_if(commit, durability, || Ok(true)).map(drop)
     }
 
+    /// Waits as long as the writer of a commit has to, where background work lags behind.
+    fn keep_pace(&self, commit: &Commit<'_>) -> Result<()> {
+        let Some(mut bill) = self.pace.charge(commit.bytes()) else { return Ok(()) };
+        while let Some(delay) = self.pace.pay(commit.keyspaces, &mut bill) {
+            self.timed(&self.metrics.held_back, || self.executor.pause(delay));
+            self.health.check_writable()?;
+        }
+        Ok(())
+    }
+
     /// Commits operations if `holds` says so under the commit lock. False: nothing was written.
     fn commit_if(
         &self,
@@ -187,9 +197,7 @@ impl Engine {
             drop(lock(&self.held));
         }
         self.check_room_for(commit.payload)?;
-        if let Some(delay) = self.pace.charge(commit.keyspaces, commit.bytes()) {
-            self.timed(&self.metrics.held_back, || self.executor.pause(delay));
-        }
+        self.keep_pace(&commit)?;
         self.make_room(commit.keyspaces)?;
         let (ticket, memtables) = {
             let _order = lock(&self.commit);
