@@ -11,7 +11,7 @@
 //! and the steps back are in balance), and of the reads through it as many may meet a fault; above that
 //! share it rests nearly always.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// One in so many reads through a map is looked at.
 const LOOK_EVERY: u32 = 64;
@@ -28,6 +28,8 @@ pub struct Residence {
     rest: AtomicU32,
     /// How long it rests when it is lost next.
     next_rest: AtomicU32,
+    /// The last look found what it looked for.
+    was_there: AtomicBool,
 }
 
 impl Residence {
@@ -47,8 +49,15 @@ impl Residence {
         until_look == 0
     }
 
+    /// Whether the last look found what it looked for. If not, one that finds nothing says of nothing that it is
+    /// gone: perhaps it was never there.
+    pub fn was_there(&self) -> bool {
+        self.was_there.load(Relaxed)
+    }
+
     /// A look found what it looked for, or did not: then the map rests.
     pub fn saw(&self, is_there: bool) {
+        self.was_there.store(is_there, Relaxed);
         let next = self.next_rest.load(Relaxed).max(LEAST_REST);
         if is_there {
             self.next_rest.store(next - next / 64, Relaxed);

@@ -178,7 +178,7 @@ impl Segment {
         bytes.resize(length, 0);
         let file = self.file.get()?;
         self.context.metrics.value_request(bytes.len(), reads);
-        let around = self.context.goes_around();
+        let around = self.context.go_around(1);
         Ok(ReadRequest { file, offset_bytes: offset, buffer: bytes, around })
     }
 
@@ -208,18 +208,22 @@ impl Segment {
         {
             return None;
         }
-        if self.prefix.residence.is_due() {
+        let (map, residence) = (self.map()?, &self.prefix.residence);
+        if residence.is_due() {
             let mut bytes = self.context.cache.buffer(pointer.stored_bytes() as usize);
             let file = self.file.get();
             let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, place.0));
             self.context.cache.give_back(bytes);
-            self.prefix.residence.saw(is_there);
+            let was_there = residence.was_there();
+            residence.saw(is_there);
             if !is_there {
-                self.context.lost_mapping();
+                if was_there {
+                    self.context.lost_mapping();
+                }
                 return None;
             }
         }
-        let bytes = &self.map()?.bytes;
+        let bytes = &map.bytes;
         (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
     }
 

@@ -132,6 +132,24 @@ fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() 
     assert!(error.is_corruption() && error.path().is_some(), "{error:?}");
 }
 
+/// The first value that was read of a segment was taken to be gone from the page cache, where it had never been:
+/// a store that was just opened thought that memory was short, and left the page cache alone for long.
+#[test]
+fn what_was_never_there_is_not_lost() {
+    let context = context_that(true);
+    context.metrics.cache_misses.store(1, Relaxed);
+    for number in 0..80 {
+        let (used, pointers) = write(&context, number, 0..1);
+        let segment = Segment::open(&context, &used).unwrap();
+        let (key, pointer) = &pointers[0];
+        assert!(segment.load(key, *pointer, &Reads::default()).unwrap() == value(0));
+    }
+    let metrics = &context.metrics;
+    assert!(metrics.value_requests.load(Relaxed) >= 16, "the disk has all in its cache");
+    assert_eq!(metrics.lost_mappings.load(Relaxed), 0);
+    assert!(!context.go_around(1));
+}
+
 #[test]
 fn far_apart_values_are_not_read_with_what_lies_between() {
     let context = context();

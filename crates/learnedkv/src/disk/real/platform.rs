@@ -94,7 +94,9 @@ pub(super) fn map(file: &File) -> Mapping {
     let flags = rustix::io::ReadWriteFlags::NOWAIT;
     let mut byte = [0];
     let asked = rustix::io::preadv2(file, &mut [std::io::IoSliceMut::new(&mut byte)], 0, flags);
-    if asked == Err(rustix::io::Errno::OPNOTSUPP) {
+    // Others say that they do not know the call, or forbid it.
+    let is_told = |error| matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR);
+    if asked.is_err_and(|error| !is_told(error)) {
         return Mapping::Never;
     }
     // SAFETY: the map is for reading. The files that are mapped are finished: this process writes to

@@ -62,7 +62,7 @@ impl Indexed<'_> {
     ) -> Result<Arc<Block>> {
         let mut bytes = self.table.context.cache.buffer((end - start) as usize);
         self.table.context.metrics.request(bytes.len(), reads);
-        let around = self.table.context.goes_around();
+        let around = self.table.context.go_around(1);
         self.table.read_at(&mut bytes, start, around)?;
         let block = Arc::new(self.table.decode(bytes, ordinal, start)?);
         if caching != Caching::Leave {
@@ -86,7 +86,7 @@ impl Indexed<'_> {
         }
         self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
         reads.in_table.set(true);
-        let around = self.table.context.goes_around();
+        let around = self.table.context.go_around(1);
         let blocks = self.or_walked(|| self.read_range_once(first, last, around, reads))?;
         if caching != Caching::Leave {
             blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));

@@ -190,7 +190,7 @@ impl<'a> Round<'a> {
         caching: Caching,
     ) -> usize {
         let (mut asked, mut requests) = (Vec::new(), Vec::new());
-        let around = context.goes_around();
+        let around = context.go_around(pieces.len().min(AT_ONCE) as u64);
         for piece in pieces.iter().take(AT_ONCE) {
             match piece.table.file() {
                 Ok(file) => {

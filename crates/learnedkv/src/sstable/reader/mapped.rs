@@ -161,11 +161,12 @@ impl TableContext {
         self.around.lost(self.served());
     }
 
-    /// Whether one more block, or value, is read around the page cache, memory being short. Counts it.
-    pub fn goes_around(&self) -> bool {
+    /// Whether blocks or values are read around the page cache by so many requests, memory being short. Counts
+    /// them.
+    pub fn go_around(&self, requests: u64) -> bool {
         let around = self.around.goes(|| self.served());
         if around {
-            self.metrics.around_requests.fetch_add(1, Relaxed);
+            self.metrics.around_requests.fetch_add(requests, Relaxed);
         }
         around
     }
@@ -173,8 +174,8 @@ impl TableContext {
     fn served(&self) -> Served {
         let metrics = &self.metrics;
         Served {
-            by_cache: metrics.mapped_reads.load(Relaxed),
-            by_device: metrics.cache_misses.load(Relaxed),
+            by_cache: metrics.mapped_reads.load(Relaxed) + metrics.mapped_values.load(Relaxed),
+            by_device: metrics.cache_misses.load(Relaxed) + metrics.value_requests.load(Relaxed),
         }
     }
 }
