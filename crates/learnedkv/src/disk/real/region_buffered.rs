@@ -9,6 +9,9 @@ use crate::disk::region::Cursor;
 use crate::disk::{LogRegion, Reservation};
 use crate::error::{Error, Result};
 
+/// A thread keeps so much at most for its next record.
+const KEPT_BYTES: usize = 1 << 20;
+
 thread_local! {
     /// Records are put together here before they are written.
     static RECORD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -47,7 +50,9 @@ impl LogRegion for BufferedRegion {
         record.resize(reservation.length_bytes(), 0);
         fill(&mut record);
         let written = platform::write_all_at(&self.file, &record, offset_bytes);
-        RECORD.set(record);
+        if record.capacity() <= KEPT_BYTES {
+            RECORD.set(record);
+        }
         written.map_err(|e| Error::io("write a log record", &self.path, &e).at_offset(offset_bytes))
     }
 

@@ -23,7 +23,8 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(super) struct MappedRegion {
     path: PathBuf,
-    #[cfg_attr(target_os = "linux", allow(dead_code))] // Linux syncs through the mapping.
+    /// Linux syncs through the mapping: nothing but that is open while a segment may still be needed.
+    #[cfg(not(target_os = "linux"))]
     file: fs::File,
     map: MmapRaw,
     cursor: Cursor,
@@ -62,7 +63,13 @@ impl MappedRegion {
         };
         #[cfg(target_os = "linux")]
         populate(&map, 0, map.len());
-        Ok(MappedRegion { path: path.to_path_buf(), file, map, cursor: Cursor::new(length_bytes) })
+        Ok(MappedRegion {
+            path: path.to_path_buf(),
+            #[cfg(not(target_os = "linux"))]
+            file,
+            map,
+            cursor: Cursor::new(length_bytes),
+        })
     }
 
     /// The reserved bytes. Takes the reservation, so that it is used once.
