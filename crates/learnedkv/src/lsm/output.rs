@@ -18,6 +18,7 @@ use crate::format::value::ValuePointer;
 use crate::sstable::filter::file::filter_path;
 use crate::sstable::generation::Generation;
 use crate::sstable::reader::Table;
+use crate::sstable::reader::warm::MOST_WARMED;
 use crate::sstable::sought::Reads;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
@@ -441,7 +442,7 @@ impl Output {
             self.engine.disk().sync_dir(self.engine.dir())?;
         }
         self.add_hashes();
-        let mut opened = Opened::default();
+        let (mut opened, mut left) = (Opened::default(), MOST_WARMED);
         for record in &self.records {
             let mut table = Table::open(&self.engine.context, record.clone())?;
             if let Some((generation, _)) = &self.generation {
@@ -450,7 +451,7 @@ impl Output {
             let table = Arc::new(table);
             table.note_all();
             table.check_written();
-            self.replaced.iter().for_each(|replaced| table.warm_from(replaced));
+            self.replaced.iter().for_each(|replaced| table.warm_from(replaced, &mut left));
             if self.woken.covers(&record.properties.smallest) {
                 table.wake_filter();
             }

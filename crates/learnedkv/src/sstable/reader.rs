@@ -24,7 +24,7 @@ mod mapped;
 mod paged;
 mod resting;
 mod search;
-mod warm;
+pub mod warm;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
