@@ -196,6 +196,12 @@ impl<I: Weight> BlockCache<I> {
         self.kept.as_ref().map_or(0, Cache::capacity)
     }
 
+    /// Whether half of it stays empty where `bytes` are taken from it; a cache that is none never is.
+    pub fn is_half_empty(&self, bytes: u64) -> bool {
+        let left = self.capacity_bytes().saturating_sub(bytes);
+        left > 0 && self.used_bytes() <= left / 2
+    }
+
     /// Lowers the most it may take by `bytes`, which something else takes from now on, but not below
     /// [`LEAST_BYTES`]. Two at once may count as one: whoever sets it next knows better.
     pub fn give_up(&self, bytes: u64) {

@@ -86,6 +86,31 @@ fn a_resting_filter_comes_into_memory_when_misses_have_paid_for_it() {
     assert_eq!((filters(&db), db.stats().dropped_filters), ((0, tables), 0));
 }
 
+/// Misses of one key until its filter is in memory, where the cache has so many bytes.
+fn misses_until_woken(disk: &SimDisk, memory_budget_bytes: u64) -> u64 {
+    let builder = builder(disk).block_cache(true).mapped_reads(false).memtable_bytes(64 << 10);
+    let db = builder.memory_budget_bytes(memory_budget_bytes).open().unwrap();
+    let keyspace = db.find("a").unwrap();
+    (0..KEYS).for_each(|n| assert!(keyspace.get(key(20 * n)).unwrap().is_some()));
+    let is_half_empty = db.stats().cache_bytes < memory_budget_bytes / 4;
+    assert_eq!(is_half_empty, memory_budget_bytes > 16 << 20, "{}", db.stats().cache_bytes);
+    let mut misses = 0;
+    while db.stats().attached_filters == 0 {
+        assert!(keyspace.get(key(1)).unwrap().is_none());
+        misses += 1;
+    }
+    misses
+}
+
+#[test]
+fn a_filter_is_cheap_while_half_of_the_cache_is_empty() {
+    let setup = setup(KeyspaceOptions::default().partition_bytes(16 << 20));
+    let disk = settled(&setup, 10 * KEYS);
+    // Read once, then in memory: 64 of the price of 256; else of 64 for each 4 KiB of a filter of 49.
+    assert_eq!(misses_until_woken(&disk, 64 << 20), 193);
+    assert!((700..900).contains(&misses_until_woken(&disk, 1 << 20)));
+}
+
 /// A miss costs processor time though its block is in memory; so little that it takes many of them.
 #[test]
 fn misses_of_blocks_in_memory_pay_little_and_enough() {

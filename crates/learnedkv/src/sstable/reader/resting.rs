@@ -6,7 +6,8 @@
 //!   they are no reason for filters there either.
 //! * **The price** is reading the filter, and of the blocks whose place in memory it takes each once again.
 //!   Whoever pays then never pays more than twice what was best in hindsight (rent or buy: Karlin et al.,
-//!   "Competitive Snoopy Caching", 1988).
+//!   "Competitive Snoopy Caching", 1988). While half of the cache is empty it takes nobody's place, and
+//!   the price is [`LEAST`].
 //!
 //! The lookup that pays the last of it has its answer, and loads the filter; others go on without meanwhile.
 //! Nothing but memory changes: the next open finds the filter at rest. Where metadata may not grow, or the
@@ -23,6 +24,8 @@ use crate::sstable::filter::{Filter, file};
 
 /// So many lookups that find their block in memory cost as much as one that reads it from the disk, about.
 const READ: u64 = 64;
+/// What is paid for a filter whose place nobody else needs: reading it, and that a few misses say little.
+const LEAST: u64 = 4 * READ;
 /// A block that is read, about.
 const BLOCK_BYTES: u64 = 4 << 10;
 
@@ -132,10 +135,18 @@ impl Table {
         };
         let rent = if sought.reads.in_table.get() { READ } else { 1 };
         let before = self.filter.rent.fetch_add(rent, Ordering::Relaxed);
-        if before + rent >= price(named) && self.wake_filter() {
+        if self.is_paid(named, before, before + rent) && self.wake_filter() {
             self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);
             sought.has_woken.set(true);
         }
+    }
+
+    /// Whether rent that went from `before` to `now` pays for the filter. The cache is looked at once for
+    /// each [`READ`] of it.
+    fn is_paid(&self, named: FilterRecord, before: u64, now: u64) -> bool {
+        let is_looked_at = now >= LEAST && now / READ > before / READ;
+        now >= price(named)
+            || (is_looked_at && self.context.cache.is_half_empty(named.file_bytes))
     }
 
     /// Brings the filter into memory, if it is at rest and metadata may grow so much. True: it did.
