@@ -157,6 +157,8 @@ pub struct Frozen {
 pub struct Partition {
     /// Its first possible key; the next partition's is its end.
     pub lower: Vec<u8>,
+    /// The [number](Probe::number) of `lower`: a search among many partitions looks at it alone.
+    number: u64,
     /// The settled data.
     pub base: Option<Arc<Table>>,
     /// A smaller, newer table over it.
@@ -164,6 +166,10 @@ pub struct Partition {
 }
 
 impl Partition {
+    fn new(lower: Vec<u8>, base: Option<Arc<Table>>, delta: Option<Arc<Table>>) -> Partition {
+        Partition { number: Probe::new(&lower).number(), lower, base, delta }
+    }
+
     /// Its tables. Partitions that an ingest or a sweep cut one into have the same: whoever adds up
     /// what tables of several take sees to it that [`each_once`] counts.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
@@ -250,11 +256,9 @@ impl Tables {
         };
         let mut partitions = Vec::with_capacity(state.partitions.len());
         for record in &state.partitions {
-            partitions.push(Partition {
-                lower: record.lower.clone(),
-                base: record.base.as_ref().map(&mut open).transpose()?,
-                delta: record.delta.as_ref().map(&mut open).transpose()?,
-            });
+            let base = record.base.as_ref().map(&mut open).transpose()?;
+            let delta = record.delta.as_ref().map(&mut open).transpose()?;
+            partitions.push(Partition::new(record.lower.clone(), base, delta));
         }
         let level_count = state.levels.len();
         let deltas = (0..partitions.len()).filter(|at| partitions[*at].delta.is_some()).collect();
@@ -290,11 +294,10 @@ impl Tables {
             Frozen { groups: Group::all(&runs), runs, watermark }
         });
         let of = |table: &Option<Arc<Table>>| table.as_ref().filter(is_readable).cloned();
-        let partitions = self.partitions.iter().map(|p| Partition {
-            lower: p.lower.clone(),
-            base: of(&p.base),
-            delta: of(&p.delta),
-        });
+        let partitions = self
+            .partitions
+            .iter()
+            .map(|p| Partition::new(p.lower.clone(), of(&p.base), of(&p.delta)));
         let partitions: Vec<_> = partitions.collect();
         let deltas = (0..partitions.len()).filter(|at| partitions[*at].delta.is_some()).collect();
         let runs = runs(&self.runs);
@@ -325,7 +328,7 @@ impl Tables {
     /// The partition that holds `key`'s place.
     pub fn partition(&self, key: &[u8]) -> usize {
         let probe = Probe::new(key);
-        let reached = |p: &Partition| probe.compare(&p.lower).is_ge();
+        let reached = |p: &Partition| probe.compare_numbered(p.number, &p.lower).is_ge();
         self.partitions.partition_point(reached).saturating_sub(1)
     }
 

@@ -65,10 +65,21 @@ impl<'a> Probe<'a> {
     /// How it compares with another.
     #[inline]
     pub fn compare(&self, other: &[u8]) -> Ordering {
-        match self.number.cmp(&first_eight(other)) {
+        self.compare_numbered(first_eight(other), other)
+    }
+
+    /// As [`Probe::compare`], where the number of the other is at hand.
+    #[inline]
+    pub fn compare_numbered(&self, number: u64, other: &[u8]) -> Ordering {
+        match self.number.cmp(&number) {
             Ordering::Equal => self.compare_behind(other),
             decided => decided,
         }
+    }
+
+    /// The number of the bytes: their first eight, big-endian, missing ones as zeros.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// How it compares with another whose number is the same.

@@ -371,20 +371,17 @@ impl Table {
         self.with(&loan).get(sought)
     }
 
-    /// Whether no entry has the key for certain; nothing is read to say so.
+    /// Whether no entry has the key for certain; nothing is read to say so. The filter is asked first:
+    /// whoever comes here is mostly within the table's keys.
     fn excludes(&self, sought: &Sought<'_>) -> bool {
-        let properties = &self.record.properties;
-        let key = sought.key();
-        let probe = Probe::new(key);
-        if probe.compare(&properties.smallest).is_lt() || probe.compare(&properties.largest).is_gt()
-        {
-            return !self.has_unknown_ranges();
-        }
-        let stops = self.filter.refuses(sought) && !self.has_unknown_ranges();
-        if stops {
+        if self.filter.refuses(sought) && !self.has_unknown_ranges() {
             sought.stops.update(|stops| stops + 1);
+            return true;
         }
-        stops
+        let (properties, probe) = (&self.record.properties, Probe::new(sought.key()));
+        let is_outside = probe.compare(&properties.smallest).is_lt()
+            || probe.compare(&properties.largest).is_gt();
+        is_outside && !self.has_unknown_ranges()
     }
 
     /// What the block that holds the key's place says of it.

@@ -145,8 +145,7 @@ impl Table {
     /// each [`READ`] of it.
     fn is_paid(&self, named: FilterRecord, before: u64, now: u64) -> bool {
         let is_looked_at = now >= LEAST && now / READ > before / READ;
-        now >= price(named)
-            || (is_looked_at && self.context.cache.is_half_empty(named.file_bytes))
+        now >= price(named) || (is_looked_at && self.context.cache.is_half_empty(named.file_bytes))
     }
 
     /// Brings the filter into memory, if it is at rest and metadata may grow so much. True: it did.
