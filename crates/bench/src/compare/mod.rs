@@ -47,7 +47,8 @@ pub struct CompareArgs {
     /// overprovision, threads, open, durable or redb
     #[arg(long, value_name = "NAME", default_value = "ycsb")]
     suite: String,
-    /// Of the suite's cases only those whose name contains this; may be repeated
+    /// Of the suite's cases only that of this name, or, if there is none, those that have these
+    /// words in their names, one after another; may be repeated
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
     /// Rounds; each runs every engine once
@@ -236,19 +237,22 @@ impl CompareArgs {
 
     /// The suite's cases that are asked for.
     fn wanted(&self, suite: &'static Suite) -> Result<Vec<&'static Case>> {
-        let is_wanted =
-            |name: &String| suite.cases.iter().any(|case| case.name.contains(name.as_str()));
-        if let Some(none) = self.cases.iter().find(|name| !is_wanted(name)) {
-            let names: Vec<_> =
-                suite.cases.iter().map(|case| format!("\"{}\"", case.name)).collect();
-            return Err(Error::usage(format!(
-                "--case: no case of the suite {} has {none:?} in its name; there are {}",
-                suite.name,
-                names.join(", ")
-            )));
+        let mut wanted: Vec<&Case> = Vec::new();
+        for name in &self.cases {
+            let named = cases_named(suite.cases, name);
+            if named.is_empty() {
+                let names: Vec<_> =
+                    suite.cases.iter().map(|case| format!("\"{}\"", case.name)).collect();
+                return Err(Error::usage(format!(
+                    "--case: no case of the suite {} is called {name:?} or has these words in its name; \
+                     there are {}",
+                    suite.name,
+                    names.join(", ")
+                )));
+            }
+            wanted.extend(named);
         }
-        let asked_for =
-            |case: &&Case| self.cases.iter().any(|name| case.name.contains(name.as_str()));
+        let asked_for = |case: &&Case| wanted.iter().any(|wanted| wanted.name == case.name);
         Ok(suite.cases.iter().filter(|case| self.cases.is_empty() || asked_for(case)).collect())
     }
 
@@ -304,6 +308,24 @@ impl CompareArgs {
         }
         Ok(())
     }
+}
+
+/// The case called `name`, or, if none is, those that have its words in their names, one after
+/// another.
+fn cases_named<'a>(cases: &'a [Case], name: &str) -> Vec<&'a Case> {
+    if let Some(case) = cases.iter().find(|case| case.name == name) {
+        return vec![case];
+    }
+    let wanted = words(name);
+    let has = |case: &&Case| {
+        !wanted.is_empty() && words(case.name).windows(wanted.len()).any(|some| some == wanted)
+    };
+    cases.iter().filter(has).collect()
+}
+
+/// What stands between spaces, without commas.
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().map(|word| word.trim_matches(',')).collect()
 }
 
 /// Runs a job, within the limit its case asks for if it can be set; a note says where it cannot.
@@ -370,4 +392,28 @@ fn in_words(case: &Case) -> String {
 fn say(text: &str) -> Result<()> {
     let mut out = std::io::stdout();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|e| Error::output(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_asked_for_by_its_name_or_by_whole_words_of_it() {
+        let named = |of: &str, name: &str| -> Vec<&str> {
+            cases_named(suite(of).unwrap().cases, name).iter().map(|case| case.name).collect()
+        };
+        // Not "absent keys with filters, 384 MiB", though "4 M" stands in that too.
+        let large = "4 M x 1016 B, 384 MiB";
+        assert_eq!(named("cold", "4 M"), [large]);
+        assert_eq!(named("cold", "384 MiB"), [large, "absent keys with filters, 384 MiB"]);
+        assert_eq!(named("cold", "1016 B 384 MiB"), [large]);
+        // A name that is the beginning of others is that of one case.
+        assert_eq!(named("scan", "1016 B"), ["1016 B"]);
+        assert_eq!(named("scan", "zipfian"), ["1016 B, zipfian"]);
+        assert_eq!(named("threads", "clients"), ["2 clients", "4 clients"]);
+        for none in ["", " ", ",", "4 MiB", "84 MiB", "M 4", "direct  writes", "client"] {
+            assert_eq!(named("cold", none), Vec::<&str>::new(), "{none:?}");
+        }
+    }
 }

@@ -226,7 +226,7 @@ fn a_rate_makes_an_open_loop_of_any_suite() {
 #[test]
 fn of_a_suite_only_the_cases_asked_for_are_run() {
     let dir = tempfile::tempdir().unwrap();
-    let arguments = ["--suite", "threads", "--case", "1 cl", "--case", "4", "--scale", "tiny"];
+    let arguments = ["--suite", "threads", "--case", "1 client", "--case", "4", "--scale", "tiny"];
     let engine = ["--engines", "btree-map", "--rounds", "1"];
     let (good, out, err) = compare(&[&arguments[..], &engine].concat(), dir.path());
     assert!(good, "{err}\n{out}");
@@ -285,8 +285,9 @@ fn what_cannot_be_compared_is_refused_before_anything_is_run() {
     for (arguments, words) in [
         (&["--suite", "nosuch"][..], "unknown suite `nosuch`"),
         (
-            &["--suite", "threads", "--case", "9"],
-            "no case of the suite threads has \"9\" in its name",
+            &["--suite", "threads", "--case", "4 cl"],
+            "no case of the suite threads is called \"4 cl\" or has these words in its name; \
+             there are \"1 client\", \"2 clients\", \"4 clients\"",
         ),
         (&["--engines", "learnedkv,nosuch"], "unknown engine `nosuch`"),
         (&["--scale", "huge"], "--scale: expected tiny or full, found `huge`"),
