@@ -78,7 +78,7 @@ fn a_first_conversion_needs_little_more_than_what_is_live() {
     // Beside tables of eight blocks the one that a filter's file takes would be much.
     let keyspace = setup.keyspace.clone().attach_filters(false);
     // So few runs that none are merged before: how many stand is not what this is about.
-    let setup = Setup { keyspace, memtable_bytes: 128 << 10, ..setup };
+    let setup = Setup { keyspace, memtable_bytes: 96 << 10, ..setup };
     let (disk, db, keyspace) = open_as(&setup, 1);
     db.wait_idle().unwrap();
     let before = disk.used_bytes();
