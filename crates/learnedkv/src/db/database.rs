@@ -294,7 +294,10 @@ impl Database {
                 format!("keyspace {name:?} was dropped while it was made"),
             )
         })?;
-        lsm::spawn_if_wanted(engine);
+        // It looks at all keyspaces.
+        if made.options().chosen_store() == Store::Lsm {
+            lsm::spawn_if_wanted(engine);
+        }
         same_store(made)
     }
 
