@@ -108,7 +108,7 @@ impl Builder {
     /// open twice. What was not used lately is closed, and opened again when it is read, some
     /// microseconds. A database may have any number of files. A few more are open:
     /// the log's, those that background work reads and writes, and those a call is reading. Where the
-    /// process may open no more all the same, half of them are closed, and so few are kept from then on.
+    /// process may open no more all the same, half of them are closed, and so few are kept for a while.
     pub fn max_open_files(mut self, most: usize) -> Self {
         self.options.max_open_files = Some(most);
         self

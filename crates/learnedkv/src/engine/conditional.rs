@@ -78,7 +78,14 @@ impl Engine {
         seen: &Seen,
         watched: Watched<'_>,
     ) -> Result<bool> {
-        self.commit_if(commit, durability, || self.is_unchanged(seen, watched))
+        let (keyspaces, bytes) = (commit.keyspaces, commit.bytes());
+        let is_done = self.commit_if(commit, durability, || self.is_unchanged(seen, watched))?;
+        if is_done {
+            // Paid afterwards: a wait since it was seen is time for others to change it. It is committed,
+            // whatever happens to the database meanwhile.
+            let _ = self.keep_pace(keyspaces, bytes);
+        }
+        Ok(is_done)
     }
 
     /// Whether nothing `watched` has changed since it was `seen`. Under `commit`. False also where that

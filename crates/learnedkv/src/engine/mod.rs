@@ -172,13 +172,15 @@ impl Engine {
     /// `NotFound` (a keyspace was dropped) likewise. An error of a sync: the commit is visible and
     /// may or may not be durable, and the writer is poisoned.
     pub fn commit(&self, commit: Commit<'_>, durability: Durability) -> Result<()> {
+        self.check_room_for(commit.payload)?;
+        self.keep_pace(commit.keyspaces, commit.bytes())?;
         self.commit_if(commit, durability, || Ok(true)).map(drop)
     }
 
-    /// Waits as long as the writer of a commit has to, where background work lags behind.
-    fn keep_pace(&self, commit: &Commit<'_>) -> Result<()> {
-        let Some(mut bill) = self.pace.charge(commit.bytes()) else { return Ok(()) };
-        while let Some(delay) = self.pace.pay(commit.keyspaces, &mut bill) {
+    /// Waits as long as whoever commits so many bytes has to, where background work lags behind.
+    fn keep_pace(&self, keyspaces: &[KeyspaceId], bytes: u64) -> Result<()> {
+        let Some(mut bill) = self.pace.charge(keyspaces, bytes) else { return Ok(()) };
+        while let Some(delay) = self.pace.pay(&mut bill) {
             self.timed(&self.metrics.held_back, || self.executor.pause(delay));
             self.health.check_writable()?;
         }
@@ -197,7 +199,6 @@ impl Engine {
             drop(lock(&self.held));
         }
         self.check_room_for(commit.payload)?;
-        self.keep_pace(&commit)?;
         self.make_room(commit.keyspaces)?;
         let (ticket, memtables) = {
             let _order = lock(&self.commit);

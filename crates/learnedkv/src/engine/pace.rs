@@ -6,13 +6,13 @@
 //! nothing at 0, else [`LEAST_NS`] growing [`RANGE`]-fold up to [`FULL`], never more. So there is a rate for
 //! every speed of the background work at which the debt stands still.
 //!
-//! What is owed is bytes, paid at the price of the moment: all are forgiven once nobody is pressed. Writers
-//! wait only once a [`TICK_NS`] is owed: the price of most commits is an addition. A long commit pays for
-//! its own bytes, a [`STEP_NS`] after the other.
+//! What is owed is bytes, paid at the price of the moment, and forgiven once the keyspace is not pressed. Writers
+//! wait only once a [`TICK_NS`] is owed: the price of most commits is an addition. Whoever comes to that pays it
+//! all: his own bytes, and less than a tick of others', a [`STEP_NS`] after the other, [`MOST_STEPS`] at most.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::lock;
@@ -29,22 +29,28 @@ const RANGE: f64 = 10_000.0;
 const TICK_NS: u64 = 1_000_000;
 /// A commit waits so long at a time; then the price is looked at again.
 const STEP_NS: u64 = 20_000_000;
-/// No commit waits for more steps than that, 10 s in all: what it owes beyond, the next ones pay.
+/// No commit waits for more steps than that, 10 s in all; the rest is forgiven.
 const MOST_STEPS: usize = 500;
-/// More is forgiven.
-const MOST_OWED_BYTES: u64 = 1 << 30;
 
-/// The pressures, and what writers owe.
+/// How hard pressed keyspaces are, those that are, and what their writers owe.
 #[derive(Debug, Default)]
 pub struct Pace {
     pressed: AtomicBool,
-    pressures: Mutex<BTreeMap<KeyspaceId, u64>>,
-    owed_bytes: AtomicU64,
+    keyspaces: Mutex<BTreeMap<KeyspaceId, Pressed>>,
 }
 
-/// What a commit has yet to pay of its own bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pressed {
+    pressure: u64,
+    /// Less than a tick, at the price when it was put there.
+    owed_bytes: u64,
+}
+
+/// What a commit has yet to pay.
 #[derive(Debug)]
 pub struct Bill {
+    /// Of those it changes the one that was pressed most.
+    keyspace: KeyspaceId,
     bytes: u64,
     steps: usize,
 }
@@ -52,61 +58,49 @@ pub struct Bill {
 impl Pace {
     /// Says how hard pressed a keyspace is.
     pub fn press(&self, keyspace: KeyspaceId, pressure: u64) {
-        let mut known = lock(&self.pressures);
+        let mut known = lock(&self.keyspaces);
         match pressure {
-            0 => known.remove(&keyspace),
-            _ => known.insert(keyspace, pressure),
-        };
-        self.look_at(&known);
+            0 => _ = known.remove(&keyspace),
+            _ => known.entry(keyspace).or_default().pressure = pressure,
+        }
+        self.pressed.store(!known.is_empty(), Ordering::Relaxed);
     }
 
     /// Forgets keyspaces that are gone.
     pub fn forget_unless(&self, is_there: impl Fn(KeyspaceId) -> bool) {
         if self.pressed.load(Ordering::Relaxed) {
-            let mut known = lock(&self.pressures);
+            let mut known = lock(&self.keyspaces);
             known.retain(|id, _| is_there(*id));
-            self.look_at(&known);
+            self.pressed.store(!known.is_empty(), Ordering::Relaxed);
         }
     }
 
-    fn look_at(&self, known: &BTreeMap<KeyspaceId, u64>) {
-        self.pressed.store(!known.is_empty(), Ordering::Relaxed);
-        if known.is_empty() {
-            self.owed_bytes.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Charges a commit of `bytes`, if anybody is pressed. It is to [pay](Pace::pay) until that says `None`.
-    pub fn charge(&self, bytes: u64) -> Option<Bill> {
-        self.pressed.load(Ordering::Relaxed).then_some(Bill { bytes, steps: 0 })
-    }
-
-    /// How long whoever commits to `keyspaces` is to wait next; `None`: no longer.
-    pub fn pay(&self, keyspaces: &[KeyspaceId], bill: &mut Bill) -> Option<Duration> {
-        let is_first = bill.steps == 0;
-        if bill.steps == MOST_STEPS || (bill.bytes == 0 && !is_first) {
+    /// Charges a commit of `bytes` to `keyspaces`; what it is to [pay](Pace::pay), if it comes to anything.
+    pub fn charge(&self, keyspaces: &[KeyspaceId], bytes: u64) -> Option<Bill> {
+        if !self.pressed.load(Ordering::Relaxed) {
             return None;
         }
-        let pressures = lock(&self.pressures);
-        let pressure = keyspaces.iter().filter_map(|id| pressures.get(id)).max().copied();
-        drop(pressures);
-        let price = ns_per_byte(pressure?);
-        if is_first {
-            let add = |owed: u64| Some(owed.saturating_add(bill.bytes).min(MOST_OWED_BYTES));
-            let owed = self.owed_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-            let owed = owed.unwrap_or_default().saturating_add(bill.bytes);
-            if owed as f64 * price < TICK_NS as f64 {
-                return None;
-            }
+        let mut known = lock(&self.keyspaces);
+        let pressures = keyspaces.iter().filter_map(|id| Some((known.get(id)?.pressure, *id)));
+        let (pressure, keyspace) = pressures.max()?;
+        let pressed = known.get_mut(&keyspace)?;
+        let owed = pressed.owed_bytes.saturating_add(bytes);
+        let is_due = owed as f64 * ns_per_byte(pressure) >= TICK_NS as f64;
+        pressed.owed_bytes = if is_due { 0 } else { owed };
+        is_due.then_some(Bill { keyspace, bytes: owed, steps: 0 })
+    }
+
+    /// How long to wait next; `None`: no longer.
+    pub fn pay(&self, bill: &mut Bill) -> Option<Duration> {
+        if bill.bytes == 0 || bill.steps == MOST_STEPS {
+            return None;
         }
+        let pressure = lock(&self.keyspaces).get(&bill.keyspace)?.pressure;
+        let price = ns_per_byte(pressure);
+        let paid = bill.bytes.min((STEP_NS as f64 / price) as u64);
+        bill.bytes -= paid;
         bill.steps += 1;
-        // Of several writers each pays a part, none of it twice.
-        let most = (STEP_NS as f64 / price) as u64;
-        let pay = |owed: u64| Some(owed.saturating_sub(most));
-        let owed = self.owed_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
-        let paid = owed.unwrap_or_default().min(most);
-        bill.bytes = bill.bytes.saturating_sub(most);
-        (paid > 0).then(|| Duration::from_nanos((paid as f64 * price) as u64))
+        Some(Duration::from_nanos((paid as f64 * price) as u64))
     }
 }
 
@@ -135,8 +129,8 @@ mod tests {
 
     /// What a commit of `bytes` to `keyspaces` waits in all, ns.
     fn waits(pace: &Pace, keyspaces: &[KeyspaceId], bytes: u64) -> u64 {
-        let Some(mut bill) = pace.charge(bytes) else { return 0 };
-        let steps = std::iter::from_fn(|| pace.pay(keyspaces, &mut bill));
+        let Some(mut bill) = pace.charge(keyspaces, bytes) else { return 0 };
+        let steps = std::iter::from_fn(|| pace.pay(&mut bill));
         steps.map(|step| step.as_nanos() as u64).sum()
     }
 
@@ -150,6 +144,7 @@ mod tests {
         assert_eq!(waits(&pace, &[1], 50), 0, "half a tick is owed");
         let both = waits(&pace, &[2, 1], 60);
         assert!((1_090_000..1_110_000).contains(&both), "{both}");
+        assert_eq!(waits(&pace, &[1], 50), 0, "all was paid");
         pace.press(1, 0);
         assert_eq!(waits(&pace, &[1], 1 << 30), 0);
     }
@@ -167,18 +162,18 @@ mod tests {
         }
     }
 
-    /// Of what one does not pay in ten seconds the next pay a step each, until nobody is pressed.
+    /// What a long commit does not pay, others would pay for hours, a step with each of their own; and at
+    /// their price what was owed to another keyspace at a lower one.
     #[test]
-    fn nobody_waits_for_ever_and_what_is_left_is_forgiven_in_the_end() {
+    fn nobody_waits_for_ever_or_for_others() {
         let pace = Pace::default();
         pace.press(1, FULL);
-        let step = 19_990_000..=STEP_NS;
-        assert!((500 * step.start()..=500 * STEP_NS).contains(&waits(&pace, &[1], u64::MAX)));
-        assert!((0..100).all(|_| step.contains(&waits(&pace, &[1], 1))));
-        assert!(pace.owed_bytes.load(Ordering::Relaxed) > MOST_OWED_BYTES / 2);
-        pace.press(1, 0);
-        pace.press(1, 1);
-        assert_eq!(waits(&pace, &[1], 1), 0, "an old debt was paid for");
+        pace.press(2, 1);
+        let most = MOST_STEPS as u64 * STEP_NS;
+        assert!((most / 100 * 99..=most).contains(&waits(&pace, &[1], u64::MAX)));
+        assert_eq!(waits(&pace, &[1], 50), 0);
+        assert_eq!(waits(&pace, &[2], 900_000), 0);
+        assert_eq!(waits(&pace, &[1], 49), 0);
     }
 
     /// The price of the moment: a long commit goes on at once where the pressure is gone.
@@ -186,9 +181,11 @@ mod tests {
     fn who_waits_sees_the_price_fall() {
         let pace = Pace::default();
         pace.press(1, FULL);
-        let mut bill = pace.charge(1 << 20).unwrap();
-        assert!(pace.pay(&[1], &mut bill).is_some());
+        let mut bill = pace.charge(&[1], 1 << 20).unwrap();
+        assert!(pace.pay(&mut bill).is_some());
         pace.press(1, 0);
-        assert_eq!(pace.pay(&[1], &mut bill), None);
+        assert!(pace.pay(&mut bill).is_none());
+        pace.press(1, 1);
+        assert_eq!(waits(&pace, &[1], 1), 0, "what was left is forgiven");
     }
 }

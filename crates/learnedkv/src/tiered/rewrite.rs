@@ -71,7 +71,7 @@ impl Rewrite {
     }
 
     /// Whether enough is gained is asked of all that is cheap; of it the deadest is done, of at most
-    /// `piece_bytes`.
+    /// `piece_bytes` or what the tables take, if that is cheap by itself.
     fn of(
         tables: &Tables,
         candidates: &[Candidate],
@@ -85,14 +85,16 @@ impl Rewrite {
             candidate.cost().is_cheaper(sweep) && live <= allowed / 4
         });
         let plan = &candidates[..count.count()];
-        let (_, whole) = Rewrite::merging(tables, plan)?;
+        let (all, whole) = Rewrite::merging(tables, plan)?;
         let left = sweep.frees.saturating_sub(whole.frees);
         let is_worth = whole.frees >= allowed / 4 && left <= allowed / 4 * 3;
         if !is_worth || !whole.is_cheaper(sweep) {
             return None;
         }
-        let (piece, cost) = Rewrite::merging(tables, deadest(plan, piece_bytes))?;
-        cost.is_cheaper(sweep).then_some(piece)
+        // Each piece writes the tables between its segments anew too.
+        let least = bytes(&tables.runs[all.runs.clone()]);
+        let (piece, cost) = Rewrite::merging(tables, deadest(plan, piece_bytes.max(least)))?;
+        Some(if cost.is_cheaper(sweep) { piece } else { all })
     }
 
     /// What writes these segments anew, and what that costs.

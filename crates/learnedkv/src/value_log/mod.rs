@@ -208,7 +208,10 @@ impl Segment {
         {
             return None;
         }
-        let (map, residence) = (self.map()?, &self.prefix.residence);
+        if self.map.get().is_some_and(Option::is_none) {
+            return None; // and never will be
+        }
+        let residence = &self.prefix.residence;
         if residence.is_due() {
             let mut bytes = self.context.cache.buffer(pointer.stored_bytes() as usize);
             let file = self.file.get();
@@ -223,7 +226,7 @@ impl Segment {
                 return None;
             }
         }
-        let bytes = &map.bytes;
+        let bytes = &self.map()?.bytes;
         (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
     }
 

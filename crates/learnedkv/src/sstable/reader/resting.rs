@@ -6,8 +6,9 @@
 //!   they are no reason for filters there either.
 //! * **The price** is reading the filter, and of the blocks whose place in memory it takes each once again.
 //!   Whoever pays then never pays more than twice what was best in hindsight (rent or buy: Karlin et al.,
-//!   "Competitive Snoopy Caching", 1988). While half of the cache is empty it takes nobody's place, and
-//!   the price is [`LEAST`].
+//!   "Competitive Snoopy Caching", 1988). While half of the cache is empty (blocks that are read where
+//!   the system holds them are not in it) it takes nobody's place: then reading it is what it costs, and
+//!   [`LEAST`].
 //!
 //! The lookup that pays the last of it has its answer, and loads the filter; others go on without meanwhile.
 //! Nothing but memory changes: the next open finds the filter at rest. Where metadata may not grow, or the
@@ -24,8 +25,10 @@ use crate::sstable::filter::{Filter, file};
 
 /// So many lookups that find their block in memory cost as much as one that reads it from the disk, about.
 const READ: u64 = 64;
-/// What is paid for a filter whose place nobody else needs: reading it, and that a few misses say little.
+/// What is paid at least for a filter whose place nobody else needs: a few misses say little.
 const LEAST: u64 = 4 * READ;
+/// Reading so much of it costs about as much as reading a block.
+const READ_BYTES: u64 = 64 << 10;
 /// A block that is read, about.
 const BLOCK_BYTES: u64 = 4 << 10;
 
@@ -144,7 +147,8 @@ impl Table {
     /// Whether rent that went from `before` to `now` pays for the filter. The cache is looked at once for
     /// each [`READ`] of it.
     fn is_paid(&self, named: FilterRecord, before: u64, now: u64) -> bool {
-        let is_looked_at = now >= LEAST && now / READ > before / READ;
+        let least = LEAST + READ * (named.file_bytes / READ_BYTES);
+        let is_looked_at = now >= least && now / READ > before / READ;
         now >= price(named) || (is_looked_at && self.context.cache.is_half_empty(named.file_bytes))
     }
 
