@@ -3,8 +3,8 @@
 //! Three debts press, and the heaviest counts:
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
 //!   yet. A sweep begins where garbage is `over_provision` of what is live (or `min_conversion`, if
-//!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay half a partition
-//!   beyond where the sweep begins, next to nothing at first, and pay [`FULL`] well before the ceiling: files take space
+//!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay a quarter of a
+//!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] well before the ceiling: files take space
 //!   for a while when they are written and removed. So what is put while a sweep runs is no
 //!   more than the sweep gives back, whatever both rates are.
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
@@ -89,9 +89,9 @@ fn permille(part: u64, whole: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// How hard garbage presses, beyond half a partition: a sweep gives back a step at a time.
+/// How hard garbage presses, beyond a quarter of a partition: a sweep gives back a step at a time.
 fn by_space(garbage: u64, promised: u64, partition: u64) -> u64 {
-    between(permille(garbage.saturating_sub(partition / 2), promised), SPACE)
+    between(permille(garbage.saturating_sub(partition / 4), promised), SPACE)
 }
 
 fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 {
@@ -116,10 +116,10 @@ mod tests {
 
     /// Beyond a whole partition was too late: space went beyond its ceiling.
     #[test]
-    fn garbage_presses_from_half_a_partition_beyond_what_begins_a_sweep() {
+    fn garbage_presses_from_a_quarter_of_a_partition_beyond_what_begins_a_sweep() {
         let pressure = |garbage| by_space(garbage, 1_000_000, 100_000);
-        assert_eq!([0, 1_050_000, 1_400_000].map(pressure), [0, 0, FULL]);
-        assert!(pressure(1_051_000) > 0 && pressure(1_399_000) < FULL);
+        assert_eq!([0, 1_025_000, 1_375_000].map(pressure), [0, 0, FULL]);
+        assert!(pressure(1_026_000) > 0 && pressure(1_374_000) < FULL);
     }
 
     #[test]
