@@ -285,6 +285,10 @@ pub trait LogRegion: Send + Sync + fmt::Debug {
     /// The region's size.
     fn capacity_bytes(&self) -> u64;
 
+    /// Makes memory ready for what will be published: to be synced after every few records
+    /// (`synced_often`), or in large parts. A hint, given before anything is reserved.
+    fn make_ready(&self, _synced_often: bool) {}
+
     /// The next `length_bytes` bytes, or `None` if so many are not left. Reservations are handed
     /// out in order, each beginning where the one before ended.
     fn reserve(&self, length_bytes: usize) -> Option<Reservation>;

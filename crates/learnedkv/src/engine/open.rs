@@ -40,7 +40,7 @@ use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
 use crate::manifest::{self, CURRENT, Loaded, Manifest, State, manifest_number};
 use crate::memtable::Memtable;
-use crate::options::{DatabaseOptions, KeyspaceOptions};
+use crate::options::{DatabaseOptions, Durability, KeyspaceOptions};
 use crate::sstable::filter::file::{filter_id, filter_path};
 use crate::sstable::reader::{Table, TableContext};
 use crate::sstable::{Graveyard, ReadMetrics, table_id, table_path};
@@ -478,7 +478,8 @@ fn begin(
     };
     let begin_log = |frugal| {
         let bytes = options.log_segment_bytes;
-        Log::begin(disk.clone(), dir, database, bytes, &recovered, frugal)
+        let synced_often = options.durability == Durability::Synced;
+        Log::begin(disk.clone(), dir, database, bytes, &recovered, frugal, synced_often)
     };
     let log = match begin_log(false) {
         Err(e) if is_full(&e) => {

@@ -112,6 +112,8 @@ struct Spare {
     next_number: u64,
 }
 
+/// A segment that was synced so often while it was active is followed by one made for that.
+const OFTEN: u64 = 64;
 /// How often a commit looks whether the one before it is done before it sleeps.
 const SPINS: usize = 128;
 
@@ -165,6 +167,10 @@ pub struct Log {
     segment_bytes: u64,
     /// The disk is full: segments are made small.
     frugal: AtomicBool,
+    /// Each commit is synced, if nothing else is asked for.
+    synced_often: bool,
+    /// How often an active segment was synced since the last one was made.
+    active_syncs: AtomicU64,
     order: Mutex<Order>,
     spare: Mutex<Spare>,
     visible: AtomicU64,
@@ -185,7 +191,7 @@ pub struct Log {
 impl Log {
     /// Begins a life of the log: a fresh segment, numbered `next_segment`, its name durable.
     /// Sequence numbers go on after `last`; `ended` are the segments of earlier lives. On a full disk
-    /// begin it `frugal`; see [`Log::set_frugal`].
+    /// begin it `frugal`; see [`Log::set_frugal`]. `synced_often`: each commit is synced, mostly.
     ///
     /// # Errors
     /// Any error of the disk.
@@ -196,12 +202,14 @@ impl Log {
         segment_bytes: u64,
         recovered: &recovery::Recovered,
         frugal: bool,
+        synced_often: bool,
     ) -> Result<Log> {
         let id = recovered.next_segment;
         let bytes = if frugal { small_segment_bytes(segment_bytes) } else { segment_bytes };
-        let active = create_segment(&*disk, dir, database, id, bytes)?;
-        let log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
+        let active = create_segment(&*disk, dir, database, (id, bytes), synced_often)?;
+        let mut log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
         log.set_frugal(frugal);
+        log.synced_often = synced_often;
         lock(&log.order).kept.push(Kept {
             id,
             first: recovered.last + 1,
@@ -249,6 +257,8 @@ impl Log {
             database,
             segment_bytes,
             frugal: AtomicBool::new(false),
+            synced_often: false,
+            active_syncs: AtomicU64::new(0),
             order: Mutex::new(Order { active, active_bytes: 0, next, kept: ended.collect() }),
             spare: Mutex::new(Spare { ready: None, next_number }),
             visible: AtomicU64::new(recovered.last),
@@ -377,7 +387,9 @@ impl Log {
         let usual =
             if frugal { small_segment_bytes(self.segment_bytes) } else { self.segment_bytes };
         let bytes = usual.max(wanted_bytes);
-        create_segment(&*self.disk, &self.dir, self.database, id, bytes)
+        let active_syncs = self.active_syncs.swap(0, Ordering::Relaxed);
+        let synced_often = self.synced_often || active_syncs >= OFTEN;
+        create_segment(&*self.disk, &self.dir, self.database, (id, bytes), synced_often)
     }
 
     /// Has the segments to come made small (true), for a disk that is full, or as usual.
@@ -490,12 +502,13 @@ fn create_segment(
     disk: &dyn Disk,
     dir: &Path,
     database: u64,
-    id: u64,
-    bytes: u64,
+    (id, bytes): (u64, u64),
+    synced_often: bool,
 ) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
     // Fails if the file is there already; then it is not ours to remove.
     let region = disk.create_log_region(&path, bytes)?;
+    region.make_ready(synced_often);
     let ready = || {
         let header = region.reserve(SEGMENT_HEADER_BYTES);
         let header =

@@ -133,6 +133,7 @@ impl Log {
                 if let Some(active) = active.filter(|_| target < up_to) {
                     let end_bytes;
                     (target, end_bytes) = self.visible_within(&active);
+                    self.active_syncs.fetch_add(1, Ordering::Relaxed);
                     active.region.sync(end_bytes)?;
                 }
                 Ok(())

@@ -18,8 +18,16 @@ const ALL_LOST: u64 = 0;
 
 fn log_on(disk: &SimDisk) -> Log {
     let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
-    Log::begin(Arc::new(disk.clone()), Path::new("/"), DATABASE, SEGMENT_BYTES, &recovered, false)
-        .unwrap()
+    Log::begin(
+        Arc::new(disk.clone()),
+        Path::new("/"),
+        DATABASE,
+        SEGMENT_BYTES,
+        &recovered,
+        false,
+        false,
+    )
+    .unwrap()
 }
 
 fn payload(first: SequenceNumber, bytes: usize) -> Vec<u8> {
@@ -217,6 +225,21 @@ fn a_sync_does_not_vouch_for_what_follows_a_segment_removed_meanwhile() {
     assert_eq!((log.segments(), log.synced()), (vec![3, 4], 2), "it met no removal");
     log.sync(4).unwrap();
     assert_eq!((log.synced(), last_after_crash_from(&disk, 3, 3, log.synced())), (4, 4));
+}
+
+/// A segment is made for many syncs where the one before it met many.
+#[test]
+fn syncs_of_the_active_segment_are_counted_until_the_next_is_made() {
+    let log = log_on(&SimDisk::new(1));
+    for _ in 0..OFTEN {
+        let sequence = commit(&log, 1);
+        log.sync(sequence).unwrap();
+        log.sync(sequence).unwrap();
+    }
+    let counted = || log.active_syncs.load(Ordering::Relaxed);
+    assert_eq!((log.segments().len(), counted()), (1, OFTEN));
+    commit(&log, FILLS_A_SEGMENT);
+    assert_eq!((log.segments().len(), counted()), (2, 0));
 }
 
 /// A segment is synced once it has ended, whatever was asked for: all in it must have been written.

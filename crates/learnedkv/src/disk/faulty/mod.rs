@@ -257,6 +257,10 @@ impl LogRegion for FaultyRegion {
         self.inner.capacity_bytes()
     }
 
+    fn make_ready(&self, synced_often: bool) {
+        self.inner.make_ready(synced_often);
+    }
+
     fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
         self.inner.reserve(length_bytes)
     }

@@ -61,8 +61,6 @@ impl MappedRegion {
         let Ok(map) = MmapOptions::new().len(length_bytes as usize).map_raw(&file) else {
             return Err(file);
         };
-        #[cfg(target_os = "linux")]
-        populate(&map, 0, map.len());
         Ok(MappedRegion {
             path: path.to_path_buf(),
             #[cfg(not(target_os = "linux"))]
@@ -97,6 +95,16 @@ impl MappedRegion {
 impl LogRegion for MappedRegion {
     fn capacity_bytes(&self) -> u64 {
         self.cursor.capacity_bytes()
+    }
+
+    /// Where the system reads ahead it makes large folios of its cache, which are written as a whole: 16 KiB and
+    /// more for each record that is synced by itself, where a page would do. They cost fewer faults.
+    #[cfg(target_os = "linux")]
+    fn make_ready(&self, synced_often: bool) {
+        if synced_often {
+            let _ = self.map.advise(memmap2::Advice::Random);
+        }
+        populate(&self.map, 0, self.map.len());
     }
 
     fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
