@@ -1,5 +1,6 @@
 //! Tells the program which commit it is built from, so that no figure stands without one: the
-//! environment variable `LEARNEDKV_COMMIT` of the build, shown by `report::version`.
+//! environment variable `LEARNEDKV_COMMIT` of the build, shown by `report::version`. And which versions of
+//! rivals: `LEARNEDKV_VERSION_OF_FJALL` and so on.
 //!
 //! Where there is no git, or the sources are no checkout of their own, it is `unknown`. It runs again when
 //! a commit is made or checked out, or when a source changes, and at no other time.
@@ -19,6 +20,8 @@ const SOURCES: [&str; 9] = [
     "crates/bench/build.rs",
     "crates/bench/src",
 ];
+/// The crates of rivals, whose versions are told beside their figures.
+const RIVALS: [&str; 3] = ["fjall", "heed", "redb"];
 /// How git is asked for changes: without writing its index.
 const STATUS: [&str; 4] = ["--no-optional-locks", "status", "--porcelain", "--"];
 /// What of git's own changes with a commit. Its index is not among it: `git status` writes that.
@@ -38,6 +41,17 @@ fn main() {
     }
     let commit = commit(&root).unwrap_or_else(|| "unknown".to_string());
     println!("cargo::rustc-env=LEARNEDKV_COMMIT={commit}");
+    let lock = std::fs::read_to_string(root.join("Cargo.lock")).unwrap_or_default();
+    for rival in RIVALS {
+        let version = locked(&lock, rival).unwrap_or("unknown");
+        println!("cargo::rustc-env=LEARNEDKV_VERSION_OF_{}={version}", rival.to_uppercase());
+    }
+}
+
+/// The version of the package `name` in a lock file.
+fn locked<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
+    let of = lock.split("[[package]]").find(|of| of.contains(&format!("name = \"{name}\"\n")))?;
+    of.split_once("version = \"")?.1.split('"').next()
 }
 
 /// The commit that is checked out in `root`, and whether the sources are as it has them.

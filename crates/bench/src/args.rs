@@ -14,7 +14,7 @@ use crate::run::Limits;
 use crate::sizes::{parse_bytes, parse_count};
 use crate::suite::Plan;
 use crate::values::{Compressibility, ValueSize};
-use crate::workloads::{MAX_CLIENTS, parse_phases};
+use crate::workloads::{MAX_CLIENTS, Settling, parse_phases};
 use crate::{Error, Result};
 
 /// What to run, on what, and where.
@@ -83,6 +83,10 @@ pub struct BenchArgs {
     /// How blocks are read: mapped (where the operating system holds them), buffered (by calls), or direct (around its cache)
     #[arg(long, value_name = "HOW", default_value = "mapped")]
     pub reads: String,
+    /// What settle does: compacted (everything, by the store's full compaction; learnedkv's is its
+    /// conversion) or at-rest (until the store has nothing left to do by itself)
+    #[arg(long, value_name = "HOW", default_value = "compacted")]
+    pub settle: String,
     /// An option of the store's keyspace as NAME=VALUE, for example lsm_filter=none; may be repeated
     #[arg(long = "option", value_name = "NAME=VALUE")]
     pub options: Vec<String>,
@@ -155,6 +159,7 @@ impl BenchArgs {
                 seconds: Some(option("--seconds", &self.seconds, seconds)?),
                 rate_per_second: rate.transpose()?.map(|rate| rate as f64),
                 seed: self.seed,
+                settling: option("--settle", &self.settle, Settling::from_str)?,
                 quiet: self.quiet,
             },
             out: self.out.clone(),

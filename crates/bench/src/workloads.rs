@@ -156,7 +156,7 @@ pub enum Phase {
     Bulk,
     /// Hand over every key at once, sorted.
     Ingest,
-    /// Wait until flushes, compactions and sweeps are done.
+    /// Wait until flushes, compactions and sweeps are done, or have all compacted: see [`Settling`].
     Settle,
     /// A mix of operations.
     Mix(Mix),
@@ -164,6 +164,42 @@ pub enum Phase {
     Remove,
     /// Read the whole store in order and check every entry.
     Verify,
+}
+
+/// What `settle` has an engine do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settling {
+    /// Flush, and be left alone until it has no work of its own to do: where its users find it.
+    AtRest,
+    /// Flush, compact all there is by the engine's own full compaction, and then the same.
+    Compacted,
+}
+
+impl Settling {
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Settling::AtRest => "at-rest",
+            Settling::Compacted => "compacted",
+        }
+    }
+}
+
+impl std::str::FromStr for Settling {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Settling> {
+        [Settling::AtRest, Settling::Compacted]
+            .into_iter()
+            .find(|known| known.name() == text)
+            .ok_or_else(|| {
+                Error::usage(format!(
+                    "unknown way to settle `{text}`; expected at-rest (until the engine's own work is \
+                     done) or compacted (by its full compaction)"
+                ))
+            })
+    }
 }
 
 /// A phase with its name on the command line and a word of explanation.
@@ -179,6 +215,8 @@ pub struct NamedPhase {
     pub clients: Option<usize>,
     /// Operations a second of all clients together, where that is not the run's rate.
     pub rate_per_second: Option<f64>,
+    /// Its place in the list, from 0.
+    pub position: usize,
 }
 
 /// Operations with their shares in percent.
@@ -225,7 +263,7 @@ const PLAIN: [(&str, &str, Phase); 6] = [
 pub fn parse_phases(list: &str, distribution: Distribution) -> Result<Vec<NamedPhase>> {
     let mut phases: Vec<NamedPhase> = Vec::new();
     for name in list.split(',').map(str::trim) {
-        let phase = named_phase(name, distribution)?;
+        let phase = named_phase(name, distribution, phases.len())?;
         let fills = matches!(phase.phase, Phase::Load | Phase::Bulk | Phase::Ingest);
         if phases.is_empty() != fills {
             let found = if fills { "a second time" } else { "before anything is loaded" };
@@ -303,7 +341,7 @@ fn parts(text: &str) -> Result<(&str, Option<usize>, Option<f64>)> {
 /// Most clients at once.
 pub const MAX_CLIENTS: usize = 1024;
 
-fn named_phase(text: &str, distribution: Distribution) -> Result<NamedPhase> {
+fn named_phase(text: &str, distribution: Distribution, position: usize) -> Result<NamedPhase> {
     let (name, clients, rate_per_second) = parts(text)?;
     for (known, about, phase) in PLAIN {
         if known.eq_ignore_ascii_case(name) {
@@ -313,14 +351,14 @@ fn named_phase(text: &str, distribution: Distribution) -> Result<NamedPhase> {
                 )));
             }
             let name = known.to_string();
-            return Ok(NamedPhase { name, about, phase, clients, rate_per_second });
+            return Ok(NamedPhase { name, about, phase, clients, rate_per_second, position });
         }
     }
     for (known, about, shares) in MIXES {
         if known.eq_ignore_ascii_case(name) {
             let phase = Phase::Mix(Mix { shares, distribution });
             let name = format!("{known}{}", &text[name.len()..]);
-            return Ok(NamedPhase { name, about, phase, clients, rate_per_second });
+            return Ok(NamedPhase { name, about, phase, clients, rate_per_second, position });
         }
     }
     let known = PLAIN.iter().map(|(name, ..)| *name).chain(MIXES.iter().map(|(name, ..)| *name));

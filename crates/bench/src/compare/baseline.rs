@@ -105,6 +105,7 @@ mod tests {
             machine: Machine::here(),
             engines: engines.iter().map(|(name, _)| Compared::of(name)).collect(),
             rounds: 1,
+            settling: String::new(),
             cases: vec![("case".to_string(), String::new())],
             rows: vec![row],
             baseline: Vec::new(),

@@ -99,6 +99,9 @@ impl Job {
         add("memtable", case.memtable_bytes.to_string());
         add("durability", case.durability.to_string());
         add("reads", case.reads.to_string());
+        add("block-size", case.block_bytes.to_string());
+        add("compression", case.compression.to_string());
+        add("settle", case.settle.to_string());
         add("seed", self.seed.to_string());
         add("dir", path(&self.dir));
         add("out", path(&self.out));

@@ -1,8 +1,12 @@
 //! Side by side: engines in turn within each round, each in a process of its own, on the suites of
 //! [`suites`]; medians, spread, ratios; JSON, a terminal table, Markdown, and a page with pictures.
 //!
-//! The order within a round is that of `--engines`, so that whatever drifts on the machine drifts
-//! for all.
+//! The order within a round is that of `--engines`, and begins with another engine in each round: whatever
+//! drifts on the machine drifts for all, and nobody is always first. Before each engine what others wrote is
+//! synced, so that nobody pays for it.
+//!
+//! *Settled* (`--settle`) is one thing for all engines of a run. At rest, the default: each has flushed and
+//! done what it does by itself, and nothing more was asked of it. Compacted: each by its own full compaction.
 //!
 //! *Without root* all is measured but what bounds memory (the `cold` suite's cases of 384 MiB): those
 //! run unbounded, and a note says so and why. `cold`'s direct reads need no bound.
@@ -11,6 +15,7 @@
 //! and stands in the table. Any other end of an engine makes the whole comparison fail at its end.
 
 mod baseline;
+mod bound;
 mod chart;
 mod child;
 mod limit;
@@ -24,6 +29,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::learnedkv::Compression;
+
 pub use baseline::{BaselineCheck, WITHIN as BASELINE_WITHIN};
 pub use child::{ChildArgs, ChildResult, Ended, Job};
 pub use summary::{Compared, Comparison, DEVICE_REQUESTS, KILLED, Row};
@@ -31,9 +38,11 @@ pub use summary::{Compared, Comparison, DEVICE_REQUESTS, KILLED, Row};
 use crate::engines::{Reads, opener};
 use crate::report::machine::Machine;
 use crate::report::version;
+use crate::requests::Distribution;
 use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
-use crate::workloads::with_rates;
+use crate::workloads::{Settling, with_rates};
 use crate::{Error, Result};
+use bound::Bounds;
 use limit::Limit;
 use suites::{Case, Suite, suite};
 
@@ -79,6 +88,19 @@ pub struct CompareArgs {
     /// How blocks are read, instead of the suite's way: mapped, buffered or direct
     #[arg(long, value_name = "HOW")]
     reads: Option<String>,
+    /// Which keys are asked for, instead of the suite's way: as run has it
+    #[arg(long, value_name = "NAME")]
+    requests: Option<String>,
+    /// Largest data block, of engines whose blocks can be told (suites: 4 KiB)
+    #[arg(long, value_name = "SIZE")]
+    block_size: Option<String>,
+    /// How blocks are compressed: none, lz4, zstd or zstd:LEVEL; engines that cannot do not (suites: none)
+    #[arg(long, value_name = "HOW")]
+    compression: Option<String>,
+    /// What settle does: at-rest (each engine is left until its own work is done) or compacted (by each
+    /// engine's full compaction)
+    #[arg(long, value_name = "HOW", default_value = "at-rest")]
+    settle: String,
     /// Directory with the key sets of the suite sosd
     #[arg(long, value_name = "DIR", default_value = "../shared/data")]
     data: PathBuf,
@@ -120,6 +142,7 @@ impl CompareArgs {
         if self.rounds == 0 {
             return Err(Error::usage("--rounds: at least 1, found 0"));
         }
+        let settling: Settling = self.settle.parse().map_err(|e: Error| e.within("--settle"))?;
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut comparison = Comparison {
             version: version(),
@@ -129,17 +152,20 @@ impl CompareArgs {
             machine: Machine::here(),
             engines: engines.iter().map(|engine| Compared::of(engine)).collect(),
             rounds: self.rounds,
+            settling: settling.name().to_string(),
             cases: cases.iter().map(|case| (case.name.to_string(), in_words(case))).collect(),
             rows: Vec::new(),
             baseline: Vec::new(),
             killed: Vec::new(),
             notes: Vec::new(),
         };
-        let mut failures = Vec::new();
+        let (mut failures, mut bounds) = (Vec::new(), Bounds::default());
         for case in &cases {
             match case.missing(&self.data) {
                 Some(why) => note(&mut comparison.notes, why)?,
-                None => self.run_case(case, &options, &mut comparison, &mut failures)?,
+                None => {
+                    self.run_case(case, &options, &mut bounds, &mut comparison, &mut failures)?
+                }
             }
         }
         comparison.notes.append(&mut failures.clone());
@@ -159,19 +185,25 @@ impl CompareArgs {
         &self,
         case: &Case,
         options: &[Vec<String>],
+        bounds: &mut Bounds,
         comparison: &mut Comparison,
         failures: &mut Vec<String>,
     ) -> Result<()> {
         let engines: Vec<String> = comparison.engines.iter().map(|e| e.name.clone()).collect();
         for round in 1..=self.rounds {
-            for (number, engine) in engines.iter().enumerate() {
+            for number in order_of(round, engines.len()) {
+                let engine = &engines[number];
                 let job = self.job(engine, case, round, &options[number])?;
                 if let Some(why) = job.case.leaves_out(engine) {
                     note(&mut comparison.notes, why)?;
                     continue;
                 }
+                if let Some(why) = case.lacks_compression(engine) {
+                    note(&mut comparison.notes, why)?;
+                }
                 say(&format!("{} round {round}: {engine} ", case.name))?;
-                match run_limited(&job, &mut comparison.notes) {
+                rustix::fs::sync();
+                match run_limited(&job, bounds, &mut comparison.notes) {
                     Ok(Ended::Done(result)) => {
                         for words in &result.report.notes {
                             let words = format!("{}: {engine}: {words}", case.name);
@@ -232,6 +264,20 @@ impl CompareArgs {
             let reads: Reads = reads.parse().map_err(|e: Error| e.within("--reads"))?;
             case.reads = reads.name();
         }
+        if let Some(requests) = &self.requests {
+            requests.parse::<Distribution>().map_err(|e| e.within("--requests"))?;
+            case.requests = Box::leak(requests.clone().into_boxed_str());
+        }
+        if let Some(size) = &self.block_size {
+            case.block_bytes = parse_bytes(size).map_err(|e| e.within("--block-size"))?;
+        }
+        if let Some(how) = &self.compression {
+            let known = Compression::from_text(how).map_err(|e| Error::usage(e.to_string()));
+            known.map_err(|e| e.within("--compression"))?;
+            case.compression = Box::leak(how.clone().into_boxed_str());
+        }
+        let settling: Settling = self.settle.parse().map_err(|e: Error| e.within("--settle"))?;
+        case.settle = settling.name();
         Ok(case)
     }
 
@@ -329,19 +375,28 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 /// Runs a job, within the limit its case asks for if it can be set; a note says where it cannot.
-fn run_limited(job: &Job, notes: &mut Vec<String>) -> Result<Ended> {
+///
+/// # Errors
+/// The job's; and that it cannot be limited, where another engine was.
+fn run_limited(job: &Job, bounds: &mut Bounds, notes: &mut Vec<String>) -> Result<Ended> {
     let limit = match job.case.limit_bytes {
         0 => None,
-        bytes => match Limit::new(bytes) {
+        bytes => match bounds.set(&job.engine, || Limit::new(bytes))? {
             Ok(limit) => Some(limit),
             Err(why) => {
-                let why = format!("{}: NOT limited in memory: {why}", job.case.name);
-                note(notes, why)?;
+                let of = format!("{}: {}", job.case.name, job.engine);
+                note(notes, format!("{of}: NOT limited in memory: {why}"))?;
                 None
             }
         },
     };
     job.run(limit.as_ref())
+}
+
+/// In which order `engines` run in `round` (from 1): that of the command line, begun with another in each
+/// round.
+fn order_of(round: usize, engines: usize) -> impl Iterator<Item = usize> {
+    (0..engines).map(move |turn| (round - 1 + turn) % engines)
 }
 
 /// Says `words` and keeps them, once.
@@ -374,15 +429,19 @@ fn in_words(case: &Case) -> String {
         some => format!(", {some}"),
     };
     format!(
-        "{keys}, values of {} bytes, {} clients, {} requests, {}, {} reads, memory budget {} with \
-         memtables of {}{limit}{options}; up to {} operations or {} s each: {}",
+        "{keys}, values of {} bytes, {} clients, {} requests, {}, {} reads, blocks of {} and compression \
+         {} where an engine has such, memory budget {} with memtables of {}{limit}{options}; settled: {}; \
+         up to {} operations or {} s each: {}",
         case.value_size,
         case.threads,
         case.requests,
         case.durability,
         case.reads,
+        show_bytes(case.block_bytes),
+        case.compression,
         show_bytes(case.memory_budget_bytes),
         show_bytes(case.memtable_bytes),
+        case.settle,
         show_count(case.operations),
         case.seconds,
         case.workloads.replace(',', " ")
@@ -397,6 +456,27 @@ fn say(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        compare: CompareArgs,
+    }
+
+    #[test]
+    fn engines_of_a_round_have_one_seed_and_rounds_have_their_own() {
+        let args = <Command as clap::Parser>::parse_from(["it", "--seed", "9"]).compare;
+        let case = suites::SUITES[0].cases[0];
+        let seed = |engine: &str, round| args.job(engine, &case, round, &[]).unwrap().seed;
+        assert_eq!([seed("learnedkv", 1), seed("rocksdb", 1), seed("rocksdb", 2)], [9, 9, 10]);
+    }
+
+    #[test]
+    fn each_round_begins_with_another_engine_and_has_all() {
+        let of = |round| order_of(round, 3).collect::<Vec<_>>();
+        assert_eq!([of(1), of(2), of(3), of(4)], [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+        assert_eq!(order_of(7, 1).collect::<Vec<_>>(), [0]);
+    }
 
     #[test]
     fn a_case_is_asked_for_by_its_name_or_by_whole_words_of_it() {

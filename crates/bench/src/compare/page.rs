@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::chart::over_cases;
 use super::summary::{Comparison, Row, THROUGHPUT};
-use super::tables::{Table, of_case, overview};
+use super::tables::{Table, of_case, overview, settled, version_of};
 use crate::report::html::{STYLE, date, escape};
 use crate::sizes::show_count;
 
@@ -32,6 +32,9 @@ pub fn page(comparison: &Comparison) -> String {
         escape(&machine.system),
         escape(&comparison.command)
     );
+    if let Some(settled) = settled(comparison) {
+        let _ = writeln!(out, "<p>{}</p>", escape(&settled));
+    }
     for note in &comparison.notes {
         let _ = writeln!(out, "<p class=\"bad\">{}</p>", escape(note));
     }
@@ -60,7 +63,8 @@ pub fn page(comparison: &Comparison) -> String {
     }
     out.push_str("<h2>How each is tuned</h2>\n<div class=\"card\">\n<table>\n");
     for engine in &comparison.engines {
-        let (name, tuned) = (escape(&engine.name), escape(&engine.tuned));
+        let tuned = version_of(engine) + &engine.tuned;
+        let (name, tuned) = (escape(&engine.name), escape(&tuned));
         let _ = writeln!(
             out,
             "<tr><td class=\"name\">{name}</td><td class=\"name\" style=\"white-space: normal\">\

@@ -12,7 +12,7 @@
 //! | `sizes` | keys and values as long as those of UDB, ZippyDB and UP2X |
 //! | `scan` | scans by count, and by key range, at three value sizes |
 //! | `absent` | keys that are not there, with filters in place from the start |
-//! | `overprovision` | how much garbage is let lie: 10 to 100 %; our engines alone |
+//! | `overprovision` | how much garbage is let lie: 10 to 100 %; engines that collect any |
 //! | `threads` | one, two and four clients |
 //! | `open` | open loops at rates that all can meet: latencies from when an operation was due |
 //! | `durable` | each write synced, one and four clients |
@@ -41,7 +41,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::engines::{Kind, Reads, known};
+use crate::engines::{Reads, known};
 use crate::sizes::parse_bytes;
 use crate::{Error, Result};
 
@@ -87,12 +87,18 @@ pub struct Case {
     pub durability: &'static str,
     /// As `--reads` has it; engines that cannot read so are left out.
     pub reads: &'static str,
+    /// The most a block holds, in bytes, of engines whose blocks can be told.
+    pub block_bytes: u64,
+    /// As `--compression` has it; engines that cannot compress so do not.
+    pub compression: &'static str,
+    /// As `--settle` has it.
+    pub settle: &'static str,
     /// All memory of the process and of its files' cached pages, in bytes; 0 is no limit.
     pub limit_bytes: u64,
     /// Options of engines, by the engine and as `NAME=VALUE`: see [`Case::for_engine`].
     pub options: &'static [(&'static str, &'static str)],
-    /// Whether it asks something that only our engines have.
-    pub ours_alone: bool,
+    /// Whether it asks how much garbage is let lie: engines that collect none are left out.
+    pub collects: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -113,9 +119,12 @@ const WARM: Case = Case {
     memtable_bytes: 32 * MIB,
     durability: "buffered",
     reads: "mapped",
+    block_bytes: 4 << 10,
+    compression: "none",
+    settle: "at-rest",
     limit_bytes: 0,
     options: &[],
-    ours_alone: false,
+    collects: false,
 };
 
 const COLD: Case = Case {
@@ -142,12 +151,16 @@ const BEYOND_MEMORY: &[(&str, &str)] = &[
 /// The same, and filters.
 const BEYOND_MEMORY_FILTERED: &[(&str, &str)] = &[
     ("learnedkv", "settled_filter=binary-fuse8"),
+    ("learnedkv-lsm", "settled_filter=binary-fuse8"),
     ("lmdb", "read_ahead=false"),
     ("fjall", "memtable=16MiB"),
     ("fjall-separated", "memtable=16MiB"),
 ];
 /// The setting (b) of figure F10: settled tables have a filter from the start, as all of the rivals'.
-const FILTERED: &[(&str, &str)] = &[("learnedkv", "settled_filter=binary-fuse8")];
+const FILTERED: &[(&str, &str)] = &[
+    ("learnedkv", "settled_filter=binary-fuse8"),
+    ("learnedkv-lsm", "settled_filter=binary-fuse8"),
+];
 
 /// What the LearnedKV paper's artifact gives its RocksDB: memtables of 64 KiB, no filters, direct
 /// reads, while the learned side reads through the system's cache.
@@ -187,17 +200,21 @@ const PROVISION: Case = Case {
     workloads: "load,settle,update,settle,A,settle,C",
     operations: 3_000_000,
     seconds: 40,
-    ours_alone: true,
+    collects: true,
     ..WARM
 };
 
-/// The option of all of our stores for so many per cent.
+/// So many per cent of garbage to what is alive, and what that is as a share of a file: how BlobDB and
+/// fjall have it. BlobDB's holds for the oldest files, up to its cutoff of a quarter (its default), as a
+/// whole; fjall's for each file that a compaction meets, of these the oldest quarter (its default).
 macro_rules! provision {
-    ($percent:literal) => {
+    ($percent:literal, $of_a_file:literal) => {
         &[
             ("learnedkv", concat!("over_provision_percent=", $percent)),
             ("learnedkv-lsm", concat!("over_provision_percent=", $percent)),
             ("baseline", concat!("over_provision_percent=", $percent)),
+            ("blobdb", concat!("blob_garbage_collection_force_threshold=", $of_a_file)),
+            ("fjall-separated", concat!("staleness_threshold=", $of_a_file)),
         ]
     };
 }
@@ -325,11 +342,11 @@ pub const SUITES: &[Suite] = &[
         name: "overprovision",
         about: "garbage that is let lie, per cent of the data",
         cases: &[
-            Case { name: "10 %", options: provision!(10), ..PROVISION },
-            Case { name: "20 %", options: provision!(20), ..PROVISION },
-            Case { name: "30 %", options: provision!(30), ..PROVISION },
-            Case { name: "50 %", options: provision!(50), ..PROVISION },
-            Case { name: "100 %", options: provision!(100), ..PROVISION },
+            Case { name: "10 %", options: provision!(10, 0.09), ..PROVISION },
+            Case { name: "20 %", options: provision!(20, 0.17), ..PROVISION },
+            Case { name: "30 %", options: provision!(30, 0.23), ..PROVISION },
+            Case { name: "50 %", options: provision!(50, 0.33), ..PROVISION },
+            Case { name: "100 %", options: provision!(100, 0.5), ..PROVISION },
         ],
     },
     Suite {
@@ -428,8 +445,8 @@ impl Case {
     #[must_use]
     pub fn leaves_out(&self, engine: &str) -> Option<String> {
         let known = known(engine)?;
-        let why = if self.ours_alone && !matches!(known.kind, Kind::Ours | Kind::PaperBaseline) {
-            "has no such setting"
+        let why = if self.collects && !known.collects {
+            "collects no garbage of values"
         } else if self.reads == "direct" && !known.direct {
             "cannot read around the operating system's cache"
         } else {
@@ -458,13 +475,26 @@ impl Case {
                 _ => options.push(option.to_string()),
             }
         }
+        if self.lacks_compression(engine).is_some() {
+            case.compression = "none";
+        }
         Ok((case, options))
+    }
+
+    /// That `engine` cannot compress as the case asks, if so: it then does not.
+    #[must_use]
+    pub fn lacks_compression(&self, engine: &str) -> Option<String> {
+        let how = self.compression.split(':').next().unwrap_or_default();
+        let lacks = !known(engine)?.compressions.contains(&how);
+        let words = format!("{}: {engine} has no compression {how}: it ran without", self.name);
+        lacks.then_some(words)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::Kind;
     use crate::keys::KeySpec;
     use crate::requests::Distribution;
     use crate::workloads::parse_phases;
@@ -478,6 +508,7 @@ mod tests {
                 case.value_size.parse::<crate::values::ValueSize>().unwrap();
                 case.durability.parse::<crate::engines::Durability>().unwrap();
                 case.reads.parse::<crate::engines::Reads>().unwrap();
+                case.settle.parse::<crate::workloads::Settling>().unwrap();
                 let source = if case.file.is_empty() { "1000" } else { case.file };
                 format!("{}:{source}", case.keys).parse::<KeySpec>().unwrap();
                 assert!(2 * case.memtable_bytes < case.memory_budget_bytes);
@@ -521,12 +552,45 @@ mod tests {
     }
 
     #[test]
+    fn who_cannot_compress_runs_without_and_is_told() {
+        let lz4 = Case { compression: "lz4", ..WARM };
+        let zstd = Case { compression: "zstd:3", ..WARM };
+        for (case, engine, has) in [
+            (lz4, "learnedkv", true),
+            (lz4, "fjall", true),
+            (lz4, "lmdb", false),
+            (zstd, "fjall", false),
+            (zstd, "rocksdb", true),
+        ] {
+            let (run, _) = case.for_engine(engine, &[]).unwrap();
+            assert_eq!(run.compression, if has { case.compression } else { "none" }, "{engine}");
+            assert_eq!(case.lacks_compression(engine).is_none(), has, "{engine}");
+        }
+        assert_eq!(WARM.lacks_compression("lmdb"), None);
+    }
+
+    #[test]
+    fn both_of_our_stores_have_filters_where_a_suite_says_so() {
+        for case in SUITES.iter().flat_map(|suite| suite.cases) {
+            let filtered = |of: &str| {
+                let filter = |(engine, option): &&(&str, &str)| {
+                    *engine == of && option.starts_with("settled_filter=binary")
+                };
+                case.options.iter().find(filter).is_some()
+            };
+            assert_eq!(filtered("learnedkv"), filtered("learnedkv-lsm"), "{}", case.name);
+        }
+    }
+
+    #[test]
     fn who_cannot_is_left_out_and_told_why() {
         let direct = Case { reads: "direct", ..WARM };
         assert!(direct.leaves_out("lmdb").unwrap().contains("lmdb left out: it cannot read"));
         assert_eq!(direct.leaves_out("rocksdb"), None);
-        assert!(PROVISION.leaves_out("rocksdb").unwrap().contains("has no such setting"));
-        assert_eq!(PROVISION.leaves_out("baseline"), None);
+        assert!(PROVISION.leaves_out("rocksdb").unwrap().contains("collects no garbage"));
+        for collects in ["baseline", "learnedkv", "blobdb", "fjall-separated"] {
+            assert_eq!(PROVISION.leaves_out(collects), None);
+        }
         assert_eq!(WARM.missing(Path::new("/nonexistent")), None);
         let sosd = Case { file: "coast", ..SOSD };
         assert!(sosd.missing(Path::new("/nonexistent")).unwrap().contains("/nonexistent/coast"));

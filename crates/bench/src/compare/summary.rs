@@ -9,6 +9,7 @@ use crate::engines::Kind;
 use crate::report::machine::Machine;
 use crate::report::{Report, median};
 use crate::run::PhaseResult;
+use crate::workloads::Settling;
 
 /// The workload that stands for a whole run in [`Row::workload`].
 pub const WHOLE_RUN: &str = "whole run";
@@ -30,6 +31,9 @@ pub struct Comparison {
     pub engines: Vec<Compared>,
     /// How often each was run.
     pub rounds: usize,
+    /// What settling was, as `--settle` has it.
+    #[serde(default)]
+    pub settling: String,
     /// The cases and their settings, in words.
     pub cases: Vec<(String, String)>,
     /// Every figure.
@@ -57,6 +61,9 @@ pub struct Compared {
     pub rival: bool,
     /// How it is tuned.
     pub tuned: String,
+    /// Its version, as it says itself, once it has run; nothing where it is this program's.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// One metric of one workload, for every engine.
@@ -91,24 +98,44 @@ fn per_operation(phase: &PhaseResult, count: Option<u64>) -> Option<f64> {
     (phase.operations > 0).then_some(count? as f64 / phase.operations as f64)
 }
 
+/// Of a workload without operations: what it took in all.
+fn in_all(phase: &PhaseResult, what: f64) -> Option<f64> {
+    (phase.operations == 0).then_some(what)
+}
+
+/// Seconds that the clients of `phase` spent in the engine, each; where that was not told apart, all.
+pub(super) fn seconds_in_engine(phase: &PhaseResult) -> f64 {
+    let told_apart = phase.engine_seconds > 0.0;
+    if told_apart { phase.engine_seconds / phase.threads as f64 } else { phase.seconds }
+}
+
+/// What settling is called in the tables, where it is by the engines' full compactions.
+const COMPACT: &str = "compact";
+const SETTLE: &str = "settle";
+
 /// Metrics of a workload: name, unit, how it is read off.
 const OF_PHASE: &[(&str, &str, OfPhase)] = &[
     // While the engine works: making requests and checking answers is the same for all, and left
     // out.
     (THROUGHPUT, "ops/s", |_, phase| {
-        let seconds = if phase.engine_seconds > 0.0 {
-            phase.engine_seconds / phase.threads as f64
-        } else {
-            phase.seconds
-        };
         // In an open loop it is no more than what was asked for.
         let closed = phase.operations > 0 && phase.rate_per_second.is_none();
-        closed.then(|| phase.operations as f64 / seconds.max(1e-9))
+        closed.then(|| phase.operations as f64 / seconds_in_engine(phase).max(1e-9))
+    }),
+    // The same by the clock: the client's own time is in it.
+    ("throughput by the clock, client included", "ops/s", |_, phase| {
+        let closed = phase.operations > 0 && phase.rate_per_second.is_none();
+        closed.then(|| phase.operations as f64 / phase.seconds.max(1e-9))
     }),
     ("reached", "ops/s", |_, phase| {
         phase.rate_per_second.map(|_| phase.operations as f64 / phase.seconds.max(1e-9))
     }),
-    ("time", "s", |_, phase| (phase.operations == 0).then_some(phase.seconds)),
+    ("time", "s", |_, phase| in_all(phase, phase.seconds)),
+    ("processor in all", "s", |_, phase| in_all(phase, phase.cpu_seconds)),
+    ("device read in all", "MiB", |_, phase| in_all(phase, mib(phase.read_bytes))),
+    ("device written in all", "MiB", |_, phase| in_all(phase, mib(phase.written_bytes))),
+    ("device read requests in all", "", |_, phase| in_all(phase, phase.device_reads? as f64)),
+    ("device write requests in all", "", |_, phase| in_all(phase, phase.device_writes? as f64)),
     ("processor", "s per million operations", |_, phase| {
         // In an open loop a client's waiting is in it.
         let closed = phase.operations > 0 && phase.rate_per_second.is_none();
@@ -150,6 +177,11 @@ const OF_RUN: &[(&str, &str, OfRun)] = &[
         let figures = &result.report.engine_stats.figures;
         figures.iter().find(|(name, _)| name == "metadata_bits_per_entry").map(|(_, bits)| *bits)
     }),
+    // RocksDB's, with `--option rocksdb:statistics=true`.
+    ("found in the cache", "%", |result| {
+        let figures = &result.report.engine_stats.figures;
+        figures.iter().find(|(name, _)| name == "cache_hit_percent").map(|(_, percent)| *percent)
+    }),
     ("others kept busy", "cores", |result| Some(result.others_cores)),
 ];
 
@@ -169,6 +201,7 @@ impl Compared {
             lsm_rival: kind == Kind::LsmRival,
             rival: matches!(kind, Kind::LsmRival | Kind::BTreeRival),
             tuned: known.map_or_else(String::new, |known| known.tuned.to_string()),
+            version: String::new(),
         }
     }
 }
@@ -210,15 +243,30 @@ impl Comparison {
         if killed { KILLED } else { "-" }
     }
 
+    /// What stands behind a figure of `engine` in `case` that is not of all rounds, since it was killed in
+    /// some.
+    #[must_use]
+    pub fn mark(&self, case: &str, engine: usize) -> String {
+        let is = |(of, number): &&(String, usize)| of == case && *number == engine;
+        match self.killed.iter().filter(is).count() {
+            0 => String::new(),
+            rounds => format!(" ({rounds} of {} rounds {KILLED})", self.rounds),
+        }
+    }
+
     /// Takes in what `engine` (by number) did in `case`.
     pub fn add(&mut self, case: &str, engine: usize, result: &ChildResult) {
+        self.engines[engine].version.clone_from(&result.report.engine_version);
+        let compacted = self.settling == Settling::Compacted.name();
+        let settle = if compacted { COMPACT } else { SETTLE };
         let mut seen: Vec<&str> = Vec::new();
         for phase in &result.report.phases {
             let before = seen.iter().filter(|name| **name == phase.name).count();
             seen.push(&phase.name);
+            let name = if phase.name == SETTLE { settle } else { &phase.name };
             let workload = match before {
-                0 => phase.name.clone(),
-                again => format!("{} ({})", phase.name, again + 1),
+                0 => name.to_string(),
+                again => format!("{name} ({})", again + 1),
             };
             for (metric, unit, of) in OF_PHASE {
                 let value = of(&result.report, phase);
@@ -238,6 +286,16 @@ impl Comparison {
                     self.put(engine, case, &workload, &metric, "us", Some(us));
                 }
             }
+        }
+        // What a load leaves to be done later counts, too.
+        if let [load, settled, ..] = &result.report.phases[..]
+            && settled.name == SETTLE
+            && load.operations > 0
+        {
+            let workload = format!("{} + {settle}", load.name);
+            let seconds = seconds_in_engine(load) + settled.seconds;
+            let rate = load.operations as f64 / seconds.max(1e-9);
+            self.put(engine, case, &workload, THROUGHPUT, "ops/s", Some(rate));
         }
         for (metric, unit, of) in OF_RUN {
             if let Some(value) = of(result) {

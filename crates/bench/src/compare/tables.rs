@@ -4,9 +4,12 @@ use std::fmt::Write;
 
 use super::chart::workloads;
 use super::child::ChildResult;
-use super::summary::{Compared, Comparison, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN};
+use super::summary::{
+    Compared, Comparison, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN, seconds_in_engine,
+};
 use crate::engines::BASELINE;
 use crate::report::terminal::align;
+use crate::workloads::Settling;
 
 /// A table: the first row is its head, the first column its names.
 pub(super) struct Table {
@@ -26,11 +29,8 @@ pub fn line(result: &ChildResult) -> String {
                 write!(out, " {} reached {:.1}k of {:.1}k", phase.name, reached / 1e3, rate / 1e3);
             continue;
         }
-        let seconds = match phase.engine_seconds {
-            none if none <= 0.0 => phase.seconds,
-            some => some / phase.threads as f64,
-        };
-        let _ = write!(out, " {} {:.1}k", phase.name, phase.operations as f64 / seconds / 1e3);
+        let rate = phase.operations as f64 / seconds_in_engine(phase).max(1e-9);
+        let _ = write!(out, " {} {:.1}k", phase.name, rate / 1e3);
     }
     let _ = writeln!(out, " (others kept {:.2} cores busy)", result.others_cores);
     out
@@ -55,10 +55,10 @@ pub(super) fn overview(comparison: &Comparison) -> Vec<Table> {
             for (case, _) in &comparison.cases {
                 let Some(row) = comparison.row(case, workload, metric) else { continue };
                 let mut cells = vec![format!("{name}: {case}")];
-                let shown = |number| row.median(number).map(|median| short(median / unit));
                 let engines = 0..comparison.engines.len();
-                cells.extend(engines.map(|number| {
-                    shown(number).unwrap_or_else(|| comparison.nothing(case, number).into())
+                cells.extend(engines.map(|number| match row.median(number) {
+                    Some(median) => short(median / unit) + &comparison.mark(case, number),
+                    None => comparison.nothing(case, number).to_string(),
                 }));
                 rows.push(cells);
             }
@@ -113,7 +113,7 @@ fn throughput(comparison: &Comparison, case: &str) -> Table {
                 let spread = row.spread(number).unwrap_or_default() * 100.0;
                 let many = row.cells[number].len() > 1;
                 let spread = if many { format!(" ±{spread:.0}%") } else { String::new() };
-                format!("{}{spread}", short(median / 1e3))
+                format!("{}{spread}{}", short(median / 1e3), comparison.mark(case, number))
             }
             None => comparison.nothing(case, number).to_string(),
         }));
@@ -166,7 +166,8 @@ fn latency(comparison: &Comparison, case: &str) -> Table {
         cells.extend((0..comparison.engines.len()).map(|number| {
             match (of("p50", number), of("p99", number), of("p99.9", number)) {
                 (Some(a), Some(b), Some(c)) => {
-                    format!("{} / {} / {}", short(a), short(b), short(c))
+                    let mark = comparison.mark(case, number);
+                    format!("{} / {} / {}{mark}", short(a), short(b), short(c))
                 }
                 _ => "-".to_string(),
             }
@@ -194,7 +195,10 @@ fn costs(comparison: &Comparison, case: &str) -> Table {
         let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
         let mut cells = vec![format!("{}: {}{unit}", row.workload, row.metric)];
         let engines = 0..comparison.engines.len();
-        cells.extend(engines.map(|n| row.median(n).map_or_else(|| "-".to_string(), short)));
+        cells.extend(engines.map(|number| match row.median(number) {
+            Some(median) => short(median) + &comparison.mark(case, number),
+            None => "-".to_string(),
+        }));
         rows.push(cells);
     }
     let note = "device requests are what the store's device completed meanwhile, of the whole machine \
@@ -225,8 +229,25 @@ fn preface(comparison: &Comparison) -> Vec<String> {
         machine.cores,
         machine.system
     )];
+    lines.extend(settled(comparison));
     lines.extend(comparison.notes.iter().cloned());
     lines
+}
+
+/// What settling was, for the head of a report.
+pub(super) fn settled(comparison: &Comparison) -> Option<String> {
+    let words = match comparison.settling.parse() {
+        Ok(Settling::AtRest) => "each engine was left until its own work was done",
+        Ok(Settling::Compacted) => "each engine compacted all it had, if it can",
+        Err(_) => return None,
+    };
+    Some(format!("settled {}: {words}", comparison.settling))
+}
+
+/// A version, to stand before how an engine is tuned.
+pub(super) fn version_of(engine: &Compared) -> String {
+    let version = &engine.version;
+    if version.is_empty() { String::new() } else { format!("{version}; ") }
 }
 
 /// The whole comparison as text.
@@ -258,7 +279,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         let _ = writeln!(out, "* {line}");
     }
     for engine in &comparison.engines {
-        let _ = writeln!(out, "* **{}**: {}", engine.name, engine.tuned);
+        let _ = writeln!(out, "* **{}**: {}{}", engine.name, version_of(engine), engine.tuned);
     }
     let mut put = |head: &str, tables: &mut dyn Iterator<Item = Table>| {
         out.push_str(head);
@@ -305,18 +326,24 @@ mod tests {
             started_unix_s: 0,
             machine: Machine::here(),
             engines: ["learnedkv", "fjall-separated", "lmdb"].map(Compared::of).into(),
-            rounds: 1,
+            rounds: 2,
+            settling: "compacted".to_string(),
             cases: ["bounded", "free"].map(|name| (name.to_string(), String::new())).into(),
-            rows: vec![row("bounded", [&[2e3], &[], &[]]), row("free", [&[3e3], &[1e3], &[]])],
+            rows: vec![row("bounded", [&[2e3], &[], &[]]), row("free", [&[3e3], &[1e3], &[4e3]])],
             baseline: Vec::new(),
-            killed: vec![("bounded".to_string(), 1)],
+            killed: vec![("bounded".to_string(), 1), ("free".to_string(), 2)],
             notes: Vec::new(),
         };
         let throughput = |case: &str| of_case(&comparison, case).remove(0).rows.remove(1);
         assert_eq!(throughput("bounded")[..4], ["C", "2.00", KILLED, "-"]);
-        assert_eq!(throughput("free")[..4], ["C", "3.00", "1.00", "-"]);
+        // One that was killed in one of two rounds has the other's figure, and it says so.
+        let once = format!("4.00 (1 of 2 rounds {KILLED})");
+        assert_eq!(throughput("free")[..4], ["C", "3.00", "1.00", &once]);
         let over = overview(&comparison).remove(0).rows;
         assert_eq!(over[1][..], ["C: bounded", "2.00", KILLED, "-"]);
+        assert_eq!(over[2][3], once);
+        let text = text(&comparison);
+        assert!(text.contains("settled compacted: each engine compacted all"), "{text}");
         assert!(markdown(&comparison).contains(&format!("| C | 2.00 | {KILLED} | - |")));
     }
 }

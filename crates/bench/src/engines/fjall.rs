@@ -6,6 +6,8 @@
 //! one that is written and the one that is flushed (it allows four sealed ones before it stops
 //! writers), the rest is its cache.
 //!
+//! *Compacted* is its `major_compact`, which is public and not in its documentation.
+//!
 //! *Durability*: each write reaches the operating system before it returns (its default); synced is
 //! `persist(SyncData)` after each write, as its documentation has it. It has no group commit.
 
@@ -60,9 +62,7 @@ fn open_as(settings: &OpenSettings, separated: bool) -> Result<Box<dyn Engine>> 
     if settings.reads == Reads::Direct {
         return Err(Error::usage("fjall cannot read around the operating system's cache"));
     }
-    if let Some((name, _)) = settings.options.first() {
-        return Err(super::unknown_option("fjall", name, "none that this program sets"));
-    }
+    let staleness = staleness_threshold(settings, separated)?;
     let compression = match settings.compression {
         None | Some(Compression::None) => CompressionType::None,
         Some(Compression::Lz4) => CompressionType::Lz4,
@@ -87,11 +87,36 @@ fn open_as(settings: &OpenSettings, separated: bool) -> Result<Box<dyn Engine>> 
         let separation = KvSeparationOptions::default()
             .separation_threshold(SEPARATED_BYTES)
             .compression(compression);
+        let separation = match staleness {
+            Some(threshold) => separation.staleness_threshold(threshold),
+            None => separation,
+        };
         options = options.with_kv_separation(Some(separation));
     }
     let database = builder.open().map_err(|e| told("opening", e))?;
     let keyspace = database.keyspace(KEYSPACE, || options).map_err(|e| told("opening", e))?;
     Ok(Box::new(Fjall { database, keyspace, synced }))
+}
+
+/// The part of a blob file that must be garbage for it to be collected, if `settings` say so.
+fn staleness_threshold(settings: &OpenSettings, separated: bool) -> Result<Option<f32>> {
+    let mut threshold = None;
+    for (name, value) in &settings.options {
+        let share = value.parse().ok().filter(|share: &f32| (0.0..=1.0).contains(share));
+        match (name.as_str(), separated) {
+            ("staleness_threshold", true) => {
+                let bad =
+                    || Error::usage(format!("option {name}={value}: expected a share, 0 to 1"));
+                threshold = Some(share.ok_or_else(bad)?);
+            }
+            (_, true) => {
+                let has = "staleness_threshold=SHARE";
+                return Err(super::unknown_option("fjall-separated", name, has));
+            }
+            _ => return Err(super::unknown_option("fjall", name, "none that this program sets")),
+        }
+    }
+    Ok(threshold)
 }
 
 fn told(action: &str, error: impl Into<::fjall::Error>) -> Error {
@@ -203,6 +228,16 @@ impl Engine for Fjall {
             }
         }
         Ok(())
+    }
+
+    fn compact(&mut self) -> Result<()> {
+        self.flush()?;
+        self.keyspace.major_compact().map_err(|e| told("compacting", e))?;
+        self.settle()
+    }
+
+    fn version(&self) -> String {
+        env!("LEARNEDKV_VERSION_OF_FJALL").to_string()
     }
 
     fn stats(&self) -> EngineStats {

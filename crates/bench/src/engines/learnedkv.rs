@@ -195,6 +195,11 @@ impl Engine for LearnedKv {
 
     fn settle(&self) -> Result<()> {
         self.flush()?;
+        self.database.wait_idle().map_err(told)
+    }
+
+    fn compact(&mut self) -> Result<()> {
+        self.flush()?;
         self.keyspace.convert().map_err(told)?;
         self.database.wait_idle().map_err(told)
     }

@@ -105,11 +105,26 @@ pub trait Engine: Send + Sync {
     /// If the store could not.
     fn flush(&self) -> Result<()>;
 
-    /// Flushes and waits until no maintenance is left to do: the state that reads are measured in.
+    /// Flushes and waits until the store has no maintenance of its own left to do. Nothing is asked of it
+    /// that it would not do by itself: its users find it so.
     ///
     /// # Errors
     /// If the store could not.
     fn settle(&self) -> Result<()>;
+
+    /// Compacts all there is by the store's own full compaction, if it has one, and settles. It has the
+    /// store to itself.
+    ///
+    /// # Errors
+    /// If the store could not.
+    fn compact(&mut self) -> Result<()> {
+        self.settle()
+    }
+
+    /// Which version of the store this is; nothing if it is of this program.
+    fn version(&self) -> String {
+        String::new()
+    }
 
     /// What the store says about itself.
     fn stats(&self) -> EngineStats;
@@ -287,9 +302,16 @@ pub struct Name {
     pub feature: &'static str,
     /// Whether it can read around the operating system's cache.
     pub direct: bool,
+    /// How it can compress blocks.
+    pub compressions: &'static [&'static str],
+    /// Whether it collects the garbage of values that it keeps apart, and can be told how much to let lie.
+    pub collects: bool,
     /// How it is tuned, in a sentence.
     pub tuned: &'static str,
 }
+
+/// What an engine has that compresses by all that this program can ask for.
+const ALL_COMPRESSIONS: &[&str] = &["none", "lz4", "zstd"];
 
 /// The name of the LearnedKV paper's baseline in our code.
 pub const BASELINE: &str = "baseline";
@@ -303,6 +325,8 @@ pub const NAMES: &[Name] = &[
         kind: Kind::Ours,
         feature: "",
         direct: true,
+        compressions: ALL_COMPRESSIONS,
+        collects: true,
         tuned: "defaults (the tiered store); the budget covers memtables, cache and metadata",
     },
     Name {
@@ -310,6 +334,8 @@ pub const NAMES: &[Name] = &[
         kind: Kind::Ours,
         feature: "",
         direct: true,
+        compressions: ALL_COMPRESSIONS,
+        collects: true,
         tuned: "the same with store=lsm",
     },
     Name {
@@ -317,6 +343,8 @@ pub const NAMES: &[Name] = &[
         kind: Kind::PaperBaseline,
         feature: "",
         direct: true,
+        compressions: ALL_COMPRESSIONS,
+        collects: true,
         tuned: "the LearnedKV paper's in our code: levels with fence pointers and Bloom filters of 10 \
                 bits a key, values from 512 bytes on kept apart for good and collected, no settled \
                 run; reads by calls, never from maps",
@@ -326,6 +354,8 @@ pub const NAMES: &[Name] = &[
         kind: Kind::Floor,
         feature: "",
         direct: false,
+        compressions: &["none"],
+        collects: false,
         tuned: "a BTreeMap in memory and a log: the floor, and no store",
     },
     Name {
@@ -333,13 +363,17 @@ pub const NAMES: &[Name] = &[
         kind: Kind::LsmRival,
         feature: "fjall",
         direct: false,
-        tuned: "defaults (its Bloom filters, 4 KiB blocks); cache of the budget less two memtables",
+        compressions: &["none", "lz4"],
+        collects: false,
+        tuned: "defaults (its Bloom filters) but for the blocks asked for; cache of the budget less two memtables",
     },
     Name {
         name: "fjall-separated",
         kind: Kind::LsmRival,
         feature: "fjall",
         direct: false,
+        compressions: &["none", "lz4"],
+        collects: true,
         tuned: "the same with values from 512 bytes on in blob files, collected as its defaults say",
     },
     Name {
@@ -347,8 +381,10 @@ pub const NAMES: &[Name] = &[
         kind: Kind::BTreeRival,
         feature: "heed",
         direct: false,
-        tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NOTLS, MDB_NORDAHEAD where \
-                data is beyond memory (the suite cold); its cache is the operating system's, which no \
+        compressions: &["none"],
+        collects: false,
+        tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NORDAHEAD where data is \
+                beyond memory (the suite cold); its cache is the operating system's, which no \
                 budget bounds but a cgroup's",
     },
     Name {
@@ -356,6 +392,8 @@ pub const NAMES: &[Name] = &[
         kind: Kind::BTreeRival,
         feature: "redb",
         direct: false,
+        compressions: &["none"],
+        collects: false,
         tuned: "a transaction per write; cache of the budget; buffered is Durability::None, which \
                 keeps less than asked for: nothing after the process dies",
     },
@@ -364,15 +402,20 @@ pub const NAMES: &[Name] = &[
         kind: Kind::LsmRival,
         feature: "rocksdb",
         direct: true,
-        tuned: "Bloom filters of 10 bits a key over whole keys, index and filters outside the \
-                cache, a HyperClock cache of the budget less two memtables, a job per core, \
-                format_version 6",
+        compressions: ALL_COMPRESSIONS,
+        collects: false,
+        tuned: "Bloom filters of 10 bits a key over whole keys, a HyperClock cache of the budget less \
+                two memtables, a job per core, format_version 6, log files used again where synced; \
+                not as its wiki: index and filters outside the cache and its budget, and blocks as \
+                asked for (the wiki has 16 KiB)",
     },
     Name {
         name: BLOBDB,
         kind: Kind::LsmRival,
         feature: "rocksdb",
         direct: true,
+        compressions: ALL_COMPRESSIONS,
+        collects: true,
         tuned: "the same with values from 512 bytes on in blob files, collected as its defaults \
                 say, and blobs in the same cache",
     },

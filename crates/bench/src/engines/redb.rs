@@ -3,6 +3,8 @@
 //! *Tuned*: one transaction per write, as its users have it; its cache gets the memory budget,
 //! which is all it holds. Pages are of 4 KiB and never compressed.
 //!
+//! *Compacted* is its `compact`, which moves pages to the beginning of the file and cuts it.
+//!
 //! *Durability*: synced is `Durability::Immediate`, its default. Buffered is `Durability::None`:
 //! such a commit stays in the memory of the process, in part or whole, and is kept only if a commit
 //! that is `Immediate` follows, or the database is closed in good order. If the process dies it is
@@ -276,6 +278,16 @@ impl Engine for Redb {
     fn settle(&self) -> Result<()> {
         // Nothing is done in the background.
         self.flush()
+    }
+
+    fn compact(&mut self) -> Result<()> {
+        self.flush()?;
+        self.database.compact().map_err(|e| told("compacting", e))?;
+        Ok(())
+    }
+
+    fn version(&self) -> String {
+        env!("LEARNEDKV_VERSION_OF_REDB").to_string()
     }
 
     fn stats(&self) -> EngineStats {

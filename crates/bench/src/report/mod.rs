@@ -20,6 +20,9 @@ pub struct Report {
     pub version: String,
     /// The engine's name.
     pub engine: String,
+    /// Its version, where it is not this program's.
+    #[serde(default)]
+    pub engine_version: String,
     /// The command line.
     pub command: String,
     /// When it started, in seconds since 1970.

@@ -32,8 +32,8 @@ pub struct Progress {
 }
 
 /// One client thread's state.
-pub struct Client<'a> {
-    stage: &'a Stage<'a>,
+pub struct Client<'a, 's> {
+    stage: &'a Stage<'s>,
     limits: &'a Limits,
     progress: &'a Progress,
     thread: usize,
@@ -80,15 +80,15 @@ impl ScanLog {
     }
 }
 
-impl<'a> Client<'a> {
+impl<'a, 's> Client<'a, 's> {
     /// Client number `thread` (from 0) of a phase.
     pub fn new(
-        stage: &'a Stage<'a>,
+        stage: &'a Stage<'s>,
         limits: &'a Limits,
         progress: &'a Progress,
         thread: usize,
         seed: u64,
-    ) -> Client<'a> {
+    ) -> Client<'a, 's> {
         Client {
             stage,
             limits,

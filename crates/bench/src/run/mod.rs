@@ -25,7 +25,7 @@ use crate::random::mix;
 use crate::requests::Chooser;
 use crate::sizes::show_key;
 use crate::values::Values;
-use crate::workloads::{Mix, NamedPhase, Phase, WRITE_MANY_KEYS};
+use crate::workloads::{Mix, NamedPhase, Phase, Settling, WRITE_MANY_KEYS};
 
 /// How often the watching thread looks.
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
@@ -34,8 +34,8 @@ const TIMELINE_POINTS: usize = 240;
 
 /// What phases run on: an engine, what goes into it, and what is known to be in it.
 pub struct Stage<'a> {
-    /// The engine.
-    pub engine: &'a dyn Engine,
+    /// The engine; a full compaction has it to itself.
+    pub engine: &'a mut dyn Engine,
     /// The keys.
     pub keys: &'a KeySet,
     /// The order they are loaded in.
@@ -60,6 +60,8 @@ pub struct Limits {
     pub rate_per_second: Option<f64>,
     /// Where the randomness of requests starts.
     pub seed: u64,
+    /// What settling is.
+    pub settling: Settling,
     /// Whether to show no progress.
     pub quiet: bool,
 }
@@ -69,7 +71,11 @@ pub struct Limits {
 ///
 /// # Errors
 /// If the engine failed. Wrong answers are no error here: they are counted in the result.
-pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Result<PhaseResult> {
+pub fn run_phase(
+    stage: &mut Stage<'_>,
+    named: &NamedPhase,
+    limits: &Limits,
+) -> Result<PhaseResult> {
     let limits = &limits.of(named);
     resources::reset_peak_memory();
     let before = resources::Usage::now();
@@ -78,9 +84,13 @@ pub fn run_phase(stage: &Stage<'_>, named: &NamedPhase, limits: &Limits) -> Resu
         Phase::Load | Phase::Bulk | Phase::Remove => run_clients(stage, named, limits, None)?,
         Phase::Mix(mix) => run_clients(stage, named, limits, Some(mix))?,
         Phase::Ingest => alone(named, limits, |bar| ingest(stage, bar))?,
-        Phase::Settle => {
-            alone(named, limits, |_| stage.engine.settle().map(|()| Tally::default()))?
-        }
+        Phase::Settle => alone(named, limits, |_| {
+            let settled = match limits.settling {
+                Settling::AtRest => stage.engine.settle(),
+                Settling::Compacted => stage.engine.compact(),
+            };
+            settled.map(|()| Tally::default())
+        })?,
         Phase::Verify => alone(named, limits, |bar| verify(stage, bar))?,
     };
     let used = resources::Usage::now().since(before);
@@ -132,6 +142,13 @@ struct Measured {
     timeline: Timeline,
 }
 
+/// Where the randomness of a phase's requests starts: by the run's seed, the phase's name and its place,
+/// so that a phase that comes again asks for other keys, and every engine is asked the same.
+fn requests_seed(seed: u64, named: &NamedPhase) -> u64 {
+    let named_seed = named.name.bytes().fold(seed, |seed, b| mix(seed ^ u64::from(b)));
+    mix(named_seed ^ named.position as u64)
+}
+
 /// Runs `work` in this thread.
 fn alone(
     named: &NamedPhase,
@@ -158,7 +175,7 @@ fn run_clients(
     let total = mix_asked.map_or(stage.keys.len() as u64, |_| limits.operations);
     let chooser =
         mix_asked.map(|m| Chooser::new(m.distribution, stage.keys.len() as u64, stage.order));
-    let name_seed = named.name.bytes().fold(limits.seed, |seed, b| mix(seed ^ u64::from(b)));
+    let seed = requests_seed(limits.seed, named);
     let progress = Progress::default();
     let bar = progress_bar(&named.name, total, limits.quiet);
     let barrier = Barrier::new(threads + 1);
@@ -167,7 +184,7 @@ fn run_clients(
             .map(|thread| {
                 let (progress, barrier, chooser) = (&progress, &barrier, chooser.as_ref());
                 scope.spawn(move || {
-                    let client = Client::new(stage, limits, progress, thread, name_seed);
+                    let client = Client::new(stage, limits, progress, thread, seed);
                     barrier.wait();
                     let outcome = match (mix_asked, chooser) {
                         (Some(mix), Some(chooser)) => {

@@ -31,16 +31,17 @@ fn asked(stats: &EngineStats) -> f64 {
 }
 
 impl Witness {
-    /// Does `work`, a phase, and counts if it is one of reads alone.
-    pub fn watch<T>(&mut self, engine: &dyn Engine, phase: &Phase, work: impl FnOnce() -> T) -> T {
+    /// What both counts are before `phase`, if it is one of reads alone and so counts.
+    #[must_use]
+    pub fn before(engine: &dyn Engine, phase: &Phase) -> Option<(f64, u64)> {
         let counts = matches!(phase, Phase::Mix(mix) if mix.only_reads());
-        let before = counts.then(|| (asked(&engine.stats()), Usage::now().read_bytes));
-        let done = work();
-        if let Some((asked_before, fetched_before)) = before {
-            self.fetched_bytes += (Usage::now().read_bytes - fetched_before) as f64;
-            self.asked_bytes += asked(&engine.stats()) - asked_before;
-        }
-        done
+        counts.then(|| (asked(&engine.stats()), Usage::now().read_bytes))
+    }
+
+    /// Counts a phase, whose [`Witness::before`] is known.
+    pub fn after(&mut self, engine: &dyn Engine, (asked_before, fetched_before): (f64, u64)) {
+        self.fetched_bytes += (Usage::now().read_bytes - fetched_before) as f64;
+        self.asked_bytes += asked(&engine.stats()) - asked_before;
     }
 
     /// Why the reads were none around the cache, if they were none. `dir` is on the store's file system.

@@ -80,6 +80,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
     let mut report = Report {
         version: version(),
         engine: plan.engine.clone(),
+        engine_version: String::new(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         started_unix_s: started.as_secs(),
         machine: Machine::here(),
@@ -90,8 +91,9 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
         engine_stats: Default::default(),
         notes: Vec::new(),
     };
-    let engine = open(&OpenSettings { dir: place.store(), ..plan.open.clone() })?;
-    let (phases, witness) = run_phases(plan, &keys, &values, &versions, engine.as_ref(), &place)?;
+    let mut engine = open(&OpenSettings { dir: place.store(), ..plan.open.clone() })?;
+    report.engine_version = engine.version();
+    let (phases, witness) = run_phases(plan, &keys, &values, &versions, engine.as_mut(), &place)?;
     report.phases = phases;
     report.engine_stats = engine.stats();
     engine.close()?;
@@ -133,21 +135,22 @@ fn run_phases(
     keys: &NamedKeys,
     values: &Values,
     versions: &Versions,
-    engine: &dyn Engine,
+    engine: &mut dyn Engine,
     place: &Place,
 ) -> Result<(Vec<PhaseResult>, Witness)> {
     let order = keys.load_order(plan.limits.seed);
-    let stage = Stage { engine, keys: &keys.set, order: &order, values, versions };
+    let mut stage = Stage { engine, keys: &keys.set, order: &order, values, versions };
     let (mut results, mut witness) = (Vec::new(), Witness::default());
+    let direct = plan.open.reads == Reads::Direct;
     for phase in &plan.phases {
         let before = DeviceRequests::of(&place.store());
-        let work = || run_phase(&stage, phase, &plan.limits);
-        let result = match plan.open.reads {
-            Reads::Direct => witness.watch(engine, &phase.phase, work),
-            _ => work(),
-        };
+        let witnessed = if direct { Witness::before(stage.engine, &phase.phase) } else { None };
+        let result = run_phase(&mut stage, phase, &plan.limits);
         let mut result =
             result.map_err(|error| error.within(&format!("workload {}", phase.name)))?;
+        if let Some(before) = witnessed {
+            witness.after(stage.engine, before);
+        }
         let after = DeviceRequests::of(&place.store());
         let completed = before.zip(after).map(|(before, after)| after.since(before));
         result.device_reads = completed.map(|requests| requests.reads);
@@ -245,6 +248,7 @@ fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
         ("of settled data", how(plan.open.settled_compression.or(plan.open.compression))),
         ("durability", plan.open.durability.to_string()),
         ("reads", plan.open.reads.to_string()),
+        ("settled", limits.settling.name().to_string()),
         ("options", options),
         ("seed", limits.seed.to_string()),
     ]

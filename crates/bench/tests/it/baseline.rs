@@ -16,14 +16,14 @@ fn filled(engine: &str, dir: &Path) -> EngineStats {
         memtable_bytes: Some(1 << 20),
         ..OpenSettings::at(dir)
     };
-    let store: Box<dyn Engine> = opener(engine).unwrap()(&settings).unwrap();
+    let mut store: Box<dyn Engine> = opener(engine).unwrap()(&settings).unwrap();
     let value =
         |key: u64, round: u8| vec![round; if key.is_multiple_of(4) { 100 } else { LONG_BYTES }];
     for round in 1..=3 {
         for key in (0..KEYS).filter(|key| round == 1 || key.is_multiple_of(3)) {
             store.insert(&key.to_be_bytes(), &value(key, round)).unwrap();
         }
-        store.settle().unwrap();
+        store.compact().unwrap();
     }
     for key in 0..KEYS {
         let round = if key.is_multiple_of(3) { 3 } else { 1 };

@@ -110,7 +110,10 @@ fn check_case(case: &Case, engines: &[&str], rounds: &str, comparison: &Comparis
         all.filter(|row| row.metric == metric).collect::<Vec<_>>()
     };
     let open = case.workloads.split(',').filter(|name| name.contains('=')).count();
-    let measured = case.workloads.split(',').filter(|name| *name != "settle").count() - open;
+    let workloads: Vec<&str> = case.workloads.split(',').collect();
+    let measured = workloads.iter().filter(|name| **name != "settle").count() - open;
+    // The load with what it left to be done.
+    let measured = measured + usize::from(workloads[1] == "settle");
     let (throughput, reached) = (of("throughput"), of("reached"));
     assert_eq!((throughput.len(), reached.len()), (measured, open), "{}", case.name);
     for row in throughput.into_iter().chain(reached) {
@@ -120,6 +123,13 @@ fn check_case(case: &Case, engines: &[&str], rounds: &str, comparison: &Comparis
             let expected = if left_out { 0 } else { rounds.parse().unwrap() };
             assert_eq!(cell.len(), expected, "{engine}: {row:?}");
         }
+    }
+    let clock = of("throughput by the clock, client included");
+    assert_eq!(clock.len() + usize::from(workloads[1] == "settle"), measured, "{}", case.name);
+    let settles = workloads.iter().filter(|name| **name == "settle").count();
+    for metric in ["time", "processor in all", "device read in all", "device written in all"] {
+        assert_eq!(of(metric).len(), settles, "{metric} of {}", case.name);
+        assert!(of(metric).iter().all(|row| row.median(0).is_some()), "{metric}");
     }
     assert!(of("metadata")[0].median(0).is_some_and(|bits| bits > 0.0));
     assert!(of("written per byte put")[0].median(1).is_some());
@@ -137,7 +147,8 @@ fn check_device_requests(
 ) {
     let of = |workload: &str, metric: &str| comparison.row(case.name, workload, metric);
     for row in comparison.rows.iter().filter(|row| row.case == case.name) {
-        if !["throughput", "reached"].contains(&row.metric.as_str()) {
+        let counted = ["throughput", "reached"].contains(&row.metric.as_str());
+        if !counted || row.workload.contains(" + ") {
             continue;
         }
         for metric in DEVICE_REQUESTS {
@@ -224,6 +235,76 @@ fn a_rate_makes_an_open_loop_of_any_suite() {
 }
 
 #[test]
+fn a_load_counts_with_what_it_leaves_and_reports_say_how_all_were_settled() {
+    for (how, name) in [("at-rest", "settle"), ("compacted", "compact")] {
+        let dir = tempfile::tempdir().unwrap();
+        let arguments =
+            ["--suite", "absent", "--case", "1016 B", "--scale", "tiny", "--settle", how];
+        let engines = ["--engines", "learnedkv,btree-map", "--rounds", "2"];
+        let (good, out, err) = compare(&[&arguments[..], &engines].concat(), dir.path());
+        assert!(good, "{err}\n{out}");
+        // Each round begins with another engine.
+        let begun: Vec<usize> = ["round 1: learnedkv", "round 1: btree-map", "round 2: btree-map"]
+            .iter()
+            .chain(&["round 2: learnedkv"])
+            .map(|words| out.find(words).unwrap())
+            .collect();
+        assert!(begun.is_sorted(), "{out}");
+
+        let comparison = comparison(dir.path());
+        assert_eq!(comparison.settling, how);
+        let said = format!("settled {how}: each engine");
+        let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
+        let markdown = std::fs::read_to_string(dir.path().join("out/compare.md")).unwrap();
+        assert!(out.contains(&said) && page.contains(&said) && markdown.contains(&said));
+        let case = "1016 B";
+        let reports = [1, 2].map(|round| {
+            let path = format!("out/runs/1016-B-learnedkv-{round}/report.json");
+            let json = std::fs::read_to_string(dir.path().join(path)).unwrap();
+            serde_json::from_str::<learnedkv_bench::report::Report>(&json).unwrap()
+        });
+        let of = |workload: &str, metric: &str| comparison.row(case, workload, metric).unwrap();
+        let with_rest = of(&format!("load + {name}"), "throughput");
+        for (round, report) in reports.iter().enumerate() {
+            let [load, settle, absent] = [0, 1, 2].map(|number| &report.phases[number]);
+            let operations = load.operations as f64;
+            let all = load.engine_seconds + settle.seconds;
+            // The last bit of a number may go on its way through JSON.
+            let same = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-9;
+            assert!(same(with_rest.cells[0][round], operations / all), "{with_rest:?}");
+            assert!(same(of(name, "time").cells[0][round], settle.seconds));
+            assert!(same(of(name, "processor in all").cells[0][round], settle.cpu_seconds));
+            let by_clock = of("absent", "throughput by the clock, client included").cells[0][round];
+            assert!(same(by_clock, absent.operations as f64 / absent.seconds));
+            assert!(by_clock < of("absent", "throughput").cells[0][round]);
+        }
+        let converted = reports.iter().flat_map(|report| &report.engine_stats.figures);
+        let shares = converted.filter(|(name, _)| name == "settled_share").map(|(_, share)| *share);
+        let expected = f64::from(u8::from(how == "compacted"));
+        assert_eq!(shares.collect::<Vec<_>>(), [expected, expected], "{how}");
+    }
+}
+
+#[test]
+fn blocks_compression_and_requests_are_as_asked_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked = ["--block-size", "16KiB", "--compression", "lz4", "--requests", "uniform"];
+    let engines = ["--scale", "tiny", "--engines", "learnedkv,btree-map", "--rounds", "1"];
+    let (good, out, err) = compare(&[&asked[..], &engines].concat(), dir.path());
+    assert!(good, "{err}\n{out}");
+    let comparison = comparison(dir.path());
+    let words = &comparison.cases[0].1;
+    assert!(words.contains("uniform requests") && words.contains("blocks of 16.0 KiB"), "{words}");
+    assert_eq!(comparison.notes, ["1016 B: btree-map has no compression lz4: it ran without"]);
+    let json = dir.path().join("out/runs/1016-B-learnedkv-1/report.json");
+    let json = std::fs::read_to_string(json).unwrap();
+    let report: learnedkv_bench::report::Report = serde_json::from_str(&json).unwrap();
+    let of = |name: &str| &report.settings.iter().find(|(known, _)| known == name).unwrap().1;
+    let settings = ["block size", "compression", "of settled data", "requests", "settled"].map(of);
+    assert_eq!(settings, ["16.0 KiB", "lz4", "lz4", "uniform", "at-rest"]);
+}
+
+#[test]
 fn of_a_suite_only_the_cases_asked_for_are_run() {
     let dir = tempfile::tempdir().unwrap();
     let arguments = ["--suite", "threads", "--case", "1 client", "--case", "4", "--scale", "tiny"];
@@ -297,6 +378,10 @@ fn what_cannot_be_compared_is_refused_before_anything_is_run() {
         (&["--option", "learnedkv:memtable=some"], "option learnedkv:memtable=some: `some` is not"),
         (&["--rate", "Z=5k"], "--rate: `Z=5k` is for no workload of load"),
         (&["--rate", "A=0"], "at least 1, found 0"),
+        (&["--settle", "never"], "--settle: unknown way to settle `never`"),
+        (&["--requests", "some"], "--requests: unknown request distribution `some`"),
+        (&["--compression", "some"], "--compression: "),
+        (&["--block-size", "some"], "--block-size: `some` is not"),
         (&["--reads", "hard"], "--reads: unknown way to read `hard`"),
         (&["--option", "rocksdb:a=b"], "--option: expected ENGINE:NAME=VALUE"),
     ] {

@@ -199,6 +199,104 @@ fn every_engine_takes_sorted_entries_in_and_keeps_them_beside_others() {
 }
 
 #[test]
+fn every_engine_compacts_all_it_has_and_keeps_it() {
+    on_each(Durability::Buffered, |name, opener, settings| {
+        let (mut model, mut rng) = (Model::new(), Rng::seeded(23));
+        let mut engine = opener(settings).unwrap();
+        for _ in 0..2 {
+            for _ in 0..1_500 {
+                step(name, engine.as_ref(), &mut model, &mut rng);
+            }
+            engine.compact().unwrap();
+            check_all(name, engine.as_ref(), &model);
+        }
+        let stats = engine.stats();
+        let figure =
+            |name: &str| stats.figures.iter().find(|(known, _)| known == name).map(|(_, n)| *n);
+        // What was done is to be seen where an engine says so: all is settled, or one table is left.
+        match name {
+            "learnedkv" => assert_eq!(figure("settled_share"), Some(1.0), "{stats:?}"),
+            "fjall" => assert_eq!(figure("tables"), Some(1.0), "{stats:?}"),
+            "rocksdb" => {
+                let files = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+                let levels = stats.text.lines().filter(|line| files(line) > Some(0)).count();
+                assert_eq!(levels, 1, "{}", stats.text);
+            }
+            _ => {}
+        }
+        engine.close().unwrap();
+        check_all(name, opener(settings).unwrap().as_ref(), &model);
+    });
+}
+
+#[test]
+fn learnedkv_at_rest_was_not_made_to_convert() {
+    let opener = learnedkv_bench::engines::opener("learnedkv").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = opener(&settings(dir.path(), Durability::Buffered)).unwrap();
+    for key in 0..2_000_u64 {
+        engine.insert(&key.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let settled = |engine: &dyn Engine| {
+        engine.stats().figures.iter().find(|(name, _)| name == "settled_share").unwrap().1
+    };
+    engine.settle().unwrap();
+    // Far less than a first conversion begins with.
+    assert_eq!(settled(engine.as_ref()), 0.0);
+    engine.compact().unwrap();
+    assert_eq!(settled(engine.as_ref()), 1.0);
+}
+
+#[test]
+fn rivals_say_their_versions() {
+    on_each(Durability::Buffered, |name, opener, settings| {
+        let version = opener(settings).unwrap().version();
+        let rival = !known(name).unwrap().feature.is_empty();
+        let number = version.split('.').next().is_some_and(|major| major.parse::<u32>().is_ok());
+        assert_eq!(number, rival, "{name}: {version:?}");
+    });
+}
+
+#[cfg(feature = "heed")]
+#[test]
+fn lmdb_has_reader_slots_for_the_clients_of_many_phases() {
+    let opener = learnedkv_bench::engines::opener("lmdb").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = opener(&settings(dir.path(), Durability::Buffered)).unwrap();
+    engine.insert(b"key", b"value").unwrap();
+    // More threads, one after another, than there are slots: each gives its own back.
+    for _ in 0..2_500 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(found(engine.as_ref(), b"key").is_some()));
+        });
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn rocksdb_counts_what_it_found_in_its_cache_when_asked() {
+    let opener = learnedkv_bench::engines::opener("rocksdb").unwrap();
+    if std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
+        learnedkv_skips::skip("rocksdb", "LEARNEDKV_ROCKSDB is not set");
+        return;
+    }
+    for counting in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = settings(dir.path(), Durability::Buffered);
+        settings.options = vec![("statistics".to_string(), counting.to_string())];
+        let engine = opener(&settings).unwrap();
+        engine.insert(b"key", b"value").unwrap();
+        engine.flush().unwrap();
+        for _ in 0..10 {
+            assert!(found(engine.as_ref(), b"key").is_some());
+        }
+        let figures = engine.stats().figures;
+        let hits = figures.iter().find(|(name, _)| name == "cache_hits").map(|(_, hits)| *hits);
+        assert_eq!(hits.map(|hits| hits >= 9.0), counting.then_some(true), "{figures:?}");
+    }
+}
+
+#[test]
 fn every_engine_can_sync_each_write() {
     on_each(Durability::Synced, |name, opener, settings| {
         let engine = opener(settings).unwrap();

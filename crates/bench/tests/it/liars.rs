@@ -10,7 +10,7 @@ use learnedkv_bench::keys::KeySpec;
 use learnedkv_bench::requests::Distribution;
 use learnedkv_bench::run::{Limits, PhaseResult, Stage, Versions, run_phase};
 use learnedkv_bench::values::{ValueSize, Values};
-use learnedkv_bench::workloads::parse_phases;
+use learnedkv_bench::workloads::{Settling, parse_phases};
 
 /// What is wrong with an engine.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -135,12 +135,12 @@ impl Engine for Liar {
 /// Runs `phases` on a liar with `threads` clients.
 fn run(lie: Lie, phases: &str, keys: &str, threads: usize) -> Vec<PhaseResult> {
     let keys = keys.parse::<KeySpec>().unwrap().make(3).unwrap();
-    let engine = Liar { inner: BTreeMapEngine::in_memory(), lie, calls: AtomicU64::new(0) };
+    let mut engine = Liar { inner: BTreeMapEngine::in_memory(), lie, calls: AtomicU64::new(0) };
     let values = Values::new(ValueSize::Fixed(40), 3);
     let versions = Versions::new(keys.set.len());
     let order = keys.load_order(3);
-    let stage = Stage {
-        engine: &engine,
+    let mut stage = Stage {
+        engine: &mut engine,
         keys: &keys.set,
         order: &order,
         values: &values,
@@ -152,12 +152,13 @@ fn run(lie: Lie, phases: &str, keys: &str, threads: usize) -> Vec<PhaseResult> {
         seconds: None,
         rate_per_second: None,
         seed: 3,
+        settling: Settling::AtRest,
         quiet: true,
     };
     parse_phases(phases, Distribution::Zipfian)
         .unwrap()
         .iter()
-        .map(|phase| run_phase(&stage, phase, &limits).unwrap())
+        .map(|phase| run_phase(&mut stage, phase, &limits).unwrap())
         .collect()
 }
 

@@ -8,6 +8,7 @@ mod keys;
 mod kill;
 mod liars;
 mod report;
+mod requests;
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use learnedkv_bench::engines::OpenSettings;
 use learnedkv_bench::requests::Distribution;
 use learnedkv_bench::run::Limits;
 use learnedkv_bench::suite::Plan;
-use learnedkv_bench::workloads::parse_phases;
+use learnedkv_bench::workloads::{Settling, parse_phases};
 
 /// A tiny run of `phases` on the baseline, below `dir`.
 fn tiny_plan(dir: &Path, phases: &str, threads: usize) -> Plan {
@@ -34,6 +35,7 @@ fn tiny_plan(dir: &Path, phases: &str, threads: usize) -> Plan {
             seconds: Some(30.0),
             rate_per_second: None,
             seed: 1,
+            settling: Settling::Compacted,
             quiet: true,
         },
         out: dir.join("out"),

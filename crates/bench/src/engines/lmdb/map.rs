@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
 
 use super::{MAP_BYTES, READERS};
 
@@ -13,8 +13,8 @@ use super::{MAP_BYTES, READERS};
 ///
 /// # Errors
 /// Those of LMDB.
-pub fn open(dir: &Path, synced: bool, read_ahead: bool) -> heed::Result<Env<WithoutTls>> {
-    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+pub fn open(dir: &Path, synced: bool, read_ahead: bool) -> heed::Result<Env<WithTls>> {
+    let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES).max_readers(READERS);
     let mut flags = EnvFlags::empty();
     flags.set(EnvFlags::NO_SYNC, !synced);
@@ -33,7 +33,7 @@ pub fn open(dir: &Path, synced: bool, read_ahead: bool) -> heed::Result<Env<With
 ///
 /// # Errors
 /// Those of LMDB.
-pub fn database(env: &Env<WithoutTls>) -> heed::Result<Database<'static, Bytes, Bytes>> {
+pub fn database(env: &Env<WithTls>) -> heed::Result<Database<'static, Bytes, Bytes>> {
     let transaction = env.write_txn()?;
     let made = env.create_databases_and_commit(transaction, |opener, transaction| {
         let database = opener.create_database::<Bytes, Bytes>(transaction, None)?;

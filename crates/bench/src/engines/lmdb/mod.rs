@@ -1,7 +1,8 @@
 //! LMDB through heed: a copy-on-write B-tree in a memory map.
 //!
-//! *Tuned* as its users have it: one write transaction per write, readers without thread-local
-//! slots (`MDB_NOTLS`, so that threads may be many), the unnamed database, a map of [`MAP_BYTES`]
+//! *Tuned* as its users have it: one write transaction per write, readers with thread-local slots
+//! (its default, and heed's: a thread takes the mutex of the reader table once, and not at each get), the
+//! unnamed database, a map of [`MAP_BYTES`]
 //! (address space, not memory). It has no cache of its own: what it holds is the operating system's
 //! cache of its file, which a memory budget does not bound; a cgroup does. It reads ahead, as is
 //! its default, unless `read_ahead=false` (`MDB_NORDAHEAD`, which it recommends for random reads of
@@ -19,7 +20,7 @@ use std::fs;
 use std::ops::Bound;
 
 use heed::types::Bytes;
-use heed::{Database, Env, WithoutTls};
+use heed::{Database, Env, WithTls};
 
 use super::{Engine, EngineStats, OpenSettings, Reads, synced};
 use crate::{Error, Result};
@@ -33,7 +34,7 @@ const INGEST_BATCH: usize = 10_000;
 
 /// An open environment.
 struct Lmdb {
-    env: Env<WithoutTls>,
+    env: Env<WithTls>,
     database: Database<'static, Bytes, Bytes>,
 }
 
@@ -177,6 +178,12 @@ impl Engine for Lmdb {
     fn settle(&self) -> Result<()> {
         // Nothing is done in the background; what the system still has to write back is waited for.
         self.flush()
+    }
+
+    fn version(&self) -> String {
+        let lmdb = heed::lmdb_version();
+        let heed = env!("LEARNEDKV_VERSION_OF_HEED");
+        format!("{}.{}.{} (heed {heed})", lmdb.major, lmdb.minor, lmdb.patch)
     }
 
     fn stats(&self) -> EngineStats {

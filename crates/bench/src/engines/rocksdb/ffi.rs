@@ -96,6 +96,10 @@ api! {
     rocksdb_iter_get_error(Handle, *mut *mut c_char);
     rocksdb_flush(Handle, Handle, *mut *mut c_char);
     rocksdb_wait_for_compact(Handle, Handle, *mut *mut c_char);
+    rocksdb_compactoptions_create() -> Handle;
+    rocksdb_compactoptions_destroy(Handle);
+    rocksdb_compactoptions_set_bottommost_level_compaction(Handle, u8);
+    rocksdb_compact_range_opt(Handle, Handle, *const u8, usize, *const u8, usize);
     rocksdb_property_int(Handle, *const c_char, *mut u64) -> c_int;
     rocksdb_property_value(Handle, *const c_char) -> *mut c_char;
     rocksdb_envoptions_create() -> Handle;
@@ -434,6 +438,21 @@ impl Db {
         checked(&self.api, |error| unsafe {
             (self.api.rocksdb_wait_for_compact)(self.db.handle, options.handle, error);
         })
+    }
+
+    /// Compacts everything, the bottommost level too, and waits for it. What failed is told by the next
+    /// call that can: this one has no error in the C API.
+    pub fn compact(&self) {
+        // SAFETY: the options are made, used and destroyed here; 3 is `kForceOptimized`: the
+        // bottommost level always, but not what this compaction itself put there. Null bounds are none.
+        unsafe {
+            let options = (self.api.rocksdb_compactoptions_create)();
+            let destroy = self.api.rocksdb_compactoptions_destroy;
+            let options = Owned { handle: options, destroy };
+            (self.api.rocksdb_compactoptions_set_bottommost_level_compaction)(options.handle, 3);
+            let (none, compact) = (std::ptr::null(), self.api.rocksdb_compact_range_opt);
+            compact(self.db.handle, options.handle, none, 0, none, 0);
+        }
     }
 
     /// A property that is a number.
