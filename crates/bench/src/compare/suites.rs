@@ -35,9 +35,8 @@
 //! (commits of 1,000, there one commit), commits of one update, commits of 1,000, random reads,
 //! random ranges of 10, reads by 1, 2, 4 and 8 clients (there to 32), removal of half (as loaded). *Left out*,
 //! since [`crate::engines::Engine`] has no such call: `len()`, which B-trees know and LSM trees count
-//! (`verify` is the full count); redb's own `compact()`, which needs the database to itself (`settle`
-//! stands for it: what each engine does by itself until it is at rest). Writes are updates here, of
-//! new keys there.
+//! (`verify` is the full count). redb's own `compact()` is `settle` with `--settle compacted`. Writes are
+//! updates here, of new keys there.
 
 use std::path::{Path, PathBuf};
 
