@@ -238,6 +238,19 @@ pub struct KeyspaceOptions {
     attach_filters: bool,
 }
 
+/// Which values are kept apart from their keys, and how these are compressed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Apart {
+    /// From which length on they are.
+    pub at: u64,
+    /// From which length on they stay so for good: no sweep moves them into blocks.
+    pub stays_at: u64,
+    /// How those are compressed that a sweep will move: as the blocks of fresh tables.
+    pub passing: Compression,
+    /// How those are that stay: as the blocks of settled tables.
+    pub staying: Compression,
+}
+
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
         KeyspaceOptions {
@@ -505,14 +518,31 @@ impl KeyspaceOptions {
         self.lsm_ratio_percent
     }
 
-    /// From which length on values are kept apart: fresh ones, and those in settled tables.
-    pub(crate) fn separate_fresh_at(&self) -> u64 {
-        self.separate_at
-    }
-
-    /// See [`KeyspaceOptions::separate_fresh_at`].
+    /// From which length on values in settled tables are kept apart.
     pub(crate) fn separate_settled_at(&self) -> u64 {
         if self.move_values { self.inline_limit + 1 } else { self.separate_at }
+    }
+
+    /// Which values are kept apart that are flushed, or merged with fresh ones.
+    pub(crate) fn fresh_apart(&self) -> Apart {
+        let stays_at = match self.chosen_store() {
+            // Compactions of levels leave values where they are.
+            Store::Lsm => self.separate_at,
+            Store::Tiered => self.separate_settled_at(),
+        };
+        let (passing, staying) = (self.lsm_compression, self.settled_compression);
+        Apart { at: self.separate_at, stays_at, passing, staying }
+    }
+
+    /// Which values are kept apart that are settled.
+    pub(crate) fn settled_apart(&self) -> Apart {
+        let fresh = self.fresh_apart();
+        Apart { at: fresh.stays_at, ..fresh }
+    }
+
+    /// How a value is compressed that will never stand beside its key.
+    pub(crate) fn staying_compression(&self) -> Compression {
+        self.settled_compression
     }
 
     fn limits(&self) -> Limits {

@@ -241,7 +241,7 @@ impl Keyspace {
     ) -> Result<bool> {
         let engine = &self.handle().engine;
         let durability = options.durability_or(engine.options.durability);
-        let operation = Operation::new(engine, key, value)?;
+        let operation = Operation::new(self, key, value)?;
         operation.commit(engine, self.id(), key, |commit| {
             engine.commit_unless_changed(commit, durability, seen, watched)
         })

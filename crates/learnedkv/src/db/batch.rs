@@ -68,7 +68,7 @@ impl Batch {
 
     fn push(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) {
         let checked = self.check(keyspace);
-        let operation = checked.and_then(|()| Operation::new(&self.handle.engine, key, value));
+        let operation = checked.and_then(|()| Operation::new(keyspace, key, value));
         self.push_operation(keyspace, key, operation);
     }
 

@@ -56,7 +56,7 @@ impl Keyspace {
     fn write(&self, key: &[u8], value: Option<&[u8]>, options: WriteOptions) -> Result<()> {
         let engine = &self.handle.engine;
         let durability = options.durability_or(engine.options.durability);
-        let operation = Operation::new(engine, key, value)?;
+        let operation = Operation::new(self, key, value)?;
         let committed = operation.commit(engine, self.id, key, |commit| {
             engine.commit(commit, durability).map(|()| true)
         });

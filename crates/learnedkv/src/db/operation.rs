@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::Read;
 use std::ops::Bound;
 
+use super::Keyspace;
 use super::iter::{self, Bounds};
 use crate::engine::{Commit, Engine, Streamed};
 use crate::error::{Error, Result};
@@ -44,14 +45,14 @@ impl<'a> Operation<'a> {
     ///
     /// # Errors
     /// `InvalidArgument` for lengths that are not allowed; those of [`Engine::stream`].
-    pub fn new(engine: &Engine, key: &[u8], value: Option<&'a [u8]>) -> Result<Operation<'a>> {
+    pub fn new(keyspace: &Keyspace, key: &[u8], value: Option<&'a [u8]>) -> Result<Operation<'a>> {
         let Some(value) = value else {
             check_lengths(key, 0)?;
             return Ok(Operation { kind: Kind::Tombstone, value: Cow::default(), streamed: None });
         };
         check_lengths(key, value.len() as u64)?;
-        if value.len() as u64 >= engine.options.stream_at {
-            return Operation::stream(engine, key, &mut { value });
+        if value.len() as u64 >= keyspace.handle().engine.options.stream_at {
+            return Operation::stream(keyspace, key, &mut { value });
         }
         Ok(Operation { kind: Kind::Value, value: Cow::Borrowed(value), streamed: None })
     }
@@ -81,23 +82,29 @@ impl<'a> Operation<'a> {
     /// # Errors
     /// As [`Operation::new`].
     pub fn read_from(
-        engine: &Engine,
+        keyspace: &Keyspace,
         key: &[u8],
         reader: &mut dyn Read,
     ) -> Result<Operation<'static>> {
         check_lengths(key, 0)?;
+        let stream_at = keyspace.handle().engine.options.stream_at;
         let mut start = Vec::new();
-        let read = reader.take(engine.options.stream_at).read_to_end(&mut start);
+        let read = reader.take(stream_at).read_to_end(&mut start);
         read.map_err(|e| Error::reader(&e))?;
-        if (start.len() as u64) < engine.options.stream_at {
+        if (start.len() as u64) < stream_at {
             let value = Cow::Owned(start);
             return Ok(Operation { kind: Kind::Value, value, streamed: None });
         }
-        Operation::stream(engine, key, &mut start.as_slice().chain(reader))
+        Operation::stream(keyspace, key, &mut start.as_slice().chain(reader))
     }
 
-    fn stream(engine: &Engine, key: &[u8], reader: &mut dyn Read) -> Result<Operation<'static>> {
-        let streamed = engine.stream(key, reader, MAX_VALUE_BYTES)?;
+    fn stream(
+        keyspace: &Keyspace,
+        key: &[u8],
+        reader: &mut dyn Read,
+    ) -> Result<Operation<'static>> {
+        let (engine, how) = (&keyspace.handle().engine, keyspace.options().staying_compression());
+        let streamed = engine.stream(key, reader, MAX_VALUE_BYTES, how)?;
         let value = Cow::Owned(streamed.logged());
         Ok(Operation { kind: Kind::Pointer, value, streamed: Some(streamed) })
     }

@@ -61,6 +61,8 @@ pub struct KeyspaceStats {
     pub value_bytes: u64,
     /// Of these, bytes that a table points at; the rest is overwritten or removed.
     pub value_live_bytes: u64,
+    /// How long the values are that tables point at, bytes: uncompressed, without checksums.
+    pub unpacked_value_bytes: u64,
     /// Bytes of memory that find the blocks of all its tables.
     pub metadata_bytes: u64,
     /// Tables that have a filter in memory.
@@ -169,6 +171,7 @@ impl KeyspaceStats {
             stats.entry_bytes += table.properties().raw_bytes;
             stats.removed_ranges += table.properties().ranges;
             stats.value_live_bytes += table.properties().separated_bytes();
+            stats.unpacked_value_bytes += table.properties().separated_value_bytes();
         }
         stats.damaged_tables = tables.damaged.len() as u64;
         for generation in tables.generations() {

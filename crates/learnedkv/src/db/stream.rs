@@ -7,7 +7,7 @@ use super::database::Handle;
 use super::operation::Operation;
 use super::{Keyspace, Snapshot};
 use crate::error::Result;
-use crate::format::value::{CHUNK_BYTES, ValuePointer};
+use crate::format::value::{CHUNK_BYTES, Layout, ValuePointer};
 use crate::lsm::read::{self, Place};
 use crate::options::{ReadOptions, WriteOptions};
 use crate::slice::Slice;
@@ -60,7 +60,7 @@ impl Keyspace {
     ) -> Result<u64> {
         let (engine, key) = (&self.handle().engine, key.as_ref());
         let durability = options.into().durability_or(engine.options.durability);
-        let operation = Operation::read_from(engine, key, &mut reader)?;
+        let operation = Operation::read_from(self, key, &mut reader)?;
         let streamed = operation.streamed.as_ref().map(|streamed| streamed.length_bytes());
         let length = streamed.unwrap_or(operation.value.len() as u64);
         operation.commit(engine, self.id(), key, |commit| {
@@ -100,7 +100,8 @@ impl Snapshot {
 }
 
 /// Reads one value, in order or from wherever it is sought to. Of one that is kept apart from its key,
-/// at most 256 KiB are in memory; each piece is checked as it is read (`InvalidData` if it is damaged).
+/// at most 256 KiB are in memory (as many again while a compressed piece is decompressed, and eight bytes
+/// for each piece); each piece is checked as it is read (`InvalidData` if it is damaged).
 #[derive(Debug)]
 pub struct ValueReader {
     _handle: Arc<Handle>,
@@ -116,6 +117,8 @@ enum Value {
         segment: Arc<Segment>,
         pointer: ValuePointer,
         key: Vec<u8>,
+        /// Where its chunks stand, once one was read.
+        layout: Option<Layout>,
         /// The chunk read last, and its number.
         chunk: Option<(u64, Slice)>,
     },
@@ -129,7 +132,8 @@ impl ValueReader {
                 (Value::Whole(value), length)
             }
             Place::Apart(segment, pointer) => {
-                (Value::Stored { segment, pointer, key: key.to_vec(), chunk: None }, pointer.length)
+                let (key, layout, chunk) = (key.to_vec(), None, None);
+                (Value::Stored { segment, pointer, key, layout, chunk }, pointer.length)
             }
         };
         ValueReader { _handle: handle, value, position: 0, length }
@@ -153,12 +157,16 @@ impl BufRead for ValueReader {
         }
         match &mut self.value {
             Value::Whole(value) => Ok(value.get(self.position as usize..).unwrap_or_default()),
-            Value::Stored { segment, pointer, key, chunk } => {
+            Value::Stored { segment, pointer, key, layout, chunk } => {
                 let index = self.position / CHUNK_BYTES as u64;
                 if chunk.as_ref().is_none_or(|(number, _)| *number != index) {
                     // Let go of first: two are never held.
                     *chunk = None;
-                    *chunk = Some((index, segment.load_chunk(key, *pointer, index)?));
+                    let layout = match layout {
+                        Some(layout) => layout,
+                        none => none.insert(segment.layout(key, *pointer)?),
+                    };
+                    *chunk = Some((index, segment.load_chunk(key, layout, index)?));
                 }
                 let from = (self.position % CHUNK_BYTES as u64) as usize;
                 let bytes = chunk.as_ref().and_then(|(_, bytes)| bytes.get(from..));

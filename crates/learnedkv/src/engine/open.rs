@@ -437,8 +437,7 @@ fn recover<'a>(
 fn hold_segment(context: &Arc<TableContext>, memtable: &Memtable, op: &Op<'_>) -> Result<()> {
     let logged = op.key_and_value.get(op.key_length..).unwrap_or_default();
     let (pointer, tag) = ValuePointer::decode_logged(logged)?;
-    let (bytes, end) = (pointer.stored_bytes(), pointer.end());
-    let used = SegmentUse { segment: pointer.segment, tag, entries: 1, bytes, end };
+    let used = SegmentUse::of(&pointer, tag);
     memtable.streamed.hold(Arc::new(Segment::open(context, &used)?));
     Ok(())
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use super::{Commit, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::batch::Op;
+use crate::format::compression::Compression;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
 use crate::memtable::Memtable;
@@ -75,16 +76,23 @@ impl Commit<'_> {
 }
 
 impl Engine {
-    /// Writes the value of `key`, all that `reader` gives, to a segment of its own and makes that
-    /// durable. Memory: two chunks and what the segment's writer gathers.
+    /// Writes the value of `key`, all that `reader` gives, to a segment of its own, compressed where that
+    /// serves, and makes that durable. Memory: two chunks and what the segment's writer gathers.
     ///
     /// # Errors
     /// `Io` if the reader fails; `InvalidArgument` if it gives more than `most_bytes`; any error of
     /// the disk. Then nothing is left of it.
-    pub fn stream(&self, key: &[u8], reader: &mut dyn Read, most_bytes: u64) -> Result<Streamed> {
+    pub fn stream(
+        &self,
+        key: &[u8],
+        reader: &mut dyn Read,
+        most_bytes: u64,
+        compression: Compression,
+    ) -> Result<Streamed> {
         self.check_room()?;
         let id = self.next_file();
-        let written = self.write_stream(id, key, reader, most_bytes);
+        let reader = &mut reader.take(most_bytes.saturating_add(1));
+        let written = self.write_stream(id, key, reader, most_bytes, compression);
         if written.is_err() {
             // What cannot be removed is an orphan that the next open removes.
             let _ = self.disk().remove(&segment_path(self.dir(), id));
@@ -98,19 +106,20 @@ impl Engine {
         key: &[u8],
         reader: &mut dyn Read,
         most_bytes: u64,
+        compression: Compression,
     ) -> Result<Streamed> {
         let mut writer = SegmentWriter::create(&**self.disk(), self.dir(), id)?;
-        let pointer = writer.add_reader(key, &mut reader.take(most_bytes.saturating_add(1)))?;
+        let pointer = writer.add_reader(key, reader, compression.codec().as_deref_mut())?;
         if pointer.length > most_bytes {
             return Err(Error::invalid(format!(
                 "expected a value of at most {most_bytes} bytes, found more"
             )));
         }
-        let (tag, end) = (writer.tag(), writer.file_bytes());
+        let tag = writer.tag();
         writer.finish()?;
         self.disk().sync_dir(self.dir())?;
-        let used = SegmentUse { segment: id, tag, entries: 1, bytes: pointer.stored_bytes(), end };
-        Ok(Streamed { segment: self.open_segment(&used)?, pointer, kept: false })
+        let segment = self.open_segment(&SegmentUse::of(&pointer, tag))?;
+        Ok(Streamed { segment, pointer, kept: false })
     }
 
     /// Says what became of streamed values whose commit ended so: they stay if it counts, or may.

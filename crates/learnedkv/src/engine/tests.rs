@@ -11,6 +11,7 @@ use crate::disk::sim::{SimDisk, Stage};
 use crate::disk::{Access, OperationKind};
 use crate::executor::{SeededExecutor, ThreadExecutor};
 use crate::format::batch::put_op;
+use crate::format::compression::Compression;
 use crate::format::entry::Kind;
 use crate::value_log::segment_path;
 
@@ -68,7 +69,8 @@ fn a_streamed_value_goes_with_a_keyspace_dropped_amid_its_commit() {
     let (name, options) = ("k".to_owned(), KeyspaceOptions::default().encode());
     let create = |_: &State| Some(vec![Change::CreateKeyspace { keyspace: 1, name, options }]);
     assert!(engine.edit(0, &Opened::default(), create, |_| {}).unwrap());
-    let mut streamed = [engine.stream(b"key", &mut &[7; 5000][..], 1 << 20).unwrap()];
+    let mut streamed =
+        [engine.stream(b"key", &mut &[7; 5000][..], 1 << 20, Compression::None).unwrap()];
     let path = segment_path(engine.dir(), streamed[0].segment().id());
     let logged = streamed[0].logged();
     let payload = engine.payloads.encode(64, |out| put_op(out, 1, Kind::Pointer, b"key", &logged));

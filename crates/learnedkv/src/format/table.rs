@@ -17,7 +17,7 @@
 //! properties := entries | tombstones | raw bytes | blocks | data bytes | unpacked bytes | last sequence
 //!             | shadowed bytes | overwritten bytes | ranges | covered bytes     (all of them varints)
 //!             | smallest slice | largest slice | count varint | segment*
-//! segment    := number varint | tag u64 | entries varint | bytes varint | end varint
+//! segment    := number varint | tag u64 | entries varint | bytes varint | value bytes varint | end varint
 //! ```
 //! The directory of a table tagged 5 that has one section, `index:fence`, the five bytes `bytes` behind
 //! 128 bytes of blocks; and the footer behind it:
@@ -37,12 +37,13 @@
 //! 14 | 00 | 00 | 00               20 bytes shadowed; nothing overwritten; no ranges, nothing covered
 //! 01 61 | 01 63                   a to c
 //! 01 | 07 | 09 00 00 00 00 00 00 00   one segment: 7, tagged 9
-//! 01 | 64 | 84 01                 1 value, 100 bytes with its checksum, up to 132
+//! 01 | 64 | 5c | 84 01            1 value, 100 bytes with its checksum, 92 without, up to 132
 //! ```
 
 use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
 use super::checksum::checksum;
 use super::entry::SequenceNumber;
+use super::value::ValuePointer;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What stands at the end of every table.
@@ -257,8 +258,24 @@ pub struct SegmentUse {
     pub entries: u64,
     /// What the values take there, with their checksums, bytes.
     pub bytes: u64,
+    /// How long the values are, bytes: together, uncompressed.
+    pub value_bytes: u64,
     /// Where the last of these values ends.
     pub end: u64,
+}
+
+impl SegmentUse {
+    /// What one pointer into the segment tagged `tag` refers to.
+    pub fn of(pointer: &ValuePointer, tag: u64) -> SegmentUse {
+        let (segment, entries) = (pointer.segment, 1);
+        let (bytes, value_bytes, end) = (pointer.stored_bytes(), pointer.length, pointer.end());
+        SegmentUse { segment, tag, entries, bytes, value_bytes, end }
+    }
+
+    /// How long a value is, bytes: on average.
+    pub fn mean_length(&self) -> u64 {
+        self.value_bytes / self.entries.max(1)
+    }
 }
 
 impl Properties {
@@ -273,7 +290,7 @@ impl Properties {
         for used in &self.segments {
             put_varint(out, used.segment);
             put_u64(out, used.tag);
-            for number in [used.entries, used.bytes, used.end] {
+            for number in [used.entries, used.bytes, used.value_bytes, used.end] {
                 put_varint(out, number);
             }
         }
@@ -284,8 +301,14 @@ impl Properties {
         self.segments.iter().map(|used| used.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Counts one pointer into `segment`, to a value that takes `bytes` and ends at `end`.
-    pub fn refer(&mut self, segment: u64, tag: u64, bytes: u64, end: u64) {
+    /// How long these values are, bytes: uncompressed.
+    pub fn separated_value_bytes(&self) -> u64 {
+        self.segments.iter().map(|used| used.value_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Counts one pointer into the segment tagged `tag`.
+    pub fn refer(&mut self, pointer: &ValuePointer, tag: u64) {
+        let segment = pointer.segment;
         let at = match self.segments.binary_search_by_key(&segment, |used| used.segment) {
             Ok(at) => at,
             Err(at) => {
@@ -295,8 +318,9 @@ impl Properties {
         };
         if let Some(used) = self.segments.get_mut(at) {
             used.entries += 1;
-            used.bytes = used.bytes.saturating_add(bytes);
-            used.end = used.end.max(end);
+            used.bytes = used.bytes.saturating_add(pointer.stored_bytes());
+            used.value_bytes = used.value_bytes.saturating_add(pointer.length);
+            used.end = used.end.max(pointer.end());
         }
     }
 
@@ -350,6 +374,7 @@ fn take_segments(reader: &mut Reader<'_>) -> Result<Vec<SegmentUse>> {
             tag: reader.u64()?,
             entries: reader.varint()?,
             bytes: reader.varint()?,
+            value_bytes: reader.varint()?,
             end: reader.varint()?,
         });
     }
@@ -361,6 +386,7 @@ fn take_segments(reader: &mut Reader<'_>) -> Result<Vec<SegmentUse>> {
 mod tests {
     use super::*;
     use crate::format::example::assert_shown;
+    use crate::format::value::Packed;
 
     #[test]
     fn the_examples_above_are_what_is_written() {
@@ -382,7 +408,7 @@ mod tests {
             largest: b"c".to_vec(),
             ..Properties::default()
         };
-        properties.refer(7, 9, 100, 132);
+        properties.refer(&ValuePointer::raw(7, 32, 92), 9);
         let mut bytes = Vec::new();
         properties.encode(&mut bytes);
         assert_shown(page, "The properties of a table", &bytes);
@@ -441,11 +467,15 @@ mod tests {
             segments: Vec::new(),
         };
         for (segment, end) in [(7, 900), (3, 50), (7, 1000), (7, 400)] {
-            properties.refer(segment, 1 << 63 | segment, 10, end);
+            let packed = Some(Packed { mark: 1, stored_bytes: 10 });
+            let pointer = ValuePointer { packed, ..ValuePointer::raw(segment, end - 10, 200) };
+            properties.refer(&pointer, 1 << 63 | segment);
         }
-        let used = properties.segments.iter().map(|u| (u.segment, u.entries, u.bytes, u.end));
-        assert_eq!(used.collect::<Vec<_>>(), [(3, 1, 10, 50), (7, 3, 30, 1000)]);
-        assert_eq!(properties.separated_bytes(), 40);
+        let used = |u: &SegmentUse| (u.segment, u.entries, u.bytes, u.value_bytes, u.end);
+        let used: Vec<_> = properties.segments.iter().map(used).collect();
+        assert_eq!(used, [(3, 1, 10, 200, 50), (7, 3, 30, 600, 1000)]);
+        assert_eq!((properties.separated_bytes(), properties.separated_value_bytes()), (40, 800));
+        assert_eq!(properties.segments[1].mean_length(), 200);
         let mut out = Vec::new();
         properties.encode(&mut out);
         assert_eq!(Properties::decode(&mut Reader::new(&out)).unwrap(), properties);

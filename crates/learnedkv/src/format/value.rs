@@ -3,13 +3,22 @@
 //! ```text
 //! segment := header value*
 //! header  := magic "LKVVALUE" | version u32 | 00 00 00 00 | tag u64 | checksum u64 of those 24 bytes
-//! value   := chunk*                                      (at least one; all full but the last)
-//! chunk   := checksum u64 | up to 262,144 bytes of the value
-//! pointer := segment varint | offset varint | length varint          (the payload of a pointer entry)
+//! value   := chunk* [table]                        (at least one chunk; all are full but the last)
+//! chunk   := checksum u64 | up to 262,144 bytes of the value, as they are or compressed
+//! table   := checksum u64 | stored length u32 of each chunk, without its checksum
+//! pointer := segment varint | offset varint | length varint [| compression u8 | stored varint]
 //! ```
-//! * A chunk's checksum is bound to the segment's tag, to the chunk's offset and to the hash of the
-//!   value's key, the last one's also to the value's length: a pointer to another key's value, or to
-//!   a part, fails. (Not the others': a value may be written before its end is known.)
+//! * A pointer (the payload of a pointer entry) has the last two where a chunk of the value is compressed:
+//!   how (1 lz4, 2 zstd, see [`super::compression`]), and what the value takes with checksums and table.
+//!   So its length is known without reading it, and one request reads what is stored.
+//! * Each chunk is compressed by itself, if that makes it an eighth and 32 bytes shorter; else it stands as
+//!   it is. So what is as long as the chunk of the value is not compressed.
+//! * A compressed value of several chunks ends with the table: where each stands. Without it their places
+//!   follow from the pointer.
+//! * A chunk's checksum is bound to the segment's tag, to the chunk's offset, to the hash of the
+//!   value's key and to how it is compressed (0: not), the last one's also to the value's length: a pointer
+//!   to another key's value, or to a part, fails. (Not the others': a value may be written before its end
+//!   is known.) The table's is bound to all of these.
 //! * A pointer's offset is where the first chunk's checksum stands; its length is the value's.
 //! * Values stand one behind the other, in the order they were added (key order, where a flush or a
 //!   sweep wrote them). Nothing in a segment says where a value begins: the pointers do.
@@ -18,14 +27,28 @@
 //!
 //! The value `v` of key `k`, the first of segment 3, tagged 1:
 //! ```text
-//! 4c 4b 56 56 41 4c 55 45 | 01 00 00 00 | 00 00 00 00   LKVVALUE; version 1
-//! 01 00 00 00 00 00 00 00 | 3e 06 37 cf 8c a8 27 fb     tag 1; checksum
+//! 4c 4b 56 56 41 4c 55 45 | 02 00 00 00 | 00 00 00 00   LKVVALUE; version 2
+//! 01 00 00 00 00 00 00 00 | 80 e5 2a cf d8 69 f4 b0     tag 1; checksum
 //! 6f 02 22 2e c5 92 84 4b | 76                          the chunk's checksum; v
 //! ```
-//! and the pointer to it: `03 20 01`.
+//! and the pointer to it: `03 20 01`. Behind it the value of key `l`, `v` 80 times, as lz4:
+//! ```text
+//! 4f c0 17 a8 7c 9e 17 f0                               the chunk's checksum
+//! 1f 76 01 00 36 | 60 76 76 76 76 76 76                 v and 73 more like it, then 6 as they are
+//! ```
+//! and the pointer to that: `03 29 50 01 14`.
 
+mod chunks;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests;
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::chunks::mend;
+pub use self::chunks::{Layout, ValueWriter, check_chunk, check_packed, join_chunks, put_value};
 use super::bytes::{Reader, put_u32, put_u64, put_varint};
-use super::checksum::{checksum, mix};
+use super::checksum::checksum;
+use super::compression::{MOST_EXPANSION, RAW};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What stands before the first value.
@@ -34,11 +57,13 @@ pub const VALUES_HEADER_BYTES: usize = 32;
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// What stands before each chunk.
 pub const CHUNK_HEADER_BYTES: usize = 8;
+/// What stands in the table of a compressed value's chunks for each.
+const PLACE_BYTES: usize = 4;
 /// What follows a pointer in a log record.
 pub const LOGGED_TAG_BYTES: usize = 8;
 
 const MAGIC: &[u8; 8] = b"LKVVALUE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Where a value stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,14 +74,34 @@ pub struct ValuePointer {
     pub offset: u64,
     /// The value's length, bytes.
     pub length: u64,
+    /// How it is stored, if not as it is.
+    pub packed: Option<Packed>,
+}
+
+/// What a pointer says of a compressed value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Packed {
+    /// The mark of what its chunks are compressed with.
+    pub mark: u8,
+    /// What it takes in the segment, with all checksums, bytes.
+    pub stored_bytes: u64,
 }
 
 impl ValuePointer {
+    /// A pointer to a value that stands in its segment as it is.
+    pub fn raw(segment: u64, offset: u64, length: u64) -> ValuePointer {
+        ValuePointer { segment, offset, length, packed: None }
+    }
+
     /// Appends the pointer.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.segment);
         put_varint(out, self.offset);
         put_varint(out, self.length);
+        if let Some(packed) = self.packed {
+            out.push(packed.mark);
+            put_varint(out, packed.stored_bytes);
+        }
     }
 
     /// Reads the payload of a pointer entry.
@@ -65,13 +110,34 @@ impl ValuePointer {
     /// `Corruption` if it is none.
     pub fn decode(payload: &[u8]) -> Result<ValuePointer> {
         let mut reader = Reader::new(payload);
-        let pointer = ValuePointer {
-            segment: reader.varint()?,
-            offset: reader.varint()?,
-            length: reader.varint()?,
-        };
-        reader.finish("pointer")?;
+        let (segment, offset) = (reader.varint()?, reader.varint()?);
+        let mut pointer = ValuePointer::raw(segment, offset, reader.varint()?);
+        if !reader.is_empty() {
+            let packed = Packed { mark: reader.u8()?, stored_bytes: reader.varint()? };
+            reader.finish("pointer")?;
+            pointer.packed = Some(packed);
+            pointer.check(packed)?;
+        }
         Ok(pointer)
+    }
+
+    /// Whether the value may be stored so: nobody believes in more than a codec can do.
+    fn check(&self, packed: Packed) -> Result<()> {
+        let chunks = self.chunks();
+        let around =
+            chunks.saturating_mul(CHUNK_HEADER_BYTES as u64).saturating_add(self.table_bytes());
+        let content = packed.stored_bytes.checked_sub(around);
+        let most = |content: u64| content.saturating_mul(MOST_EXPANSION as u64);
+        let fits =
+            |content: u64| (chunks..self.length).contains(&content) && self.length <= most(content);
+        if packed.mark == RAW || !content.is_some_and(fits) {
+            return Err(Error::corruption(format!(
+                "pointer to a compressed value: expected a compression and a stored length that {} bytes \
+                 can have, found {packed:?}",
+                self.length
+            )));
+        }
+        Ok(())
     }
 
     /// Appends the pointer as a log record holds it: with the tag of its segment.
@@ -94,22 +160,23 @@ impl ValuePointer {
         chunks(self.length)
     }
 
-    /// Where chunk `index` stands in the segment, its checksum included, bytes.
-    ///
-    /// # Errors
-    /// `Corruption` if the pointer leads beyond any file.
-    pub fn chunk(&self, index: u64) -> Result<std::ops::Range<u64>> {
-        let whole = (CHUNK_HEADER_BYTES + CHUNK_BYTES) as u64;
-        let start = index.checked_mul(whole).and_then(|from| from.checked_add(self.offset));
-        let left = self.length.saturating_sub(index.saturating_mul(CHUNK_BYTES as u64));
-        let length = CHUNK_HEADER_BYTES as u64 + left.min(CHUNK_BYTES as u64);
-        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-        range.ok_or_else(|| Error::corruption(format!("{self:?} leads beyond any file")))
+    /// What the table of its chunks takes; 0 if it has none.
+    fn table_bytes(&self) -> u64 {
+        match self.packed {
+            Some(_) => table_bytes(self.chunks()),
+            None => 0,
+        }
+    }
+
+    /// Where in the segment the table of its chunks stands; `None` if it has none.
+    pub fn table(&self) -> Option<std::ops::Range<u64>> {
+        let bytes = self.table_bytes();
+        (bytes > 0).then(|| self.end().saturating_sub(bytes)..self.end())
     }
 
     /// What the value takes in its segment, with its checksums, bytes.
     pub fn stored_bytes(&self) -> u64 {
-        stored_bytes(self.length)
+        self.packed.map_or_else(|| stored_bytes(self.length), |packed| packed.stored_bytes)
     }
 
     /// Where the value ends in its segment.
@@ -118,13 +185,21 @@ impl ValuePointer {
     }
 }
 
-/// What a value of `length` bytes takes in a segment, bytes.
+/// What a value of `length` bytes takes in a segment where it stands as it is, bytes.
 pub fn stored_bytes(length: u64) -> u64 {
     length.saturating_add(chunks(length) * CHUNK_HEADER_BYTES as u64)
 }
 
 fn chunks(length: u64) -> u64 {
     length.div_ceil(CHUNK_BYTES as u64).max(1)
+}
+
+/// What the table of so many compressed chunks takes.
+fn table_bytes(chunks: u64) -> u64 {
+    match chunks {
+        1 => 0,
+        _ => CHUNK_HEADER_BYTES as u64 + chunks.saturating_mul(PLACE_BYTES as u64),
+    }
 }
 
 /// Encodes the header of a segment.
@@ -172,188 +247,4 @@ pub fn check_header(bytes: &[u8], tag: u64) -> Result<()> {
         .at_offset(0));
     }
     Ok(())
-}
-
-/// What a chunk's checksum is seeded with; `ends` is the value's length, given with its last chunk.
-fn seed(tag: u64, key: &[u8], ends: Option<u64>) -> u64 {
-    let ends = ends.map_or(0, |length| length.wrapping_add(1));
-    tag ^ mix(checksum(0, ends, key))
-}
-
-/// Appends one chunk of `key`'s value, which begins at `offset_bytes` of the segment; with the last one
-/// goes the length of the whole value.
-pub fn put_chunk(
-    out: &mut Vec<u8>,
-    tag: u64,
-    offset_bytes: u64,
-    key: &[u8],
-    chunk: &[u8],
-    ends: Option<u64>,
-) {
-    put_u64(out, checksum(seed(tag, key, ends), offset_bytes, chunk));
-    out.extend_from_slice(chunk);
-}
-
-/// Appends the chunks of `value`, which belongs to `key` and begins at `offset_bytes` of the segment.
-pub fn put_value(out: &mut Vec<u8>, tag: u64, offset_bytes: u64, key: &[u8], value: &[u8]) {
-    let mut left = value;
-    let mut at = offset_bytes;
-    loop {
-        let (chunk, rest) = left.split_at(left.len().min(CHUNK_BYTES));
-        let ends = rest.is_empty().then_some(value.len() as u64);
-        put_chunk(out, tag, at, key, chunk, ends);
-        at += (CHUNK_HEADER_BYTES + chunk.len()) as u64;
-        left = rest;
-        if left.is_empty() {
-            break;
-        }
-    }
-}
-
-/// Checks chunk `index` of `key`'s value, as it stands in the segment tagged `tag`: its bytes are
-/// `stored[8..]` then.
-///
-/// # Errors
-/// `Corruption` if it is not what was written there for that key.
-pub fn check_chunk(
-    stored: &[u8],
-    tag: u64,
-    pointer: ValuePointer,
-    key: &[u8],
-    index: u64,
-) -> Result<()> {
-    let place = pointer.chunk(index)?.start;
-    let ends = (index + 1 == pointer.chunks()).then_some(pointer.length);
-    let expected = Reader::new(stored).u64()?;
-    let bytes = stored.get(CHUNK_HEADER_BYTES..).unwrap_or_default();
-    let found = checksum(seed(tag, key, ends), place, bytes);
-    if found != expected {
-        return Err(Error::corruption(format!(
-            "separated value: expected checksum {expected:016x}, found {found:016x}"
-        ))
-        .at_offset(place));
-    }
-    Ok(())
-}
-
-/// Checks the chunks of `key`'s value, read from where `pointer` says in the segment tagged `tag`, and
-/// closes the gaps between them: the value is `stored[8..]` then.
-///
-/// # Errors
-/// `Corruption` if they are not what was written there for that key.
-pub fn join_chunks(
-    stored: &mut Vec<u8>,
-    tag: u64,
-    pointer: ValuePointer,
-    key: &[u8],
-) -> Result<()> {
-    let mut end = CHUNK_HEADER_BYTES;
-    for index in 0..pointer.chunks() {
-        let place = pointer.chunk(index)?;
-        let (from, to) = (place.start - pointer.offset, place.end - pointer.offset);
-        let (from, to) = (from as usize, to as usize);
-        check_chunk(stored.get(from..to).unwrap_or_default(), tag, pointer, key, index)?;
-        if from + CHUNK_HEADER_BYTES != end {
-            stored.copy_within(from + CHUNK_HEADER_BYTES..to, end);
-        }
-        end += to - from - CHUNK_HEADER_BYTES;
-    }
-    stored.truncate(end);
-    Ok(())
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
-mod tests {
-    use super::*;
-    use crate::format::example::assert_shown;
-
-    fn stored(tag: u64, offset: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_value(&mut out, tag, offset, key, value);
-        assert_eq!(out.len() as u64, stored_bytes(value.len() as u64));
-        out
-    }
-
-    fn at(offset: u64, length: usize) -> ValuePointer {
-        ValuePointer { segment: 0, offset, length: length as u64 }
-    }
-
-    #[test]
-    fn the_example_is_what_is_written() {
-        let mut segment = encode_header(1);
-        let pointer = ValuePointer { segment: 3, offset: segment.len() as u64, length: 1 };
-        put_value(&mut segment, 1, pointer.offset, b"k", b"v");
-        let mut payload = Vec::new();
-        pointer.encode(&mut payload);
-        assert_shown(include_str!("value.rs"), "The value `v` of key `k`", &segment);
-        assert_eq!(payload, [0x03, 0x20, 0x01]);
-        assert_eq!(pointer.end(), segment.len() as u64);
-    }
-
-    #[test]
-    fn values_of_every_number_of_chunks_come_back() {
-        let full = CHUNK_BYTES;
-        for length in [0, 1, full - 1, full, full + 1, 2 * full, 3 * full + 7] {
-            let value: Vec<u8> = (0..length).map(|i| (i * 31 % 251) as u8).collect();
-            let mut bytes = stored(9, 100, b"key", &value);
-            join_chunks(&mut bytes, 9, at(100, value.len()), b"key").unwrap();
-            assert_eq!(bytes[CHUNK_HEADER_BYTES..], value);
-        }
-    }
-
-    #[test]
-    fn another_keys_value_another_place_or_damage_is_refused() {
-        let length = CHUNK_BYTES + 5;
-        let good = stored(9, 100, b"key", &vec![7; length]);
-        let refused = |mut bytes: Vec<u8>, tag, offset, key: &[u8]| {
-            join_chunks(&mut bytes, tag, at(offset, length), key).unwrap_err().is_corruption()
-        };
-        assert!(refused(good.clone(), 8, 100, b"key"));
-        assert!(refused(good.clone(), 9, 108, b"key"));
-        assert!(refused(good.clone(), 9, 100, b"kez"));
-        for i in [0, 7, 8, 1000, CHUNK_BYTES + 7, CHUNK_BYTES + 8, good.len() - 1] {
-            let mut bad = good.clone();
-            bad[i] ^= 1;
-            assert!(refused(bad, 9, 100, b"key"), "byte {i}");
-        }
-        // A pointer to the first chunk alone.
-        let mut part = good[..CHUNK_HEADER_BYTES + CHUNK_BYTES].to_vec();
-        let error = join_chunks(&mut part, 9, at(100, CHUNK_BYTES), b"key").unwrap_err();
-        assert!(error.is_corruption());
-        for cut in [0, 4, 8, 100, CHUNK_BYTES + 7, good.len() - 1] {
-            assert!(refused(good[..cut].to_vec(), 9, 100, b"key"), "cut at {cut}");
-        }
-    }
-
-    #[test]
-    fn headers_are_checked() {
-        let good = encode_header(77);
-        check_header(&good, 77).unwrap();
-        assert!(check_header(&good, 78).unwrap_err().is_corruption());
-        for i in 0..good.len() {
-            let mut bad = good.clone();
-            bad[i] ^= 1;
-            assert!(check_header(&bad, 77).is_err(), "byte {i}");
-            assert!(check_header(&good[..i], 77).is_err(), "cut at {i}");
-        }
-        let mut newer = good.clone();
-        newer[8] = 2;
-        let sum = checksum(77, 0, &newer[..24]);
-        newer[24..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(check_header(&newer, 77).unwrap_err().kind(), ErrorKind::Unsupported);
-    }
-
-    #[test]
-    fn pointers_round_trip() {
-        let pointer = ValuePointer { segment: 1 << 40, offset: 1 << 33, length: 1 << 30 };
-        let mut payload = Vec::new();
-        pointer.encode(&mut payload);
-        assert_eq!(ValuePointer::decode(&payload).unwrap(), pointer);
-        for cut in 0..payload.len() {
-            assert!(ValuePointer::decode(&payload[..cut]).unwrap_err().is_corruption());
-        }
-        payload.push(0);
-        assert!(ValuePointer::decode(&payload).unwrap_err().is_corruption());
-    }
 }

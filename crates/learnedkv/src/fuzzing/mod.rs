@@ -29,7 +29,10 @@ use crate::format::manifest::{
 };
 use crate::format::range::Ranges;
 use crate::format::table::{FOOTER_BYTES, Footer, Properties, mend_footer};
-use crate::format::value::{VALUES_HEADER_BYTES, ValuePointer, check_header, join_chunks};
+use crate::format::value::{
+    self, CHUNK_BYTES, CHUNK_HEADER_BYTES, VALUES_HEADER_BYTES, ValuePointer, check_header,
+    check_packed, join_chunks,
+};
 use crate::manifest::{self, CURRENT, State};
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
@@ -161,7 +164,7 @@ pub fn values(bytes: &[u8]) -> bool {
     let mut again = Vec::new();
     pointer.encode(&mut again);
     assert_eq!(ValuePointer::decode(&again).ok(), Some(pointer));
-    assert!(pointer.end() >= pointer.length);
+    assert!(pointer.end() >= pointer.stored_bytes());
     let mut logged = Vec::new();
     pointer.encode_logged(TAG, &mut logged);
     assert_eq!(ValuePointer::decode_logged(&logged).ok(), Some((pointer, TAG)));
@@ -169,8 +172,31 @@ pub fn values(bytes: &[u8]) -> bool {
     let rest = segment.get(usize::from(length)..).unwrap_or_default();
     let header = check_header(rest, TAG);
     let mut stored = rest.get(VALUES_HEADER_BYTES..).unwrap_or_default().to_vec();
-    let value = join_chunks(&mut stored, TAG, pointer, b"key");
-    header.is_ok() || value.is_ok()
+    let value = decode_value(&stored, pointer);
+    value::mend(&mut stored, TAG, pointer, b"key");
+    let mended = decode_value(&stored, pointer);
+    let is_ok = value.is_ok();
+    assert!(!is_ok || value.ok() == mended.ok(), "what was sound was mended");
+    header.is_ok() || is_ok
+}
+
+fn decode_value(stored: &[u8], pointer: ValuePointer) -> Result<Vec<u8>> {
+    if pointer.packed.is_none() {
+        let mut stored = stored.to_vec();
+        join_chunks(&mut stored, TAG, pointer, b"key")?;
+        return Ok(stored.split_off(CHUNK_HEADER_BYTES));
+    }
+    let layout = check_packed(stored, TAG, pointer, b"key")?;
+    // Memory in proportion to what was found sound.
+    assert!(pointer.length as usize <= MOST_EXPANSION * stored.len());
+    let mut raw = vec![0; pointer.length as usize];
+    layout.unpack(stored, &Codecs::default(), &mut raw)?;
+    let chunks = raw.chunks(CHUNK_BYTES);
+    assert_eq!(chunks.len() as u64, pointer.chunks());
+    for (index, chunk) in (0..).zip(chunks) {
+        assert_eq!(chunk.len() as u64, layout.raw_length(index));
+    }
+    Ok(raw)
 }
 
 /// A manifest: its header, then edits, applied one after another.

@@ -12,7 +12,7 @@ use crate::format::manifest::{
 };
 use crate::format::range::KeyRange;
 use crate::format::table::{Section, SegmentUse, encode_directory};
-use crate::format::value::{self, put_value};
+use crate::format::value::{self, CHUNK_BYTES, put_value};
 use crate::options::Store;
 use crate::sstable::filter::{FilterBuilder, FilterKind};
 use crate::sstable::partition::Limits;
@@ -61,16 +61,20 @@ fn mutate(sample: &[u8], random: &mut Random) -> Vec<u8> {
 /// Runs `decode` on a sample, which it must take, and on mutants, of which it must take some and refuse
 /// some.
 fn try_mutants(name: &str, decode: fn(&[u8]) -> bool, sample: &[u8]) {
+    try_some_mutants(name, decode, sample, MUTANTS);
+}
+
+fn try_some_mutants(name: &str, decode: fn(&[u8]) -> bool, sample: &[u8], mutants: u64) {
     assert!(decode(sample), "{name}: the sample is refused");
     let mut random = Random(sample.len() as u64);
     let mut taken = 0;
-    for number in 0..MUTANTS {
+    for number in 0..mutants {
         let mutant = mutate(sample, &mut random);
         let decoded = std::panic::catch_unwind(|| decode(&mutant));
         let decoded = decoded.unwrap_or_else(|_| panic!("{name}: mutant {number}: {mutant:02x?}"));
         taken += u64::from(decoded);
     }
-    assert!(taken > 0 && taken < MUTANTS, "{name}: {taken} of {MUTANTS} were taken");
+    assert!(taken > 0 && taken < mutants, "{name}: {taken} of {mutants} were taken");
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -79,7 +83,8 @@ fn key(number: u64) -> Vec<u8> {
 
 fn table_record(id: u64) -> TableRecord {
     let (smallest, largest) = (key(0), key(9));
-    let used = SegmentUse { segment: 9, tag: TAG, entries: 3, bytes: 4000, end: 5000 };
+    let used = SegmentUse { bytes: 4000, value_bytes: 9000, end: 5000, ..SegmentUse::default() };
+    let used = SegmentUse { segment: 9, tag: TAG, entries: 3, ..used };
     let properties = Properties {
         entries: 1000,
         blocks: 7,
@@ -153,13 +158,25 @@ fn keyspace_options() {
 
 #[test]
 fn value_segments() {
-    let pointer = ValuePointer { segment: 300, offset: 32, length: 9 };
-    let mut bytes = vec![0];
-    pointer.encode(&mut bytes);
-    bytes[0] = (bytes.len() - 1) as u8;
-    bytes.extend(value::encode_header(TAG));
-    put_value(&mut bytes, TAG, pointer.offset, b"key", b"the value");
-    try_mutants("values", values, &bytes);
+    // As it is; compressed; of several chunks, which a table tells.
+    let long = [vec![7; CHUNK_BYTES], vec![8; 100]].concat();
+    let short: &[u8] = b"the value";
+    for how in Compression::ALL {
+        for (value, mutants) in [(short, MUTANTS), (&[1; 90], MUTANTS), (&long, MUTANTS / 8)] {
+            if *how == Compression::None && value.len() > CHUNK_BYTES {
+                continue; // Its header would hardly ever be met.
+            }
+            let (mut stored, mut codec) = (value::encode_header(TAG), how.codec());
+            let place = (300, VALUES_HEADER_BYTES as u64);
+            let pointer = put_value(&mut stored, TAG, place, b"key", value, codec.as_deref_mut());
+            assert_eq!(pointer.packed.is_some(), codec.is_some() && value.len() > 9);
+            let mut bytes = vec![0];
+            pointer.encode(&mut bytes);
+            bytes[0] = (bytes.len() - 1) as u8;
+            bytes.extend(stored);
+            try_some_mutants("values", values, &bytes, mutants);
+        }
+    }
 }
 
 #[test]

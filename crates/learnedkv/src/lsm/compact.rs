@@ -97,8 +97,8 @@ impl Compaction {
         let work = (!pick.moves).then(|| {
             let table =
                 if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
-            let (separate_at, segments) = (options.separate_fresh_at(), &view.tables.segments);
-            let output = Output::new(engine, table, separate_at, segments);
+            let (apart, segments) = (options.fresh_apart(), &view.tables.segments);
+            let output = Output::new(engine, table, apart, segments);
             let output = output.waking_filters(woken(view, &pick));
             let output = output.replacing(pick.runs.iter().flatten());
             let output = output.with_victims(pick.victims.clone()).with_ranges(ranges(&pick));

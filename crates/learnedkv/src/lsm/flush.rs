@@ -77,9 +77,8 @@ impl FlushJob {
         // Nothing of the View is held until the end: what is replaced meanwhile is to go.
         let sources = sealed.memtable.streamed.all();
         let (cursor, ranges) = entries(keyspace, sealed);
-        let (options, separate_at) =
-            (keyspace.options.lsm_table(), keyspace.options.separate_fresh_at());
-        let output = Output::new(&self.engine, options, separate_at, &sources)
+        let (options, apart) = (keyspace.options.lsm_table(), keyspace.options.fresh_apart());
+        let output = Output::new(&self.engine, options, apart, &sources)
             .with_shadow(Shadow::over(None, 0))
             .with_ranges(ranges);
         let (versions, _) = sealed.memtable.counts();

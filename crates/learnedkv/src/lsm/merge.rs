@@ -55,8 +55,8 @@ fn bytes(run: &Run) -> u64 {
 fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Output {
     let tables = || view.tables.runs[runs.clone()].iter().flatten();
     let ranges = tables().flat_map(|table| table.ranges().iter().cloned()).collect();
-    let (options, separate_at) = (view.options.lsm_table(), view.options.separate_fresh_at());
-    let output = Output::new(engine, options, separate_at, &view.tables.segments)
+    let (options, apart) = (view.options.lsm_table(), view.options.fresh_apart());
+    let output = Output::new(engine, options, apart, &view.tables.segments)
         .with_shadow(Shadow::over(Some(view.tables.clone()), runs.end))
         .with_ranges(Ranges::union(ranges))
         .replacing(tables());

@@ -10,11 +10,13 @@ use crate::cursor::Cursor;
 use crate::engine::{Engine, Opened};
 use crate::error::Result;
 use crate::format::checksum::key_hash;
+use crate::format::compression::{Codec, Compression};
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
+use crate::options::Apart;
 use crate::sstable::filter::file::filter_path;
 use crate::sstable::generation::Generation;
 use crate::sstable::reader::Table;
@@ -40,6 +42,10 @@ pub struct Output {
     /// Values of this length and longer are kept apart, at most those that are streamed; shorter ones stand beside their keys, also
     /// those that come as pointers.
     separate_at: u64,
+    /// Values of this length and longer stay apart for good.
+    stays_at: u64,
+    /// What compresses those that do not, and those that do.
+    codecs: [Option<Box<dyn Codec>>; 2],
     /// The segments that the pointers to be copied lead into.
     sources: Segments,
     writer: Option<TableWriter>,
@@ -127,7 +133,7 @@ impl Output {
     pub fn new(
         engine: &Arc<Engine>,
         mut options: TableOptions,
-        separate_at: u64,
+        apart: Apart,
         sources: &Segments,
     ) -> Output {
         if options.filter_rests && engine.ballast.is_given_up() {
@@ -136,7 +142,9 @@ impl Output {
         Output {
             engine: engine.clone(),
             options,
-            separate_at: separate_at.min(engine.options.stream_at),
+            separate_at: apart.at.min(engine.options.stream_at),
+            stays_at: apart.stays_at.min(engine.options.stream_at),
+            codecs: [apart.passing, apart.staying].map(Compression::codec),
             sources: sources.clone(),
             writer: None,
             records: Vec::new(),
@@ -294,7 +302,9 @@ impl Output {
                 self.values.insert(writer)
             }
         };
-        Ok((values.add(key, value)?, values.tag()))
+        let [passing, staying] = &mut self.codecs;
+        let codec = if value.len() as u64 >= self.stays_at { staying } else { passing };
+        Ok((values.add(key, value, codec.as_deref_mut())?, values.tag()))
     }
 
     fn end_values(&mut self) -> Result<()> {

@@ -47,7 +47,10 @@ impl Shadow {
     fn look_up(&mut self, key: &[u8]) -> Result<()> {
         let Some(tables) = &self.tables else { return Ok(()) };
         let sought = Sought::new(key, Caching::Leave);
-        let bytes = |found: &Lookup| Ok(read::length(found)?.map_or(0, |n| key.len() as u64 + n));
+        let bytes = |found: &Lookup| {
+            let stored = read::stored_length(found)?;
+            Ok(stored.map_or(0, |n| key.len() as u64 + n))
+        };
         // Levels are compacted by their sizes, whatever they overwrite.
         let newer = if tables.level_count > 0 { tables.runs.len() } else { self.newer };
         for run in tables.runs.iter().skip(newer) {

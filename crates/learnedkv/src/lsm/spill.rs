@@ -121,7 +121,8 @@ impl Spill {
         let ranges = Ranges::union(ranges.collect());
         // One snapshot reads it: a filter would take more memory than it saves.
         let options = TableOptions { filter: None, ..keyspace.options.lsm_table() };
-        let output = Output::new(engine, options, u64::MAX, &segments).separating_nothing();
+        let apart = keyspace.options.fresh_apart();
+        let output = Output::new(engine, options, apart, &segments).separating_nothing();
         Spill {
             output: output.with_ranges(ranges).moving_values(false),
             cursor: MergeCursor::new(sources),

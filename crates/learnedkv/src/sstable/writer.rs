@@ -177,8 +177,8 @@ impl TableWriter {
         pointer: ValuePointer,
         tag: u64,
     ) -> Result<()> {
-        self.properties.refer(pointer.segment, tag, pointer.stored_bytes(), pointer.end());
-        let mut payload = Vec::with_capacity(3 * 10);
+        self.properties.refer(&pointer, tag);
+        let mut payload = Vec::with_capacity(4 * 10 + 1);
         pointer.encode(&mut payload);
         self.add(key, Kind::Pointer, sequence, &payload)
     }

@@ -53,18 +53,13 @@ impl Ingest {
         engine.health.check_writable()?;
         engine.check_room()?;
         let view = engine.keyspace(keyspace)?;
-        // Compactions of levels leave values where they are.
-        let separate_at = match view.options.chosen_store() {
-            Store::Lsm => view.options.separate_fresh_at(),
-            _ => view.options.separate_settled_at(),
-        };
         Ok(Ingest {
             engine: engine.clone(),
             keyspace,
             output: Output::new(
                 engine,
                 view.options.settled_table(),
-                separate_at,
+                view.options.settled_apart(),
                 &Segments::default(),
             ),
             table_bytes: view.options.partition(),

@@ -183,8 +183,7 @@ fn span(runs: &[Run], segments: &BTreeSet<u64>) -> Option<Range<usize>> {
 
 /// What a sweep would write of the LSM part: values that are to stay apart it leaves where they are.
 fn moved(tables: &Tables, options: &KeyspaceOptions) -> u64 {
-    let stays =
-        |used: &&SegmentUse| used.bytes / used.entries.max(1) >= options.separate_settled_at();
+    let stays = |used: &&SegmentUse| used.mean_length() >= options.separate_settled_at();
     let bytes = |table: &Arc<Table>| {
         let values = table.properties().segments.iter().filter(|used| !stays(used));
         table.file_bytes() + values.map(|used| used.bytes).sum::<u64>()

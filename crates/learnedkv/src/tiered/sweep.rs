@@ -38,7 +38,6 @@ use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
-use crate::format::value::stored_bytes;
 use crate::lsm::output::{Output, Written};
 use crate::lsm::read::{clip, run_source};
 use crate::manifest::KeyspaceState;
@@ -289,15 +288,17 @@ struct Size {
 impl Size {
     /// That of a table's part, without the blocks all of whose keys lie in one of the `removed` ranges.
     fn of(clipped: &Clipped, removed: &Ranges, separate_at: u64) -> Size {
-        let moves =
-            |used: &SegmentUse| used.bytes / used.entries.max(1) < stored_bytes(separate_at);
-        let (table, whole) = (&clipped.table, clipped.table.properties());
+        let moves = |used: &SegmentUse| used.mean_length() < separate_at;
+        let whole = clipped.table.properties();
         let stored = clipped.alive_bytes(&[], None, removed);
-        let moved = table.weight(stored, moves) - stored;
         let share = |of: u64| scale(stored, of, whole.data_bytes.max(1));
+        let moved = whole.segments.iter().filter(|used| moves(used));
+        let (moved, unpacked) = moved.fold((0, 0), |(stored, unpacked), used| {
+            (stored + used.bytes, unpacked + used.value_bytes)
+        });
         Size {
-            stored_bytes: stored + moved,
-            unpacked_bytes: share(whole.unpacked_bytes) + moved,
+            stored_bytes: stored + share(moved),
+            unpacked_bytes: share(whole.unpacked_bytes) + share(unpacked),
             entries: share(whole.entries),
             tombstones: share(whole.tombstones),
         }
@@ -496,7 +497,7 @@ impl SweepStep {
             output: Output::new(
                 engine,
                 view.options.settled_table(),
-                view.options.separate_settled_at(),
+                view.options.settled_apart(),
                 &tables.segments,
             )
             .with_victims(course.victims.clone())

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::Segment;
 use crate::error::Result;
-use crate::format::value::{CHUNK_HEADER_BYTES, ValuePointer, join_chunks};
+use crate::format::value::ValuePointer;
 use crate::slice::Slice;
 use crate::sstable::sought::Reads;
 
@@ -111,14 +109,17 @@ fn read(
             let (key, pointer) = wanted[at];
             let inside = (pointer.offset - piece.start) as usize;
             let length = pointer.stored_bytes() as usize;
-            let mut stored = match piece.values.len() {
-                1 => std::mem::take(&mut bytes),
-                _ => bytes[inside..inside + length].to_vec(),
+            let value = match piece.values.len() {
+                1 => segment.value(key, pointer, std::mem::take(&mut bytes)),
+                _ => {
+                    let stored = &bytes[inside..inside + length];
+                    match pointer.packed {
+                        Some(_) => segment.unpacked(key, pointer, stored),
+                        None => segment.value(key, pointer, stored.to_vec()),
+                    }
+                }
             };
-            join_chunks(&mut stored, segment.tag(), pointer, key)
-                .map_err(|e| e.at_path(segment.path()))?;
-            let end = stored.len();
-            values[at] = Some(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end));
+            values[at] = Some(value?);
         }
     }
     Ok(count)

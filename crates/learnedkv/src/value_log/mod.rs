@@ -28,7 +28,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
 use crate::format::value::{
-    CHUNK_HEADER_BYTES, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header, join_chunks,
+    CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header,
+    check_packed, join_chunks,
 };
 use crate::slice::Slice;
 use crate::sstable::reader::TableContext;
@@ -167,15 +168,7 @@ impl Segment {
             );
             return Err(Error::corruption(message).at_path(self.path()));
         }
-        let length = (end - offset) as usize;
-        let mut bytes = Vec::new();
-        if bytes.try_reserve_exact(length).is_err() {
-            let message = format!(
-                "there is no memory for a value of {length} bytes: read it piece by piece (get_reader)"
-            );
-            return Err(Error::new(ErrorKind::Io, message).at_path(self.path()));
-        }
-        bytes.resize(length, 0);
+        let bytes = self.memory(end - offset)?;
         let file = self.file.get()?;
         self.context.metrics.value_request(bytes.len(), reads);
         let around = self.context.go_around(1);
@@ -186,24 +179,74 @@ impl Segment {
         self.request(offset, end, reads)?.read_alone().map_err(|e| e.at_path(self.path()))
     }
 
-    /// Chunk `index` of the value that `pointer` says is `key`'s: so many bytes of it at most
-    /// (256 KiB) are in memory.
+    /// So many bytes of memory, if there are.
+    fn memory(&self, length: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(length as usize).is_err() {
+            let message = format!(
+                "there is no memory for a value of {length} bytes: read it piece by piece (get_reader)"
+            );
+            return Err(Error::new(ErrorKind::Io, message).at_path(self.path()));
+        }
+        bytes.resize(length as usize, 0);
+        Ok(bytes)
+    }
+
+    /// Where the chunks of the value stand that `pointer` says is `key`'s: of a compressed one of several
+    /// that takes a read, and eight bytes of memory a chunk.
     ///
     /// # Errors
     /// As [`Segment::load`].
-    pub fn load_chunk(&self, key: &[u8], pointer: ValuePointer, index: u64) -> Result<Slice> {
-        let place = pointer.chunk(index).map_err(|e| e.at_path(self.path()))?;
+    pub fn layout(&self, key: &[u8], pointer: ValuePointer) -> Result<Layout> {
+        let table = pointer.table().map(|at| self.read(at.start, at.end, &Reads::default()));
+        let table = table.transpose()?.unwrap_or_default();
+        Layout::of(pointer, &table, self.tag, key).map_err(|e| e.at_path(self.path()))
+    }
+
+    /// Chunk `index` of the value of `key`, whose chunks stand so: so many bytes of it at most
+    /// (256 KiB) are in memory, and as many while they are decompressed.
+    ///
+    /// # Errors
+    /// As [`Segment::load`].
+    pub fn load_chunk(&self, key: &[u8], layout: &Layout, index: u64) -> Result<Slice> {
+        let place = layout.chunk(index).map_err(|e| e.at_path(self.path()))?;
         let stored = self.read(place.start, place.end, &Reads::default())?;
-        check_chunk(&stored, self.tag, pointer, key, index).map_err(|e| e.at_path(self.path()))?;
+        check_chunk(&stored, self.tag, layout, key, index).map_err(|e| e.at_path(self.path()))?;
+        if !layout.is_packed(index, &stored) {
+            let end = stored.len();
+            return Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end));
+        }
+        let mut raw = self.memory(layout.raw_length(index))?;
+        let unpacked = layout.unpack_chunk(&stored, index, &self.context.codecs, &mut raw);
+        unpacked.map_err(|e| e.at_path(self.path()))?;
+        Ok(whole(raw))
+    }
+
+    /// The value in all that was `stored` of it.
+    fn value(&self, key: &[u8], pointer: ValuePointer, mut stored: Vec<u8>) -> Result<Slice> {
+        if pointer.packed.is_some() {
+            return self.unpacked(key, pointer, &stored);
+        }
+        join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| e.at_path(self.path()))?;
         let end = stored.len();
         Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
     }
 
-    /// The bytes of a value, if they are in the page cache for all we know.
+    /// The compressed value in all that was `stored` of it.
+    fn unpacked(&self, key: &[u8], pointer: ValuePointer, stored: &[u8]) -> Result<Slice> {
+        let layout = check_packed(stored, self.tag, pointer, key);
+        let layout = layout.map_err(|e| e.at_path(self.path()))?;
+        let mut raw = self.memory(pointer.length)?;
+        let unpacked = layout.unpack(stored, &self.context.codecs, &mut raw);
+        unpacked.map_err(|e| e.at_path(self.path()))?;
+        Ok(whole(raw))
+    }
+
+    /// What is stored of a value, if it is in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
         let place = (pointer.offset, pointer.end());
         if self.context.maps.is_none()
-            || pointer.length > LENT_BYTES
+            || pointer.stored_bytes() > LENT_BYTES + CHUNK_HEADER_BYTES as u64
             || self.prefix.residence.rests()
         {
             return None;
@@ -250,18 +293,30 @@ impl Segment {
     /// `Corruption` if it is not; any error of the disk.
     pub fn load(&self, key: &[u8], pointer: ValuePointer, reads: &Reads) -> Result<Slice> {
         // What is not sound there is read, which says what is wrong.
-        if let Some(stored) = self.lent(pointer)
-            && check_chunk(&stored, self.tag, pointer, key, 0).is_ok()
+        if let Some(value) = self.lent(pointer).and_then(|stored| self.mapped(key, pointer, stored))
         {
             self.context.metrics.mapped_values.fetch_add(1, Relaxed);
-            let end = stored.len();
-            return Ok(Slice::of_bytes(stored, CHUNK_HEADER_BYTES..end));
+            return Ok(value);
         }
-        let mut stored = self.read(pointer.offset, pointer.end(), reads)?;
-        join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| e.at_path(self.path()))?;
-        let end = stored.len();
-        Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
+        self.value(key, pointer, self.read(pointer.offset, pointer.end(), reads)?)
     }
+
+    /// The value in what is `stored` of it in the map, if that is sound: lent, where it stands there as it is.
+    fn mapped(&self, key: &[u8], pointer: ValuePointer, stored: Bytes) -> Option<Slice> {
+        if pointer.packed.is_some() {
+            return self.unpacked(key, pointer, &stored).ok();
+        }
+        let layout = Layout::of(pointer, &[], self.tag, key).ok()?;
+        check_chunk(&stored, self.tag, &layout, key, 0).ok()?;
+        let end = stored.len();
+        Some(Slice::of_bytes(stored, CHUNK_HEADER_BYTES..end))
+    }
+}
+
+/// The value that these bytes are.
+fn whole(bytes: Vec<u8>) -> Slice {
+    let end = bytes.len();
+    Slice::of_bytes(Bytes::from(bytes), 0..end)
 }
 
 /// Value segments by their numbers: those that the tables of a keyspace point into.

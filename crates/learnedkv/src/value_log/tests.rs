@@ -9,7 +9,7 @@ use super::*;
 use crate::cache::BlockCache;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Access, Around, Disk, Maps, OpenFiles};
-use crate::format::compression::Codecs;
+use crate::format::compression::{Codecs, Compression};
 use crate::format::value::CHUNK_BYTES;
 use crate::sstable::{Graveyard, ReadMetrics};
 
@@ -59,24 +59,45 @@ fn write(
     id: u64,
     numbers: impl Iterator<Item = usize>,
 ) -> (SegmentUse, Vec<(Vec<u8>, ValuePointer)>) {
+    write_packed(context, id, numbers, Compression::None)
+}
+
+fn write_packed(
+    context: &Arc<TableContext>,
+    id: u64,
+    numbers: impl Iterator<Item = usize>,
+    how: Compression,
+) -> (SegmentUse, Vec<(Vec<u8>, ValuePointer)>) {
+    let mut codec = how.codec();
     let mut writer = SegmentWriter::create(&*context.disk, Path::new("/"), id).unwrap();
     let mut pointers = Vec::new();
     for number in numbers {
-        pointers.push((key(number), writer.add(&key(number), &value(number)).unwrap()));
+        let added = writer.add(&key(number), &value(number), codec.as_deref_mut());
+        pointers.push((key(number), added.unwrap()));
     }
     let (tag, end) = (writer.tag(), writer.file_bytes());
     writer.finish().unwrap();
-    let entries = pointers.len() as u64;
-    (SegmentUse { segment: id, tag, entries, bytes: end, end }, pointers)
+    let (entries, bytes) = (pointers.len() as u64, end - VALUES_HEADER_BYTES as u64);
+    assert_eq!(bytes, pointers.iter().map(|(_, pointer)| pointer.stored_bytes()).sum::<u64>());
+    let value_bytes = pointers.iter().map(|(_, pointer)| pointer.length).sum();
+    (SegmentUse { segment: id, tag, entries, bytes, value_bytes, end }, pointers)
 }
 
 #[test]
 fn values_come_back_alone_and_together() {
+    for how in Compression::ALL {
+        come_back(*how);
+    }
+}
+
+fn come_back(how: Compression) {
     let context = context();
     let mut segments = Segments::default();
     let mut all = Vec::new();
     for id in 0..3 {
-        let (used, pointers) = write(&context, id, (id as usize..400).step_by(3));
+        let (used, pointers) = write_packed(&context, id, (id as usize..400).step_by(3), how);
+        let is_packed = used.bytes < used.value_bytes / 2;
+        assert_eq!(is_packed, how != Compression::None, "{how}");
         segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
         let numbers = (id as usize..400).step_by(3);
         all.extend(pointers.into_iter().zip(numbers).map(|((k, p), n)| (k, p, n)));
@@ -130,6 +151,47 @@ fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() 
     file.write_all_at(&[0xaa; 3], pointer.offset + 20).unwrap();
     let error = segment.load(key, *pointer, &Reads::default()).unwrap_err();
     assert!(error.is_corruption() && error.path().is_some(), "{error:?}");
+}
+
+/// Compressed ones are decompressed where they lie: what is lent is the value, never what is stored.
+#[test]
+fn compressed_values_are_read_where_they_lie_but_not_lent() {
+    for how in Compression::ALL.iter().filter(|how| **how != Compression::None) {
+        let context = context_that(true);
+        let (used, pointers) = write_packed(&context, 1, 0..400, *how);
+        let segment = Segment::open(&context, &used).unwrap();
+        for round in 0..3 {
+            for (number, (key, pointer)) in pointers.iter().enumerate() {
+                let found = segment.load(key, *pointer, &Reads::default()).unwrap();
+                assert!(found == value(number), "{how} {round} {number}");
+            }
+        }
+        let metrics = &context.metrics;
+        let (mapped, read) = (&metrics.mapped_values, &metrics.value_requests);
+        let (mapped, read) = (mapped.load(Relaxed), read.load(Relaxed));
+        assert!(mapped > 200 && mapped + read == 3 * 400, "{how}: {mapped} and {read}");
+        // Damage in the map, which is then read, and refused by name.
+        let (key, pointer) = &pointers[2];
+        assert_eq!(pointer.chunks(), 2);
+        let file = context.disk.open(&segment_path(Path::new("/"), 1), Access::Random).unwrap();
+        let segment = Segment::open(&context, &used).unwrap();
+        for at in [0, 8, pointer.stored_bytes() - 1] {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, pointer.offset + at).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], pointer.offset + at).unwrap();
+            let error = segment.load(key, *pointer, &Reads::default()).unwrap_err();
+            let place = error.offset_bytes();
+            assert!(
+                error.is_corruption() && error.path().is_some() && place.is_some(),
+                "{error:?}"
+            );
+            let wanted = [(key.as_slice(), *pointer)];
+            let find = |_| Ok(Arc::new(Segment::open(&context, &used).unwrap()));
+            assert!(load_all(&wanted, find, &Reads::default()).unwrap_err().is_corruption());
+            file.write_all_at(&byte, pointer.offset + at).unwrap();
+        }
+        assert!(segment.load(key, *pointer, &Reads::default()).unwrap() == value(2));
+    }
 }
 
 /// The first value that was read of a segment was taken to be gone from the page cache, where it had never been:

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::segment_path;
 use crate::disk::{Disk, File};
 use crate::error::{Error, Result};
-use crate::format::value::{CHUNK_BYTES, ValuePointer, encode_header, put_chunk, put_value};
+use crate::format::compression::Codec;
+use crate::format::value::{CHUNK_BYTES, ValuePointer, ValueWriter, encode_header, put_value};
 
 /// How much is gathered before it is written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -44,40 +45,47 @@ impl SegmentWriter {
         self.written_bytes + self.out.len() as u64
     }
 
-    /// Adds the value of `key`, and says where it stands.
+    /// Adds the value of `key`, compressed by `codec` where that serves, and says where it stands.
     ///
     /// # Errors
     /// Any error of the disk; the segment is then lost.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<ValuePointer> {
-        let offset = self.file_bytes();
-        put_value(&mut self.out, self.tag, offset, key, value);
+    pub fn add(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        codec: Option<&mut (dyn Codec + 'static)>,
+    ) -> Result<ValuePointer> {
+        let place = (self.id, self.file_bytes());
+        let pointer = put_value(&mut self.out, self.tag, place, key, value, codec);
         if self.out.len() >= WRITE_BYTES {
             self.write_out()?;
         }
-        Ok(ValuePointer { segment: self.id, offset, length: value.len() as u64 })
+        Ok(pointer)
     }
 
-    /// Adds the value of `key`, all that `reader` gives, and says where it stands. Two chunks of it are
-    /// in memory: whether one is the last is known when the next is read.
+    /// Adds the value of `key`, all that `reader` gives, compressed by `codec` where that serves, and says
+    /// where it stands. Two chunks of it are in memory: whether one is the last is known when the next is
+    /// read; and four bytes for each chunk, where they may be compressed.
     ///
     /// # Errors
     /// `Io` if the reader fails; any error of the disk; the segment is then lost.
-    pub fn add_reader(&mut self, key: &[u8], reader: &mut dyn Read) -> Result<ValuePointer> {
-        let offset = self.file_bytes();
-        let mut length = 0;
+    pub fn add_reader(
+        &mut self,
+        key: &[u8],
+        reader: &mut dyn Read,
+        codec: Option<&mut (dyn Codec + 'static)>,
+    ) -> Result<ValuePointer> {
+        let mut writer = ValueWriter::begin(self.tag, self.file_bytes(), key, codec);
         let (mut chunk, mut next) = (Vec::new(), Vec::new());
         read_chunk(reader, &mut chunk)?;
         loop {
             read_chunk(reader, &mut next)?;
-            length += chunk.len() as u64;
-            let ends = next.is_empty().then_some(length);
-            let at = self.file_bytes();
-            put_chunk(&mut self.out, self.tag, at, key, &chunk, ends);
+            writer.put(&mut self.out, &chunk, next.is_empty());
+            if next.is_empty() {
+                return Ok(writer.finish(&mut self.out, self.id));
+            }
             if self.out.len() >= WRITE_BYTES {
                 self.write_out()?;
-            }
-            if ends.is_some() {
-                return Ok(ValuePointer { segment: self.id, offset, length });
             }
             std::mem::swap(&mut chunk, &mut next);
         }

@@ -217,10 +217,15 @@ fn damage_of_compressed_tables_is_reported_or_does_not_matter() {
         let (stored, raw): (u64, u64) =
             (bytes(|k| k.block_bytes), bytes(|k| k.unpacked_block_bytes));
         assert!(stored < raw, "{how}: nothing was compressed: {stored} of {raw} bytes");
+        let (apart, long): (u64, u64) =
+            (bytes(|k| k.value_live_bytes), bytes(|k| k.unpacked_value_bytes));
+        assert!(apart * 2 < long, "{how}: values took {apart} of {long} bytes");
         drop(db);
         let counts = damage_all(&setup, seed);
         println!("{how}: errors and right answers: {counts:?}");
-        assert!(counts["table"].0 > 0, "no damage of a table was reported: {counts:?}");
+        for sort in ["table", "values"] {
+            assert!(counts[sort].0 > 0, "no damage of {sort} was reported: {counts:?}");
+        }
     }
 }
 

@@ -61,6 +61,13 @@ fn setups() -> Vec<(String, Setup)> {
         setups.push((format!("lsm compression {how}"), with(keyspace().lsm_compression(how))));
         let settled = with(keyspace().settled_compression(how).block_bytes(1024));
         setups.push((format!("settled compression {how}"), settled));
+        let apart = keyspace().separate_at(1).inline_limit(0).compression(how);
+        setups.push((format!("all separated, {how}"), with(apart)));
+        // What a sweep moves is decompressed, and moved raw.
+        let passing = keyspace().separate_at(1).inline_limit(150).lsm_compression(how);
+        setups.push((format!("separated, {how} till settled"), with(passing)));
+        let levels = Setup::levels().keyspace.separate_at(64).compression(how);
+        setups.push((format!("levels, {how}"), Setup { keyspace: levels, ..Setup::levels() }));
     }
     let kinds = FilterKind::ALL.iter().map(|kind| Some(*kind));
     for kind in kinds.chain([None]) {

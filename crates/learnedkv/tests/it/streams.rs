@@ -5,7 +5,7 @@ use std::path::Path;
 
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Access, Disk};
-use learnedkv::{Database, ErrorKind, Keyspace};
+use learnedkv::{Compression, Database, ErrorKind, Keyspace};
 
 use crate::workload::Setup;
 
@@ -26,14 +26,22 @@ fn setup() -> Setup {
 }
 
 fn open(disk: &SimDisk) -> (Database, Keyspace) {
+    open_packed(disk, Compression::None)
+}
+
+fn open_packed(disk: &SimDisk, how: Compression) -> (Database, Keyspace) {
     let db = setup().open(disk, 1).unwrap();
-    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
+    let keyspace = db.keyspace("k", setup().keyspace.compression(how)).unwrap();
     (db, keyspace)
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ from place to place; every second chunk can be compressed.
 fn value(length: usize, salt: usize) -> Vec<u8> {
-    (0..length).map(|i| ((i / 7 + i * i / 1000 + salt) % 251) as u8).collect()
+    let byte = |i: usize| match i / CHUNK % 2 {
+        0 => i / 37 + salt,
+        _ => i / 7 + i * i / 1000 + salt,
+    };
+    (0..length).map(|i| (byte(i) % 251) as u8).collect()
 }
 
 fn files(disk: &SimDisk) -> usize {
@@ -80,9 +88,15 @@ fn check(db: &Database, keyspace: &Keyspace, salt: usize) {
 
 #[test]
 fn long_values_come_back_however_they_are_put_and_wherever_they_are() {
+    for how in Compression::ALL {
+        come_back(*how);
+    }
+}
+
+fn come_back(how: Compression) {
     let disk = SimDisk::new(1);
     for salt in 0..5 {
-        let (db, keyspace) = open(&disk);
+        let (db, keyspace) = open_packed(&disk, how);
         let name = |length: usize| format!("{length:07}");
         let mut batch = db.batch();
         for length in LENGTHS {
@@ -109,10 +123,15 @@ fn long_values_come_back_however_they_are_put_and_wherever_they_are() {
         check(&db, &keyspace, salt);
         drop(keyspace);
         db.close().unwrap();
-        let (db, keyspace) = open(&disk);
+        let (db, keyspace) = open_packed(&disk, how);
         check(&db, &keyspace, salt);
         keyspace.flush().unwrap();
         check(&db, &keyspace, salt);
+        let stats = keyspace.stats().unwrap();
+        let (stored, long) = (stats.value_live_bytes, stats.unpacked_value_bytes);
+        // One of four chunks and a half cannot be compressed.
+        let is_packed = stored < long / 2;
+        assert_eq!(is_packed, how != Compression::None, "{how}: {stored} of {long}");
         keyspace.convert().unwrap();
         check(&db, &keyspace, salt);
         let before = (keyspace.get_reader(name(CHUNK * 2)).unwrap(), value(CHUNK * 2, salt));
@@ -124,7 +143,7 @@ fn long_values_come_back_however_they_are_put_and_wherever_they_are() {
         assert!(read == expected, "a reader keeps what it reads");
         keyspace.insert(name(CHUNK * 2), &expected).unwrap();
     }
-    let (db, keyspace) = open(&disk);
+    let (db, keyspace) = open_packed(&disk, how);
     keyspace.convert().unwrap();
     db.wait_idle().unwrap();
     let streamed = LENGTHS.iter().filter(|length| **length >= STREAM_AT).count();
@@ -223,6 +242,61 @@ fn a_piece_that_is_damaged_is_said_when_it_is_read_and_the_others_are_read() {
     assert!(first == expected[2 * CHUNK..]);
     let error = keyspace.get("key").unwrap_err();
     assert_eq!((error.path(), error.offset_bytes()), (Some(path.as_path()), Some(second)));
+}
+
+/// The same of a compressed value, whose pieces a table finds.
+#[test]
+fn a_damaged_piece_or_table_of_a_compressed_value_is_said_when_it_is_read() {
+    let disk = SimDisk::new(1);
+    let (_db, keyspace) = open_packed(&disk, Compression::Lz4);
+    let expected = value(3 * CHUNK, 1);
+    keyspace.insert("key", &expected).unwrap();
+    let names = disk.list(Path::new("/db")).unwrap();
+    let name = names.iter().find(|name| name.starts_with("values-")).unwrap();
+    let path = Path::new("/db").join(name);
+    let file = disk.open(&path, Access::Random).unwrap();
+    let end = file.length_bytes().unwrap();
+    assert!(end < 2 * CHUNK as u64, "{end}: the first and the third were not compressed");
+    let mut table = [0; 8 + 3 * 4];
+    file.read_exact_at(&mut table, end - 20).unwrap();
+    let length = |at: usize| u64::from(u32::from_le_bytes(table[at..at + 4].try_into().unwrap()));
+    assert_eq!(
+        (length(12), 32 + 24 + length(8) + length(12) + length(16) + 20),
+        (CHUNK as u64, end)
+    );
+    let third = end - 20 - length(16) - 8;
+    let damage = |at: u64| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    };
+    damage(third + 100);
+    let mut reader = keyspace.get_reader("key").unwrap().unwrap();
+    let mut read = vec![0; CHUNK];
+    for index in [1, 0, 2, 1, 2] {
+        reader.seek(SeekFrom::Start((index * CHUNK) as u64)).unwrap();
+        let found = reader.read_exact(&mut read);
+        assert_eq!(found.is_err(), index == 2);
+        match found {
+            Ok(()) => assert!(read == expected[index * CHUNK..][..CHUNK], "{index}"),
+            Err(e) => {
+                let said = e.to_string();
+                assert!(said.contains(name) && said.contains(&format!("byte {third}")), "{said}");
+            }
+        }
+    }
+    let error = keyspace.get("key").unwrap_err();
+    assert_eq!((error.path(), error.offset_bytes()), (Some(path.as_path()), Some(third)));
+    damage(third + 100);
+    for at in end - 20..end {
+        damage(at);
+        let error = keyspace.get("key").unwrap_err();
+        assert_eq!((error.path(), error.offset_bytes()), (Some(path.as_path()), Some(end - 20)));
+        let said = keyspace.get_reader("key").unwrap().unwrap().read(&mut read).unwrap_err();
+        assert_eq!(said.kind(), io::ErrorKind::InvalidData);
+        damage(at);
+    }
+    assert!(keyspace.get("key").unwrap().unwrap() == expected);
 }
 
 #[test]

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Access, Disk};
-use learnedkv::{Database, Keyspace, KeyspaceOptions, Stats};
+use learnedkv::{Compression, Database, Keyspace, KeyspaceOptions, Stats};
 
 use crate::workload::Setup;
+
+const NONE: Compression = Compression::None;
 
 /// Values of 100 bytes are kept apart till they settle, of 1000 always; shorter ones never.
 fn setup() -> Setup {
@@ -97,6 +99,72 @@ fn segments_go_when_nothing_points_into_them_and_not_before() {
     keyspace.convert().unwrap();
     db.wait_idle().unwrap();
     assert!(segments(&disk).is_empty(), "{:?}", segments(&disk));
+}
+
+/// Those that a sweep will move are compressed as fresh tables are, those that stay as settled ones; what a
+/// segment holds is counted as it is stored, and how long a value is known without reading it.
+#[test]
+fn compressed_values_are_counted_as_they_are_stored() {
+    for (fresh, settled) in [(Compression::Lz4, NONE), (NONE, Compression::Lz4)] {
+        let disk = SimDisk::new(1);
+        let keyspace = setup().keyspace.lsm_compression(fresh).settled_compression(settled);
+        let db = Setup { keyspace: keyspace.clone(), ..setup() }.open(&disk, 1).unwrap();
+        let keyspace = db.keyspace("k", keyspace).unwrap();
+        let stored = || {
+            let stats = keyspace.stats().unwrap();
+            let all: u64 = segments(&disk).iter().map(|name| length(&disk, name)).sum();
+            assert_eq!(stats.value_bytes, all, "what the files take");
+            let headers = 32 * stats.value_segments;
+            (stats.value_bytes - headers, stats.value_live_bytes, stats.unpacked_value_bytes)
+        };
+        put(&keyspace, 0..50, 400, 1);
+        keyspace.flush().unwrap();
+        let (used, live, long) = stored();
+        assert_eq!((used, long), (live, 50 * 400));
+        assert_eq!(used < long / 4, settled == NONE, "{used} of {long}: those that will move");
+        put(&keyspace, 50..100, 5000, 2);
+        keyspace.flush().unwrap();
+        let staying = stored();
+        assert_eq!((staying.0, staying.2), (staying.1, long + 50 * 5000));
+        assert_eq!(staying.0 - used < 50 * 1000, fresh == NONE, "those that will stay");
+        let sizes = || {
+            assert_eq!(keyspace.size_of(key(7)).unwrap(), Some(400));
+            assert_eq!(keyspace.size_of(key(70)).unwrap(), Some(5000));
+            let sizes: Vec<_> = keyspace.iter().sizes().map(|size| size.unwrap().1).collect();
+            assert!(sizes[..50] == [400; 50] && sizes[50..] == [5000; 50]);
+        };
+        assert_eq!(requests(&db, sizes).1, 0, "values were read");
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let settled = stored();
+        assert_eq!(
+            (settled.0, settled.2),
+            (settled.1, 50 * 5000),
+            "the short ones stand in blocks"
+        );
+        assert_eq!(settled.0, staying.0 - used, "and the others where they stood");
+        assert_eq!(requests(&db, sizes).1, 0, "values were read");
+        for number in 0..100 {
+            let expected = if number < 50 { vec![1; 400] } else { vec![2; 5000] };
+            assert!(keyspace.get(key(number)).unwrap().unwrap() == expected, "{number}");
+        }
+        // Half of them are overwritten: so much is garbage.
+        put(&keyspace, 50..75, 5000, 3);
+        keyspace.flush().unwrap();
+        let fresh = stored();
+        assert_eq!((fresh.0, fresh.2), (fresh.1, 75 * 5000));
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let (used, live, long) = stored();
+        assert_eq!(long, 50 * 5000);
+        assert_eq!(live, settled.1, "as many, as long");
+        assert!((live..=fresh.0).contains(&used), "{used}: what is dead goes, or not yet");
+    }
+}
+
+fn length(disk: &SimDisk, name: &str) -> u64 {
+    let file = disk.open(&Path::new("/db").join(name), Access::Random).unwrap();
+    file.length_bytes().unwrap()
 }
 
 #[test]

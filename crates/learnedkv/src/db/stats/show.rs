@@ -40,10 +40,11 @@ impl fmt::Display for KeyspaceStats {
         if self.value_segments > 0 {
             writeln!(
                 f,
-                "  value segments {:>12.1} MiB  {} segments, {:.1} MiB pointed at",
+                "  value segments {:>12.1} MiB  {} segments, {:.1} MiB pointed at, values of {:.1} MiB",
                 self.value_bytes as f64 / MIB,
                 self.value_segments,
-                self.value_live_bytes as f64 / MIB
+                self.value_live_bytes as f64 / MIB,
+                self.unpacked_value_bytes as f64 / MIB
             )?;
         }
         if let Some(watermark) = &self.watermark {
@@ -289,6 +290,7 @@ mod tests {
             value_segments: n.count(),
             value_bytes: n.bytes(),
             value_live_bytes: n.bytes(),
+            unpacked_value_bytes: n.bytes(),
             metadata_bytes: n.bytes(),
             filters: n.count(),
             resting_filters: n.count(),
