@@ -48,11 +48,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N")]
     pub rate: Option<String>,
     /// What to run, in order: load, bulk or ingest first, then any of settle, verify, remove and the
-    /// mixes A, B, C, E, F, R7W3, R3W7, absent, multiget, update, batch, scan10, range10, range100,
+    /// mixes A, B, C, D, E, F, R7W3, R3W7, absent, multiget, update, batch, scan10, range10, range100,
     /// range1000; behind a mix @CLIENTS and =RATE, as A@2=50k
     #[arg(long, value_name = "LIST", default_value = "load,settle,A,B,C,F,verify")]
     pub workloads: String,
-    /// Which keys are asked for: zipfian (0.99, scrambled), uniform, latest or hotspot (four of five
+    /// Which keys are asked for: zipfian (0.99, scrambled as YCSB has it), zipfian-keys (0.99 over the keys themselves), uniform, latest or hotspot (four of five
     /// requests to a fifth of the keys)
     #[arg(long, value_name = "NAME", default_value = "zipfian")]
     pub requests: String,

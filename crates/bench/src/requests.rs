@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::keys::LoadOrder;
-use crate::random::{Rng, fnv_scramble};
+use crate::random::{Permutation, Rng, fnv_scramble};
 use crate::{Error, Result};
 
 /// YCSB's skew.
@@ -21,8 +21,11 @@ const HOTSPOT: u64 = 5;
 /// A distribution of requests over keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distribution {
-    /// A few keys, spread over the whole key space, are asked for most of the time.
+    /// A few keys, spread over the whole key space, are asked for most of the time. As YCSB has it: of
+    /// 10^10 items, folded onto the keys, so that all keys have a part of the tail.
     Zipfian,
+    /// The same over the keys themselves: the hottest key, the second, and so on, spread over the key space.
+    ZipfianKeys,
     /// Every key alike.
     Uniform,
     /// Keys loaded last are asked for most.
@@ -37,11 +40,13 @@ impl FromStr for Distribution {
     fn from_str(text: &str) -> Result<Distribution> {
         match text {
             "zipfian" => Ok(Distribution::Zipfian),
+            "zipfian-keys" => Ok(Distribution::ZipfianKeys),
             "uniform" => Ok(Distribution::Uniform),
             "latest" => Ok(Distribution::Latest),
             "hotspot" => Ok(Distribution::Hotspot),
             _ => Err(Error::usage(format!(
-                "unknown request distribution `{text}`; expected zipfian, uniform, latest or hotspot"
+                "unknown request distribution `{text}`; expected zipfian, zipfian-keys, uniform, \
+                 latest or hotspot"
             ))),
         }
     }
@@ -51,6 +56,7 @@ impl fmt::Display for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Distribution::Zipfian => "zipfian",
+            Distribution::ZipfianKeys => "zipfian-keys",
             Distribution::Uniform => "uniform",
             Distribution::Latest => "latest",
             Distribution::Hotspot => "hotspot",
@@ -123,10 +129,14 @@ pub struct Chooser<'a> {
     kind: Kind<'a>,
 }
 
+/// Which keys are hot, of [`Distribution::ZipfianKeys`]: the same in all runs.
+const HOT_SEED: u64 = 99;
+
 #[derive(Debug, Clone)]
 enum Kind<'a> {
     Uniform,
     Scrambled(Zipfian),
+    OfKeys(Zipfian, Permutation),
     Latest(Zipfian, &'a LoadOrder),
     Hotspot,
 }
@@ -135,15 +145,38 @@ impl<'a> Chooser<'a> {
     /// Requests over `keys` keys (at least 1) that were loaded in `order`.
     #[must_use]
     pub fn new(distribution: Distribution, keys: u64, order: &'a LoadOrder) -> Chooser<'a> {
+        Chooser::growing(distribution, keys, keys, order)
+    }
+
+    /// Requests over `keys` keys, of which the first `reached` (at least 1) of `order` are there: what is
+    /// drawn may be a key that is not.
+    #[must_use]
+    pub fn growing(
+        distribution: Distribution,
+        keys: u64,
+        reached: u64,
+        order: &'a LoadOrder,
+    ) -> Chooser<'a> {
         let kind = match distribution {
             Distribution::Uniform => Kind::Uniform,
             Distribution::Zipfian => {
                 Kind::Scrambled(Zipfian::with_zeta(SCRAMBLED_ITEMS, ZIPFIAN_THETA, SCRAMBLED_ZETA))
             }
-            Distribution::Latest => Kind::Latest(Zipfian::new(keys, ZIPFIAN_THETA), order),
+            Distribution::ZipfianKeys => {
+                Kind::OfKeys(Zipfian::new(keys, ZIPFIAN_THETA), Permutation::new(keys, HOT_SEED))
+            }
+            Distribution::Latest => Kind::Latest(Zipfian::new(reached, ZIPFIAN_THETA), order),
             Distribution::Hotspot => Kind::Hotspot,
         };
         Chooser { keys, kind }
+    }
+
+    /// Keys are there up to `reached` of the load order now: the newest are the last before it.
+    #[inline]
+    pub fn grow(&mut self, reached: u64) {
+        if let Kind::Latest(zipfian, _) = &mut self.kind {
+            zipfian.grow(reached);
+        }
     }
 
     /// The rank of the next key, in key order.
@@ -152,8 +185,9 @@ impl<'a> Chooser<'a> {
         match &self.kind {
             Kind::Uniform => rng.below(self.keys) as usize,
             Kind::Scrambled(zipfian) => (fnv_scramble(zipfian.next(rng)) % self.keys) as usize,
+            Kind::OfKeys(zipfian, places) => places.at(zipfian.next(rng)) as usize,
             Kind::Latest(zipfian, order) => {
-                order.index_at((self.keys - 1 - zipfian.next(rng)) as usize)
+                order.index_at((zipfian.items - 1 - zipfian.next(rng)) as usize)
             }
             Kind::Hotspot => {
                 let is_hot = rng.below(HOTSPOT) > 0;
@@ -225,6 +259,48 @@ mod tests {
     }
 
     #[test]
+    fn latest_goes_with_the_keys_that_come() {
+        let order = LoadOrder::Sorted;
+        let mut chooser = Chooser::growing(Distribution::Latest, 2000, 1000, &order);
+        let mut rng = Rng::seeded(3);
+        for reached in [1000, 1001, 1500] {
+            chooser.grow(reached);
+            let drawn: Vec<usize> = (0..10_000).map(|_| chooser.next(&mut rng)).collect();
+            let newest = reached as usize - 1;
+            assert!(drawn.iter().all(|&rank| rank <= newest), "beyond {reached}");
+            let share = drawn.iter().filter(|&&rank| rank == newest).count() as f64 / 1e4;
+            let expected = 1.0 / zeta_from(0, reached, ZIPFIAN_THETA, 0.0);
+            assert!((share - expected).abs() < 0.015, "{share} of the newest, {expected} expected");
+        }
+    }
+
+    #[test]
+    fn zipfian_keys_are_themselves_the_items() {
+        let order = LoadOrder::Sorted;
+        let (keys, draws) = (1000, 1_000_000);
+        let chooser = Chooser::new(Distribution::ZipfianKeys, keys, &order);
+        let mut rng = Rng::seeded(2);
+        let mut counts = vec![0_u32; keys as usize];
+        for _ in 0..draws {
+            counts[chooser.next(&mut rng)] += 1;
+        }
+        let half = counts[..500].iter().filter(|&&count| count > 1000).count();
+        let hot = counts.iter().filter(|&&count| count > 1000).count();
+        assert!(
+            (hot / 3..hot - hot / 3).contains(&half),
+            "{half} of {hot} hot keys below the middle"
+        );
+        // The n-th of the keys has the n-th share: no two of the hot ones are one key.
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let zeta = zeta_from(0, keys, ZIPFIAN_THETA, 0.0);
+        for (rank, tolerance) in [(0_usize, 0.02), (1, 0.02), (9, 0.15), (99, 0.15)] {
+            let expected = f64::from(draws) / ((rank + 1) as f64).powf(ZIPFIAN_THETA) / zeta;
+            let off = (f64::from(counts[rank]) - expected).abs() / expected;
+            assert!(off < tolerance, "rank {rank}: {} against {expected}", counts[rank]);
+        }
+    }
+
+    #[test]
     fn a_hotspot_is_a_fifth_of_the_keys() {
         let order = LoadOrder::Sorted;
         let chooser = Chooser::new(Distribution::Hotspot, 1001, &order);
@@ -242,7 +318,7 @@ mod tests {
     #[test]
     fn one_key_is_enough() {
         let order = LoadOrder::Sorted;
-        let all = ["zipfian", "uniform", "latest", "hotspot"];
+        let all = ["zipfian", "zipfian-keys", "uniform", "latest", "hotspot"];
         for distribution in all.map(|name| name.parse().unwrap()) {
             let chooser = Chooser::new(distribution, 1, &order);
             assert_eq!(chooser.next(&mut Rng::seeded(1)), 0);

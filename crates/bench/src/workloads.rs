@@ -1,6 +1,8 @@
 //! Workloads: mixes of operations, named as YCSB names them.
 //!
-//! Key sets are fixed, so where YCSB inserts new keys (E) existing ones are updated instead.
+//! Where YCSB inserts new keys (D, E) so do these: a key set then has more keys than are loaded
+//! ([`crate::keys::KeySpec::make_to_grow`]), which lie among the others. D reads the keys that came last,
+//! whatever the run's distribution.
 //!
 //! A list of workloads may say for each mix how many clients do it and at which rate operations
 //! arrive: `C@4` is C by four clients, `A=50k` is A in an open loop of 50,000 operations a second,
@@ -140,6 +142,13 @@ impl Mix {
         self.shares[self.shares.len() - 1].0
     }
 
+    /// How much of it inserts new keys, per cent.
+    #[must_use]
+    pub fn inserts(&self) -> u32 {
+        let inserts = self.shares.iter().filter(|(operation, _)| *operation == Operation::Insert);
+        inserts.map(|(_, share)| share).sum()
+    }
+
     /// Whether nothing is written.
     #[must_use]
     pub fn only_reads(&self) -> bool {
@@ -222,12 +231,20 @@ pub struct NamedPhase {
 /// Operations with their shares in percent.
 pub type Shares = &'static [(Operation, u32)];
 
+/// The mix that reads the newest keys.
+const READ_LATEST: &str = "D";
+
 /// Every mix: name, explanation, shares.
-const MIXES: [(&str, &str, Shares); 15] = [
+const MIXES: [(&str, &str, Shares); 16] = [
     ("A", "half reads, half updates", &[(Operation::Read, 50), (Operation::Update, 50)]),
     ("B", "95 % reads, 5 % updates", &[(Operation::Read, 95), (Operation::Update, 5)]),
     ("C", "reads", &[(Operation::Read, 100)]),
-    ("E", "95 % scans, 5 % updates", &[(Operation::Scan, 95), (Operation::Update, 5)]),
+    (
+        READ_LATEST,
+        "95 % reads, of the newest keys most, 5 % inserts",
+        &[(Operation::Read, 95), (Operation::Insert, 5)],
+    ),
+    ("E", "95 % scans, 5 % inserts", &[(Operation::Scan, 95), (Operation::Insert, 5)]),
     (
         "F",
         "half reads, half read-modify-writes",
@@ -356,6 +373,8 @@ fn named_phase(text: &str, distribution: Distribution, position: usize) -> Resul
     }
     for (known, about, shares) in MIXES {
         if known.eq_ignore_ascii_case(name) {
+            let latest = known == READ_LATEST;
+            let distribution = if latest { Distribution::Latest } else { distribution };
             let phase = Phase::Mix(Mix { shares, distribution });
             let name = format!("{known}{}", &text[name.len()..]);
             return Ok(NamedPhase { name, about, phase, clients, rate_per_second, position });
@@ -393,6 +412,13 @@ mod tests {
                 .map_err(|e| e.to_string())
         };
         assert_eq!(names("load,settle,a,B, absent").unwrap(), "load settle A B absent");
+        let of = |name: &str| match &parse_phases(name, Distribution::Uniform).unwrap()[1].phase {
+            Phase::Mix(mix) => (mix.distribution, mix.inserts()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of("load,D"), (Distribution::Latest, 5));
+        assert_eq!(of("load,E"), (Distribution::Uniform, 5));
+        assert_eq!(of("load,A"), (Distribution::Uniform, 0));
         assert!(names("").unwrap_err().starts_with("unknown workload ``"));
         assert!(names("load,Z").unwrap_err().starts_with("unknown workload `Z`"));
         assert!(names("A").unwrap_err().starts_with("`A` comes before anything is loaded"));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::case::Case;
 use super::limit::Limit;
-use super::suites::Case;
 use crate::args::BenchArgs;
 use crate::figures::kernel::Busy;
 use crate::process::{Waiting, answer, wait_to_begin};

@@ -8,14 +8,15 @@
 //! *Settled* (`--settle`) is one thing for all engines of a run. At rest, the default: each has flushed and
 //! done what it does by itself, and nothing more was asked of it. Compacted: each by its own full compaction.
 //!
-//! *Without root* all is measured but what bounds memory (the `cold` suite's cases of 384 MiB): those
-//! run unbounded, and a note says so and why. `cold`'s direct reads need no bound.
+//! *Without root* all is measured but what bounds memory (the `cold` suite's cases of 384 MiB, and those of
+//! `memory`): those run unbounded, and a note says so and why. `cold`'s direct reads need no bound.
 //!
 //! An engine that the kernel kills within such a bound has no figures in that case: that is a result,
 //! and stands in the table. Any other end of an engine makes the whole comparison fail at its end.
 
 mod baseline;
 mod bound;
+mod case;
 mod chart;
 mod child;
 mod limit;
@@ -32,6 +33,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ::learnedkv::Compression;
 
 pub use baseline::{BaselineCheck, WITHIN as BASELINE_WITHIN};
+pub use case::{Case, Suite};
 pub use child::{ChildArgs, ChildResult, Ended, Job};
 pub use summary::{Compared, Comparison, DEVICE_REQUESTS, KILLED, Row};
 
@@ -44,7 +46,7 @@ use crate::workloads::{Settling, with_rates};
 use crate::{Error, Result};
 use bound::Bounds;
 use limit::Limit;
-use suites::{Case, Suite, suite};
+use suites::suite;
 
 /// Engines, suites, and how often.
 #[derive(Debug, clap::Args)]
@@ -52,7 +54,7 @@ pub struct CompareArgs {
     /// Engines, in turn within each round
     #[arg(long, value_name = "LIST", default_value = "learnedkv,learnedkv-lsm")]
     engines: String,
-    /// What is compared: ycsb, cold, phases, size, dist, sosd, values, sizes, scan, absent,
+    /// What is compared: ycsb, cold, phases, memory, size, dist, sosd, values, sizes, scan, absent,
     /// overprovision, threads, open, durable or redb
     #[arg(long, value_name = "NAME", default_value = "ycsb")]
     suite: String,

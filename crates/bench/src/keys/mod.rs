@@ -203,6 +203,9 @@ pub struct NamedKeys {
     pub name: String,
     /// The keys.
     pub set: KeySet,
+    /// How many of them are loaded, the first of the load order; the others are there to be inserted
+    /// later.
+    pub loaded: usize,
     /// Whether they are loaded in ascending order (only `sequential` is).
     pub load_sorted: bool,
     /// What a person should know: duplicates dropped, directories skipped.

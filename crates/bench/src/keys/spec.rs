@@ -49,6 +49,16 @@ impl KeySpec {
     /// # Errors
     /// If a file cannot be used, the set is empty, or it would not fit in memory.
     pub fn make(&self, seed: u64) -> Result<NamedKeys> {
+        self.make_to_grow(seed, None, 0)
+    }
+
+    /// Makes the key set (of `most` keys, the smallest, if it has more) with `reserve` keys that are not
+    /// loaded but there to be inserted later, and lie among the others. A generator makes so many more; of
+    /// files' keys so many are held back, half of them at most.
+    ///
+    /// # Errors
+    /// As [`KeySpec::make`].
+    pub fn make_to_grow(&self, seed: u64, most: Option<u64>, reserve: usize) -> Result<NamedKeys> {
         let mut notes = Vec::new();
         let all = MAX_KEYS as usize;
         let mut note = |count: usize, what: &str| {
@@ -58,12 +68,14 @@ impl KeySpec {
         };
         let set = match self {
             KeySpec::Generated(generator, count) => {
-                check_memory(*count, BYTES_PER_KEY)?;
-                generator.generate(*count as usize, seed)
+                let count = count.saturating_add(reserve as u64);
+                check_memory(count, BYTES_PER_KEY)?;
+                generator.generate(count as usize, seed)
             }
             KeySpec::Bytes { mean, deviation, count } => {
-                check_memory(*count, BESIDE_BYTES + 2 * *mean as u64)?;
-                random_bytes(*mean, *deviation, *count as usize, seed)
+                let count = count.saturating_add(reserve as u64);
+                check_memory(count, BESIDE_BYTES + 2 * *mean as u64)?;
+                random_bytes(*mean, *deviation, count as usize, seed)
             }
             KeySpec::Sosd(path) => {
                 let (set, duplicates) = read_sosd(path, all)?;
@@ -81,9 +93,17 @@ impl KeySpec {
                 set
             }
         };
+        let most = most.map_or(all, |most| usize::try_from(most).unwrap_or(all));
+        let set = set.first(most.saturating_add(reserve));
         self.refuse_empty(&set)?;
+        let loaded = match self {
+            KeySpec::Generated(..) | KeySpec::Bytes { .. } => {
+                set.len() - reserve.min(set.len() - 1)
+            }
+            _ => set.len() - reserve.min(set.len() / 2),
+        };
         let load_sorted = matches!(self, KeySpec::Generated(Generator::Sequential, _));
-        Ok(NamedKeys { name: self.to_string(), set, load_sorted, notes })
+        Ok(NamedKeys { name: self.to_string(), set, loaded, load_sorted, notes })
     }
 
     /// A run over no keys measures nothing.

@@ -3,22 +3,25 @@
 //! The clock runs only while the engine works and a found value is copied (what a user of any
 //! engine does with it); making values and checking them happens outside.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::arrivals::{Arrivals, Waiting};
 use super::result::Tally;
 use super::{Limits, Stage};
-use crate::Result;
 use crate::random::Rng;
 use crate::requests::Chooser;
-use crate::sizes::show_key;
+use crate::sizes::{show_count, show_key};
 use crate::workloads::{Mix, Operation, READ_MANY_KEYS, WRITE_MANY_KEYS};
+use crate::{Error, Result};
 
 /// Longest scan, in entries; lengths are uniform from 1 (YCSB's default).
 pub const MAX_SCAN_ENTRIES: u64 = 100;
 /// Entries of a short scan.
 const SHORT_SCAN_ENTRIES: u64 = 10;
+/// How often a key that is there is drawn for: of all keys at least a part is.
+const MOST_DRAWS: usize = 100_000;
 /// Operations between two reports of progress.
 const PROGRESS_EVERY: u64 = 64;
 
@@ -46,6 +49,8 @@ pub struct Client<'a, 's> {
     /// The value that should have been read.
     scratch: Vec<u8>,
     scan: ScanLog,
+    /// Where in the load order this client looks for the next key to insert.
+    next_insert: usize,
     /// When the operation that is done now was due, if operations come at a given rate.
     due: Option<Instant>,
 }
@@ -54,29 +59,37 @@ pub struct Client<'a, 's> {
 #[derive(Default)]
 struct ScanLog {
     bytes: Vec<u8>,
-    /// Key length, value length, and the newest version allowed, per entry.
-    entries: Vec<(u32, u32, u32)>,
-    /// The oldest version allowed, per entry.
+    /// Key length and value length, per entry.
+    entries: Vec<(u32, u32)>,
+    /// The oldest version allowed, by rank from the scan's first on: 0 where a key was not there when it
+    /// began.
     floors: Vec<u32>,
 }
 
 impl ScanLog {
-    /// Forgets the last scan; the next is to return `wanted` entries from rank `first` on.
-    fn begin(&mut self, stage: &Stage<'_>, first: usize, wanted: usize) {
+    /// Forgets the last scan; the next is to return the keys of `ranks` that are there, `most` of them at
+    /// most. Returns how many that are.
+    fn begin(&mut self, stage: &Stage<'_>, ranks: Range<usize>, most: usize) -> usize {
         self.bytes.clear();
         self.entries.clear();
         self.floors.clear();
-        self.floors.extend((first..first + wanted).map(|index| stage.versions.floor(index)));
+        let mut there = 0;
+        for rank in ranks {
+            if there == most {
+                break;
+            }
+            let floor = stage.versions.floor(rank);
+            there += usize::from(floor > 0);
+            self.floors.push(floor);
+        }
+        there
     }
 
-    /// Notes an entry of a scan from rank `first` on.
-    fn note(&mut self, stage: &Stage<'_>, first: usize, key: &[u8], value: &[u8]) {
-        // A wrong scan may not end where it should: the bound keeps ranks within the set.
-        let rank = (first + self.entries.len()).min(stage.keys.len() - 1);
-        let ceiling = stage.versions.ceiling(rank);
+    /// Notes an entry.
+    fn note(&mut self, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        self.entries.push((key.len() as u32, value.len() as u32, ceiling));
+        self.entries.push((key.len() as u32, value.len() as u32));
     }
 }
 
@@ -89,6 +102,7 @@ impl<'a, 's> Client<'a, 's> {
         thread: usize,
         seed: u64,
     ) -> Client<'a, 's> {
+        let threads = limits.threads;
         Client {
             stage,
             limits,
@@ -100,6 +114,8 @@ impl<'a, 's> Client<'a, 's> {
             found: Vec::new(),
             scratch: Vec::new(),
             scan: ScanLog::default(),
+            // Of the positions behind the load those are its own that are its number modulo all clients.
+            next_insert: stage.loaded + (thread + threads - stage.loaded % threads) % threads,
             due: None,
         }
     }
@@ -111,9 +127,9 @@ impl<'a, 's> Client<'a, 's> {
     pub fn load(mut self, at_once: usize) -> Result<Tally> {
         let mut position = self.thread;
         let mut ranks = Vec::with_capacity(at_once);
-        while position < self.stage.keys.len() && !self.progress.stop.load(Ordering::Relaxed) {
+        while position < self.stage.loaded && !self.progress.stop.load(Ordering::Relaxed) {
             ranks.clear();
-            while ranks.len() < at_once && position < self.stage.keys.len() {
+            while ranks.len() < at_once && position < self.stage.loaded {
                 ranks.push(self.stage.order.index_at(position));
                 position += self.limits.threads;
             }
@@ -139,7 +155,8 @@ impl<'a, 's> Client<'a, 's> {
         while position < stage.keys.len() && !self.progress.stop.load(Ordering::Relaxed) {
             let mut ranks = Vec::with_capacity(WRITE_MANY_KEYS);
             while ranks.len() < WRITE_MANY_KEYS && position < stage.keys.len() {
-                ranks.push(stage.order.index_at(position));
+                let rank = stage.order.index_at(position);
+                ranks.extend(stage.versions.is_there(rank).then_some(rank));
                 position += 2 * self.limits.threads;
             }
             let keys: Vec<_> = ranks.iter().map(|&rank| stage.keys.key(rank)).collect();
@@ -157,7 +174,7 @@ impl<'a, 's> Client<'a, 's> {
     ///
     /// # Errors
     /// If the engine failed.
-    pub fn run(mut self, mix: &Mix, chooser: &Chooser<'_>, operations: u64) -> Result<Tally> {
+    pub fn run(mut self, mix: &Mix, mut chooser: Chooser<'_>, operations: u64) -> Result<Tally> {
         let start = Instant::now();
         let deadline = self.limits.seconds.map(|s| start + Duration::from_secs_f64(s));
         let share = |rate: f64| rate / self.limits.threads as f64;
@@ -180,20 +197,22 @@ impl<'a, 's> Client<'a, 's> {
                 break;
             }
             let operation = mix.operation(self.rng.below(100));
-            let time = self.operate(operation, chooser)?;
+            let time = self.operate(operation, &mut chooser)?;
             self.record(operation, time);
         }
         Ok(self.tally)
     }
 
     /// One operation.
-    fn operate(&mut self, operation: Operation, chooser: &Chooser<'_>) -> Result<Span> {
-        let index = chooser.next(&mut self.rng);
+    fn operate(&mut self, operation: Operation, chooser: &mut Chooser<'_>) -> Result<Span> {
+        if operation == Operation::Insert {
+            return self.insert();
+        }
+        let index = self.choose(chooser, !operation.reads())?;
         match operation {
             Operation::Read => self.read(index),
-            Operation::Insert | Operation::Update => self.write(self.own(index)),
+            Operation::Update => self.write(index),
             Operation::ReadModifyWrite => {
-                let index = self.own(index);
                 let read = self.read(index)?;
                 Ok(read.then(self.write(index)?))
             }
@@ -208,15 +227,20 @@ impl<'a, 's> Client<'a, 's> {
             Operation::ReadAbsent => self.read_absent(index),
             Operation::ReadMany => self.read_many(index, chooser),
             Operation::WriteMany => {
-                let more = (1..WRITE_MANY_KEYS).map(|_| chooser.next(&mut self.rng));
-                let drawn: Vec<usize> = std::iter::once(index).chain(more).collect();
-                let mut ranks: Vec<usize> = drawn.into_iter().map(|rank| self.own(rank)).collect();
+                let mut ranks = vec![index];
+                for _ in 1..WRITE_MANY_KEYS {
+                    ranks.push(self.choose(chooser, true)?);
+                }
                 // A version is one write's: a key that was drawn twice is written once.
                 ranks.sort_unstable();
                 ranks.dedup();
                 self.write_many(&ranks)
             }
-            Operation::RemoveMany => unreachable!("no mix removes: reads would not know of it"),
+            Operation::Insert | Operation::RemoveMany => {
+                unreachable!(
+                    "inserts were done above, and no mix removes: reads would not know of it"
+                )
+            }
         }
     }
 
@@ -238,6 +262,44 @@ impl<'a, 's> Client<'a, 's> {
         let threads = self.limits.threads;
         let own = index - index % threads + self.thread;
         if own < self.stage.keys.len() { own } else { own - threads }
+    }
+
+    /// The rank of a key that is there, and this client's to write if it is to be its `own`. As YCSB has it,
+    /// what is not there is drawn again.
+    fn choose(&mut self, chooser: &mut Chooser<'_>, own: bool) -> Result<usize> {
+        let versions = self.stage.versions;
+        chooser.grow(versions.reached());
+        for _ in 0..MOST_DRAWS {
+            let drawn = chooser.next(&mut self.rng);
+            let rank = if own { self.own(drawn) } else { drawn };
+            if versions.is_there(rank) {
+                return Ok(rank);
+            }
+        }
+        Err(Error::usage(format!(
+            "of {} keys a client found none in {MOST_DRAWS} draws that is there for it; ask for more keys or \
+             fewer clients",
+            show_count(self.stage.keys.len() as u64)
+        )))
+    }
+
+    /// Inserts the next of this client's keys that are not there.
+    fn insert(&mut self) -> Result<Span> {
+        let stage = self.stage;
+        while self.next_insert < stage.keys.len() {
+            let position = self.next_insert;
+            self.next_insert += self.limits.threads;
+            let rank = stage.order.index_at(position);
+            if !stage.versions.is_there(rank) {
+                let span = self.write(rank)?;
+                stage.versions.reach(position as u64 + 1);
+                return Ok(span);
+            }
+        }
+        Err(Error::usage(format!(
+            "all {} keys are inserted; ask for more keys or fewer operations",
+            show_count(stage.keys.len() as u64)
+        )))
     }
 
     fn write(&mut self, index: usize) -> Result<Span> {
@@ -300,10 +362,12 @@ impl<'a, 's> Client<'a, 's> {
     }
 
     /// Reads `first` and more keys as `chooser` says by one call.
-    fn read_many(&mut self, first: usize, chooser: &Chooser<'_>) -> Result<Span> {
+    fn read_many(&mut self, first: usize, chooser: &mut Chooser<'_>) -> Result<Span> {
         let stage = self.stage;
         let mut ranks = vec![first];
-        ranks.resize_with(READ_MANY_KEYS, || chooser.next(&mut self.rng));
+        for _ in 1..READ_MANY_KEYS {
+            ranks.push(self.choose(chooser, false)?);
+        }
         let floors: Vec<_> = ranks.iter().map(|&rank| stage.versions.floor(rank)).collect();
         let keys: Vec<_> = ranks.iter().map(|&rank| stage.keys.key(rank)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
@@ -343,16 +407,17 @@ impl<'a, 's> Client<'a, 's> {
 
     fn scan(&mut self, first: usize, entries: u64) -> Result<Span> {
         let stage = self.stage;
-        let wanted = (entries as usize).min(stage.keys.len() - first);
-        self.scan.begin(stage, first, wanted);
+        let wanted = self.scan.begin(stage, first..stage.keys.len(), entries as usize);
         let (start_key, log) = (stage.keys.key(first), &mut self.scan);
         let start = Instant::now();
         stage.engine.scan(start_key.as_ref(), &mut |key, value| {
-            log.note(stage, first, key, value);
+            log.note(key, value);
             log.entries.len() < wanted
         })?;
         let span = Span::since(start);
-        self.check_scan(first, wanted);
+        // Keys that came meanwhile may stand in the place of the last.
+        let whole = self.scan.entries.len() < wanted;
+        self.check_scan(first, wanted, whole);
         Ok(span)
     }
 
@@ -362,38 +427,43 @@ impl<'a, 's> Client<'a, 's> {
         let stage = self.stage;
         let last = stage.keys.len() - 1;
         let first = near.min(last.saturating_sub(apart));
-        let wanted = apart.min(last - first);
-        self.scan.begin(stage, first, wanted);
-        let (from, to) = (stage.keys.key(first), stage.keys.key(first + wanted));
+        let end = first + apart.min(last - first);
+        let wanted = self.scan.begin(stage, first..end, usize::MAX);
+        let (from, to) = (stage.keys.key(first), stage.keys.key(end));
         let log = &mut self.scan;
         let start = Instant::now();
         stage.engine.range(from.as_ref(), to.as_ref(), &mut |key, value| {
-            log.note(stage, first, key, value);
+            log.note(key, value);
             // The engine knows where it ends. One that does not is stopped.
-            log.entries.len() <= wanted
+            log.entries.len() <= end - first
         })?;
         let span = Span::since(start);
-        self.check_scan(first, wanted);
+        self.check_scan(first, wanted, true);
         Ok(span)
     }
 
-    /// Checks that the scan returned exactly the keys from `first` on, in order, each with a value
-    /// it may have.
-    fn check_scan(&mut self, first: usize, wanted: usize) {
-        let mut at = 0;
-        for (i, &(key_length, value_length, ceiling)) in self.scan.entries.iter().enumerate() {
+    /// Checks that the scan returned the keys from rank `first` on, in order, each with a value it may have:
+    /// the `wanted` that were there when it began, to the last of them if it is to be `whole`; and no others
+    /// but such as have come since.
+    fn check_scan(&mut self, first: usize, wanted: usize, whole: bool) {
+        let (keys, floors) = (self.stage.keys, &self.scan.floors);
+        let (mut at, mut rank) = (0, first);
+        for (i, &(key_length, value_length)) in self.scan.entries.iter().enumerate() {
             let value_at = at + key_length as usize;
             let end = value_at + value_length as usize;
             let (key, value) = (&self.scan.bytes[at..value_at], &self.scan.bytes[value_at..end]);
             at = end;
             self.tally.checked += 1;
-            let Some(&floor) = self.scan.floors.get(i) else {
+            while floors.get(rank - first) == Some(&0) && keys.key(rank).as_ref() != key {
+                rank += 1;
+            }
+            let Some(&floor) = floors.get(rank - first) else {
                 self.tally
                     .failures
                     .add(|| format!("a scan of {wanted} entries went on after them"));
                 return;
             };
-            let expected = self.stage.keys.key(first + i);
+            let expected = keys.key(rank);
             if key != expected.as_ref() {
                 self.tally.failures.add(|| {
                     format!(
@@ -404,15 +474,15 @@ impl<'a, 's> Client<'a, 's> {
                 });
                 return;
             }
-            if let Err(mismatch) =
-                self.stage.values.check(key, floor..=ceiling, value, &mut self.scratch)
-            {
+            let allowed = floor.max(1)..=self.stage.versions.ceiling(rank);
+            if let Err(mismatch) = self.stage.values.check(key, allowed, value, &mut self.scratch) {
                 self.tally.failures.add(|| format!("scan entry {i}: {mismatch}"));
             }
+            rank += 1;
         }
-        let returned = self.scan.entries.len();
-        if returned < wanted {
-            let next = self.stage.keys.key(first + returned);
+        let mut left = rank..first + floors.len();
+        if whole && let Some(lost) = left.find(|rank| floors[rank - first] > 0) {
+            let (next, returned) = (keys.key(lost), self.scan.entries.len());
             self.tally.failures.add(|| {
                 format!(
                     "a scan ended after {returned} of {wanted} entries; expected key {} next",

@@ -25,7 +25,7 @@ use crate::random::mix;
 use crate::requests::Chooser;
 use crate::sizes::show_key;
 use crate::values::Values;
-use crate::workloads::{Mix, NamedPhase, Phase, Settling, WRITE_MANY_KEYS};
+use crate::workloads::{NamedPhase, Phase, Settling, WRITE_MANY_KEYS};
 
 /// How often the watching thread looks.
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
@@ -38,8 +38,10 @@ pub struct Stage<'a> {
     pub engine: &'a mut dyn Engine,
     /// The keys.
     pub keys: &'a KeySet,
-    /// The order they are loaded in.
+    /// The order they are loaded in, and then inserted.
     pub order: &'a LoadOrder,
+    /// How many of them are loaded.
+    pub loaded: usize,
     /// The values.
     pub values: &'a Values,
     /// What must be in the engine.
@@ -77,12 +79,21 @@ pub fn run_phase(
     limits: &Limits,
 ) -> Result<PhaseResult> {
     let limits = &limits.of(named);
+    // What it costs to make is nothing of the engine's, nor of the phase's.
+    let chooser = match &named.phase {
+        Phase::Mix(mix) => {
+            let (keys, reached) = (stage.keys.len() as u64, stage.versions.reached().max(1));
+            Some(Chooser::growing(mix.distribution, keys, reached, stage.order))
+        }
+        _ => None,
+    };
     resources::reset_peak_memory();
     let before = resources::Usage::now();
     let memory = resources::MemoryWatch::begin();
     let measured = match &named.phase {
-        Phase::Load | Phase::Bulk | Phase::Remove => run_clients(stage, named, limits, None)?,
-        Phase::Mix(mix) => run_clients(stage, named, limits, Some(mix))?,
+        Phase::Load | Phase::Bulk | Phase::Remove | Phase::Mix(_) => {
+            run_clients(stage, named, limits, chooser.as_ref())?
+        }
         Phase::Ingest => alone(named, limits, |bar| ingest(stage, bar))?,
         Phase::Settle => alone(named, limits, |_| {
             let settled = match limits.settling {
@@ -134,6 +145,22 @@ impl Limits {
     }
 }
 
+/// How many keys `phases` insert at most, beside those that are loaded: what is likely, and six deviations
+/// of each client more. A client inserts keys of its own, so that no two meet and each run has the same.
+#[must_use]
+pub fn inserts_at_most(phases: &[NamedPhase], limits: &Limits) -> usize {
+    let of_phase = |named: &NamedPhase| {
+        let Phase::Mix(mix) = &named.phase else { return 0 };
+        let clients = limits.of(named).threads as u64;
+        let operations = limits.operations.div_ceil(clients);
+        let likely = operations as f64 * f64::from(mix.inserts()) / 100.0;
+        let most = (likely + 6.0 * likely.sqrt()).ceil() as u64;
+        most.min(operations).saturating_mul(clients)
+    };
+    let all = phases.iter().map(of_phase).fold(0, u64::saturating_add);
+    usize::try_from(all).unwrap_or(usize::MAX)
+}
+
 /// What was measured in a phase, before it is put into words.
 struct Measured {
     tally: Tally,
@@ -164,17 +191,15 @@ fn alone(
     Ok(Measured { tally: tally?, threads: 1, seconds, timeline })
 }
 
-/// Runs the clients of a load or a removal (`mix` is `None`) or a mix, and watches them.
+/// Runs the clients of a load, a removal or a mix (which has a chooser), and watches them.
 fn run_clients(
     stage: &Stage<'_>,
     named: &NamedPhase,
     limits: &Limits,
-    mix_asked: Option<&Mix>,
+    chooser: Option<&Chooser<'_>>,
 ) -> Result<Measured> {
     let threads = limits.threads;
-    let total = mix_asked.map_or(stage.keys.len() as u64, |_| limits.operations);
-    let chooser =
-        mix_asked.map(|m| Chooser::new(m.distribution, stage.keys.len() as u64, stage.order));
+    let total = chooser.map_or(stage.loaded as u64, |_| limits.operations);
     let seed = requests_seed(limits.seed, named);
     let progress = Progress::default();
     let bar = progress_bar(&named.name, total, limits.quiet);
@@ -182,21 +207,19 @@ fn run_clients(
     let (outcomes, start, timeline) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..threads)
             .map(|thread| {
-                let (progress, barrier, chooser) = (&progress, &barrier, chooser.as_ref());
+                let (progress, barrier) = (&progress, &barrier);
                 scope.spawn(move || {
                     let client = Client::new(stage, limits, progress, thread, seed);
                     barrier.wait();
-                    let outcome = match (mix_asked, chooser) {
-                        (Some(mix), Some(chooser)) => {
+                    let outcome = match (&named.phase, chooser) {
+                        (Phase::Mix(mix), Some(chooser)) => {
                             let share = total / threads as u64
                                 + u64::from((thread as u64) < total % threads as u64);
-                            client.run(mix, chooser, share)
+                            client.run(mix, chooser.clone(), share)
                         }
-                        _ => match named.phase {
-                            Phase::Remove => client.remove(),
-                            Phase::Bulk => client.load(WRITE_MANY_KEYS),
-                            _ => client.load(1),
-                        },
+                        (Phase::Remove, _) => client.remove(),
+                        (Phase::Bulk, _) => client.load(WRITE_MANY_KEYS),
+                        _ => client.load(1),
                     };
                     if outcome.is_err() {
                         progress.stop.store(true, Ordering::Relaxed);
@@ -221,6 +244,7 @@ fn run_clients(
         (outcomes, start, timeline)
     });
     bar.finish_and_clear();
+    stage.versions.reach(stage.loaded as u64);
     let end = outcomes.iter().map(|(_, end)| *end).max().unwrap_or(start);
     let mut tally = Tally::default();
     for (outcome, _) in outcomes {
@@ -233,8 +257,11 @@ fn run_clients(
 /// Hands every key to the engine, sorted.
 fn ingest(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
     let mut tally = Tally::default();
-    bar.set_length(stage.keys.len() as u64);
-    let mut entries = (0..stage.keys.len()).map(|index| {
+    bar.set_length(stage.loaded as u64);
+    let mut loaded = vec![stage.loaded == stage.keys.len(); stage.keys.len()];
+    (0..stage.loaded).for_each(|position| loaded[stage.order.index_at(position)] = true);
+    let ranks = || (0..stage.keys.len()).filter(|&index| loaded[index]);
+    let mut entries = ranks().map(|index| {
         let key = stage.keys.key(index).as_ref().to_vec();
         let version = stage.versions.begin(index);
         let mut value = Vec::new();
@@ -248,28 +275,27 @@ fn ingest(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
     });
     stage.engine.ingest(&mut entries)?;
     drop(entries);
-    for index in 0..stage.keys.len() {
-        stage.versions.finish(index, 1);
-    }
+    ranks().for_each(|index| stage.versions.finish(index, 1));
+    stage.versions.reach(stage.loaded as u64);
     Ok(tally)
 }
 
-/// Reads the whole store in order: exactly the keys of the set that were not removed, each with its
-/// last version.
+/// Reads the whole store in order: exactly the keys of the set that were written and not removed, each
+/// with its last version.
 fn verify(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut next = 0;
     let mut scratch = Vec::new();
     bar.set_length(stage.keys.len() as u64);
     let missing = |ranks: std::ops::Range<usize>, tally: &mut Tally| {
-        for lost in ranks.filter(|&rank| !stage.versions.is_removed(rank)) {
+        for lost in ranks.filter(|&rank| stage.versions.is_there(rank)) {
             tally.failures.add(|| lost_key(stage.keys.key(lost).as_ref()));
         }
     };
     stage.engine.scan(b"", &mut |key, value| {
         tally.operations += 1;
         tally.checked += 1;
-        while next < stage.keys.len() && stage.versions.is_removed(next) {
+        while next < stage.keys.len() && !stage.versions.is_there(next) {
             next += 1;
         }
         if next == stage.keys.len() || key != stage.keys.key(next).as_ref() {
@@ -278,6 +304,11 @@ fn verify(stage: &Stage<'_>, bar: &ProgressBar) -> Result<Tally> {
                 Some(rank) if stage.versions.is_removed(rank) => {
                     let failures = &mut tally.failures;
                     failures.add(|| format!("key {} was removed, and is there", show_key(key)));
+                    return true;
+                }
+                Some(rank) if !stage.versions.is_there(rank) => {
+                    let failures = &mut tally.failures;
+                    failures.add(|| format!("key {} was never written", show_key(key)));
                     return true;
                 }
                 Some(rank) if rank > next => {

@@ -5,7 +5,7 @@
 //! takes [`Versions::floor`] before and [`Versions::ceiling`] after its read may accept exactly the
 //! versions in between: an older one is a lost update, a newer one was never written.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Set while a write of the next version is under way.
 const PENDING: u32 = 1 << 31;
@@ -16,13 +16,37 @@ const REMOVED: u32 = 1 << 30;
 #[derive(Debug)]
 pub struct Versions {
     cells: Vec<AtomicU32>,
+    /// See [`Versions::reached`].
+    reached: AtomicU64,
 }
 
 impl Versions {
     /// No key written yet.
     #[must_use]
     pub fn new(keys: usize) -> Versions {
-        Versions { cells: (0..keys).map(|_| AtomicU32::new(0)).collect() }
+        let cells = (0..keys).map(|_| AtomicU32::new(0)).collect();
+        Versions { cells, reached: AtomicU64::new(0) }
+    }
+
+    /// Up to which position of the load order keys have been written: all of the load, and behind it, where
+    /// several clients insert, there may be some that are still to come.
+    #[inline]
+    #[must_use]
+    pub fn reached(&self) -> u64 {
+        self.reached.load(Ordering::SeqCst)
+    }
+
+    /// Says that keys have been written up to `position` of the load order, exclusive.
+    pub fn reach(&self, position: u64) {
+        self.reached.fetch_max(position, Ordering::SeqCst);
+    }
+
+    /// Whether key `index` has been written, and was not removed.
+    #[inline]
+    #[must_use]
+    pub fn is_there(&self, index: usize) -> bool {
+        let cell = self.cells[index].load(Ordering::SeqCst);
+        cell & REMOVED == 0 && cell & !PENDING > 0
     }
 
     /// Announces a write of key `index` and returns its version. Only the key's writer may call it.

@@ -17,7 +17,7 @@ use crate::report::machine::Machine;
 use crate::report::{Report, terminal, version};
 use crate::requests::Distribution;
 use crate::run::resources::{self, DeviceRequests};
-use crate::run::{Limits, PhaseResult, Stage, Versions, run_phase};
+use crate::run::{Limits, PhaseResult, Stage, Versions, inserts_at_most, run_phase};
 use crate::sizes::{show_bytes, show_count};
 use crate::values::{Compressibility, ValueSize, Values};
 use crate::workloads::{NamedPhase, Phase};
@@ -57,16 +57,14 @@ pub struct Plan {
 /// written all the same).
 pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
     let open = opener(&plan.engine)?;
-    let mut keys = plan.keys.make(plan.limits.seed)?;
-    if let Some(most) = plan.max_keys {
-        keys.set = keys.set.first(usize::try_from(most).unwrap_or(usize::MAX));
-    }
+    let inserts = inserts_at_most(&plan.phases, &plan.limits);
+    let keys = plan.keys.make_to_grow(plan.limits.seed, plan.max_keys, inserts)?;
     let clients = plan.phases.iter().filter_map(|phase| phase.clients).max();
     let clients = clients.unwrap_or(0).max(plan.limits.threads);
-    if clients > keys.set.len() {
+    if clients > keys.loaded {
         return Err(Error::usage(format!(
             "--threads: {clients} clients cannot share {} keys; ask for fewer clients",
-            keys.set.len()
+            keys.loaded
         )));
     }
     let size = Size::of(plan, &keys);
@@ -139,7 +137,8 @@ fn run_phases(
     place: &Place,
 ) -> Result<(Vec<PhaseResult>, Witness)> {
     let order = keys.load_order(plan.limits.seed);
-    let mut stage = Stage { engine, keys: &keys.set, order: &order, values, versions };
+    let (set, loaded) = (&keys.set, keys.loaded);
+    let mut stage = Stage { engine, keys: set, order: &order, loaded, values, versions };
     let (mut results, mut witness) = (Vec::new(), Witness::default());
     let direct = plan.open.reads == Reads::Direct;
     for phase in &plan.phases {
@@ -189,16 +188,20 @@ impl Size {
 
 fn announce(plan: &Plan, keys: &NamedKeys, size: &Size) -> String {
     let names: Vec<&str> = plan.phases.iter().map(|p| p.name.as_str()).collect();
+    let inserted = match keys.set.len() - keys.loaded {
+        0 => String::new(),
+        most => format!(" and up to {} to insert", show_count(most as u64)),
+    };
     let notes: String = keys.notes.iter().map(|note| format!(" ({note})")).collect();
     let time = match size.seconds {
         s if s < 60.0 => format!("{:.0} s", s.max(1.0)),
         s => format!("{:.0} min", (s / 60.0).ceil()),
     };
     format!(
-        "{}: {} keys ({}){notes}, values of {} bytes, {} in all; {}\n\
+        "{}: {} keys ({}){inserted}{notes}, values of {} bytes, {} in all; {}\n\
          store in {}, durability {}; about {time}\n",
         plan.engine,
-        show_count(keys.set.len() as u64),
+        show_count(keys.loaded as u64),
         keys.name,
         plan.value_size,
         show_bytes(size.data_bytes),
@@ -226,7 +229,8 @@ fn settings(plan: &Plan, keys: &NamedKeys) -> Vec<(String, String)> {
         some => some,
     };
     [
-        ("keys", format!("{}, {} distinct", keys.name, show_count(keys.set.len() as u64))),
+        ("keys", format!("{}, {} distinct", keys.name, show_count(keys.loaded as u64))),
+        ("keys to insert at most", show_count((keys.set.len() - keys.loaded) as u64)),
         ("value size", plan.value_size.to_string()),
         ("compressible share of values", plan.compressibility.to_string()),
         ("requests", plan.distribution.to_string()),

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use learnedkv_bench::compare::suites::{Case, SUITES};
-use learnedkv_bench::compare::{Comparison, DEVICE_REQUESTS, Row};
+use learnedkv_bench::compare::suites::SUITES;
+use learnedkv_bench::compare::{Case, Comparison, DEVICE_REQUESTS, Row};
 use learnedkv_bench::run::resources::DeviceRequests;
 
 use crate::report::check_page;
@@ -184,6 +184,7 @@ suites! {
     ycsb_runs_tiny: "ycsb",
     cold_runs_tiny: "cold",
     phases_runs_tiny: "phases",
+    memory_runs_tiny: "memory",
     size_runs_tiny: "size",
     dist_runs_tiny: "dist",
     sosd_runs_tiny: "sosd",

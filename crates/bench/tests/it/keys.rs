@@ -104,6 +104,29 @@ fn specs_and_their_errors() {
 }
 
 #[test]
+fn a_set_that_grows_has_keys_beside_those_that_are_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("keys");
+    fs::write(&text, "a\nb\nc\nd\ne\nf\ng\nh").unwrap();
+    let text = format!("text:{}", text.display());
+    let made = |spec: &str, most, reserve| {
+        let keys = spec.parse::<KeySpec>().unwrap().make_to_grow(3, most, reserve).unwrap();
+        (keys.loaded, keys.set.len())
+    };
+    for spec in ["uniform:100", "sequential:100", "bytes:20:3:100"] {
+        assert_eq!(made(spec, None, 0), (100, 100), "{spec}");
+        assert_eq!(made(spec, None, 30), (100, 130), "{spec}");
+        assert_eq!(made(spec, Some(40), 30), (40, 70), "{spec}");
+    }
+    // A file's keys are what there is: some are held back, half at most.
+    assert_eq!(made(&text, None, 3), (5, 8));
+    assert_eq!(made(&text, Some(4), 3), (4, 7));
+    assert_eq!(made(&text, Some(4), 100), (4, 8));
+    let far = "uniform:100".parse::<KeySpec>().unwrap().make_to_grow(3, None, usize::MAX);
+    assert!(far.unwrap_err().to_string().contains("ask for fewer"));
+}
+
+#[test]
 fn absent_keys_are_absent_and_near() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().join("keys");

@@ -8,7 +8,7 @@ use learnedkv_bench::engines::btree_map::BTreeMapEngine;
 use learnedkv_bench::engines::{Engine, EngineStats};
 use learnedkv_bench::keys::KeySpec;
 use learnedkv_bench::requests::Distribution;
-use learnedkv_bench::run::{Limits, PhaseResult, Stage, Versions, run_phase};
+use learnedkv_bench::run::{Limits, PhaseResult, Stage, Versions, inserts_at_most, run_phase};
 use learnedkv_bench::values::{ValueSize, Values};
 use learnedkv_bench::workloads::{Settling, parse_phases};
 
@@ -18,6 +18,7 @@ enum Lie {
     None,
     FlippedBit,
     LostUpdate,
+    LostInsert,
     LostKey,
     ForeignValue,
     InventedKey,
@@ -35,6 +36,8 @@ struct Liar {
 }
 
 const EVERY: u64 = 100;
+/// Keys that are loaded where lies are told.
+const KEYS: u64 = 300;
 
 impl Liar {
     fn now(&self, lie: Lie) -> bool {
@@ -47,6 +50,11 @@ impl Engine for Liar {
         // Only overwrites are dropped: a lost first write would be a lost key.
         let known = self.inner.get(key, &mut |_| {})?;
         if known && self.now(Lie::LostUpdate) {
+            return Ok(());
+        }
+        // Of keys that come after the load.
+        let loaded = || self.inner.stats().figures[0].1 >= KEYS as f64;
+        if !known && self.lie == Lie::LostInsert && loaded() && self.now(Lie::LostInsert) {
             return Ok(());
         }
         self.inner.insert(key, value)
@@ -134,18 +142,6 @@ impl Engine for Liar {
 
 /// Runs `phases` on a liar with `threads` clients.
 fn run(lie: Lie, phases: &str, keys: &str, threads: usize) -> Vec<PhaseResult> {
-    let keys = keys.parse::<KeySpec>().unwrap().make(3).unwrap();
-    let mut engine = Liar { inner: BTreeMapEngine::in_memory(), lie, calls: AtomicU64::new(0) };
-    let values = Values::new(ValueSize::Fixed(40), 3);
-    let versions = Versions::new(keys.set.len());
-    let order = keys.load_order(3);
-    let mut stage = Stage {
-        engine: &mut engine,
-        keys: &keys.set,
-        order: &order,
-        values: &values,
-        versions: &versions,
-    };
     let limits = Limits {
         threads,
         operations: 4000,
@@ -155,11 +151,22 @@ fn run(lie: Lie, phases: &str, keys: &str, threads: usize) -> Vec<PhaseResult> {
         settling: Settling::AtRest,
         quiet: true,
     };
-    parse_phases(phases, Distribution::Zipfian)
-        .unwrap()
-        .iter()
-        .map(|phase| run_phase(&mut stage, phase, &limits).unwrap())
-        .collect()
+    let phases = parse_phases(phases, Distribution::Zipfian).unwrap();
+    let most = inserts_at_most(&phases, &limits);
+    let keys = keys.parse::<KeySpec>().unwrap().make_to_grow(3, None, most).unwrap();
+    let mut engine = Liar { inner: BTreeMapEngine::in_memory(), lie, calls: AtomicU64::new(0) };
+    let values = Values::new(ValueSize::Fixed(40), 3);
+    let versions = Versions::new(keys.set.len());
+    let order = keys.load_order(3);
+    let mut stage = Stage {
+        engine: &mut engine,
+        keys: &keys.set,
+        order: &order,
+        loaded: keys.loaded,
+        values: &values,
+        versions: &versions,
+    };
+    phases.iter().map(|phase| run_phase(&mut stage, phase, &limits).unwrap()).collect()
 }
 
 #[track_caller]
@@ -183,8 +190,11 @@ fn a_wrong_value_is_caught() {
 fn a_lost_write_is_caught() {
     caught(Lie::LostUpdate, "A", "whole");
     caught(Lie::LostUpdate, "F", "whole");
-    caught(Lie::LostUpdate, "E", "whole");
+    caught(Lie::LostUpdate, "update,E", "whole");
     caught(Lie::LostUpdate, "update,verify", "whole");
+    caught(Lie::LostInsert, "D", "found nothing");
+    caught(Lie::LostInsert, "E", "expected key");
+    caught(Lie::LostInsert, "E,verify", "expected in the full scan, found nothing");
     caught(Lie::LostKey, "C", "found nothing");
     caught(Lie::LostKey, "multiget", "of many: expected version");
 }
@@ -217,14 +227,21 @@ fn a_wrong_range_is_caught() {
 
 /// Everything that can be asked of an engine that keeps its keys.
 const HONEST: &str =
-    "load,A,B,C,E,F,absent,multiget,scan10,range10,range100,range1000,update,verify";
+    "load,A,B,C,D,E,F,absent,multiget,scan10,range10,range100,range1000,batch,D,E,update,verify";
+/// The same without what inserts: where keys are fewer than clients' shares some have none of their own.
+const HONEST_FEW: &str =
+    "load,A,B,C,F,absent,multiget,scan10,range10,range100,range1000,update,verify";
 
 #[test]
 fn an_honest_engine_is_never_accused() {
-    for (keys, threads) in
-        [("uniform:300", 1), ("uniform:300", 4), ("uniform:1", 1), ("normal:7", 7)]
-    {
-        for result in run(Lie::None, HONEST, keys, threads) {
+    for (list, keys, threads) in [
+        (HONEST, "uniform:300", 1),
+        (HONEST, "uniform:300", 4),
+        (HONEST, "sequential:300", 3),
+        (HONEST, "uniform:1", 1),
+        (HONEST_FEW, "normal:7", 7),
+    ] {
+        for result in run(Lie::None, list, keys, threads) {
             assert_eq!(result.failures, 0, "{keys} {}: {:?}", result.name, result.failure_samples);
         }
     }
@@ -233,8 +250,9 @@ fn an_honest_engine_is_never_accused() {
 #[test]
 fn every_operation_is_counted_and_every_read_checked() {
     for threads in [1, 3] {
+        let mut inserted = 0;
         for result in
-            run(Lie::None, "ingest,A,C,E,F,absent,multiget,verify", "uniform:300", threads)
+            run(Lie::None, "ingest,A,C,D,E,F,absent,multiget,verify", "uniform:300", threads)
         {
             let timed: u64 = result.latencies.iter().map(|l| l.count).sum();
             let of = |name: &str| {
@@ -245,9 +263,13 @@ fn every_operation_is_counted_and_every_read_checked() {
                     .map(|l| l.count)
                     .sum::<u64>()
             };
+            inserted += of("insert");
+            // A twentieth of 4,000, give or take five deviations.
+            let inserts = ["D", "E"].contains(&result.name.as_str());
+            assert!(!inserts || of("insert").abs_diff(200) < 70, "{}", of("insert"));
             match result.name.as_str() {
                 "ingest" => assert_eq!(result.operations, 300),
-                "verify" => assert_eq!(result.checked, 300),
+                "verify" => assert_eq!(result.checked, 300 + inserted),
                 "E" => assert!(result.checked > of("scan") * 10),
                 "multiget" => assert_eq!(result.checked, of("read many") * 32),
                 _ => {
