@@ -290,6 +290,7 @@ mod tests {
             (hot / 3..hot - hot / 3).contains(&half),
             "{half} of {hot} hot keys below the middle"
         );
+        assert!(counts.iter().all(|&count| count > 0), "keys that are never asked for");
         // The n-th of the keys has the n-th share: no two of the hot ones are one key.
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let zeta = zeta_from(0, keys, ZIPFIAN_THETA, 0.0);
