@@ -33,6 +33,7 @@ fn measure(dir: &Path, kind: LogRegionKind, region_bytes: u64, syncs: usize) -> 
     for _ in 0..REGIONS {
         let start = Instant::now();
         let region = disk.create_log_region(&path, region_bytes)?;
+        region.make_ready(false);
         creating += start.elapsed();
         let start = Instant::now();
         while let Some(place) = region.reserve(RECORD_BYTES) {
@@ -47,6 +48,7 @@ fn measure(dir: &Path, kind: LogRegionKind, region_bytes: u64, syncs: usize) -> 
     }
 
     let region = disk.create_log_region(&path, region_bytes)?;
+    region.make_ready(true);
     let mut latencies = Vec::new();
     for _ in 0..syncs {
         if let Some(place) = region.reserve(RECORD_BYTES) {

@@ -54,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Has the pools of this process close half of what they have open, and keep no more than the rest
-/// for now. False: they had nothing open.
+/// for a while. False: they had nothing open.
 pub(super) fn close_some() -> bool {
     let pools: Vec<_> = lock(&POOLS).iter().filter_map(Weak::upgrade).collect();
     pools.iter().filter(|pool| pool.close_half()).count() > 0
@@ -114,7 +114,7 @@ impl OpenFiles {
         open.slots.push_back(slot.clone());
     }
 
-    /// Closes half of those that are open, and keeps no more for now. False: none is open.
+    /// Closes half of those that are open, and keeps no more for a while. False: none is open.
     fn close_half(&self) -> bool {
         let mut open = lock(&self.open);
         let before = open.slots.len();
@@ -242,7 +242,7 @@ mod tests {
         (files, read_all)
     }
 
-    /// Who may have no more open takes half of what there is, and the pool keeps to that for now.
+    /// Who may have no more open takes half of what there is, and the pool keeps to that for a while.
     #[test]
     fn half_of_what_is_open_is_closed_where_the_process_may_open_no_more() {
         let (files, read_all) = pool_of_sixteen();

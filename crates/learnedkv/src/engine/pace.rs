@@ -6,9 +6,10 @@
 //! nothing at 0, else [`LEAST_NS`] growing [`RANGE`]-fold up to [`FULL`], never more. So there is a rate for
 //! every speed of the background work at which the debt stands still.
 //!
-//! What is owed is bytes, paid at the price of the moment, and forgiven once the keyspace is not pressed. Writers
-//! wait only once a [`TICK_NS`] is owed: the price of most commits is an addition. Whoever comes to that pays it
-//! all: his own bytes, and less than a tick of others', a [`STEP_NS`] after the other, [`MOST_STEPS`] at most.
+//! What is owed is forgiven once the keyspace is not pressed. Writers wait only once a [`TICK_NS`] is owed: the
+//! price of most commits is an addition. Whoever comes to that pays it all: less than a tick that others left, and
+//! his own bytes at the price of each moment, a [`STEP_NS`] after the other, [`MOST_STEPS`] at most. So the debt
+//! stands still for commits that cost less than those 10 s; longer ones outrun it.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -42,8 +43,8 @@ pub struct Pace {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pressed {
     pressure: u64,
-    /// Less than a tick, at the price when it was put there.
-    owed_bytes: u64,
+    /// Less than a tick, at the prices when it was put there.
+    owed_ns: f64,
 }
 
 /// What a commit has yet to pay.
@@ -51,6 +52,8 @@ struct Pressed {
 pub struct Bill {
     /// Of those it changes the one that was pressed most.
     keyspace: KeyspaceId,
+    /// What others left, less than a tick.
+    owed_ns: f64,
     bytes: u64,
     steps: usize,
 }
@@ -84,15 +87,19 @@ impl Pace {
         let pressures = keyspaces.iter().filter_map(|id| Some((known.get(id)?.pressure, *id)));
         let (pressure, keyspace) = pressures.max()?;
         let pressed = known.get_mut(&keyspace)?;
-        let owed = pressed.owed_bytes.saturating_add(bytes);
-        let is_due = owed as f64 * ns_per_byte(pressure) >= TICK_NS as f64;
-        pressed.owed_bytes = if is_due { 0 } else { owed };
-        is_due.then_some(Bill { keyspace, bytes: owed, steps: 0 })
+        let owed_ns = std::mem::take(&mut pressed.owed_ns);
+        let all_ns = owed_ns + bytes as f64 * ns_per_byte(pressure);
+        if all_ns < TICK_NS as f64 {
+            pressed.owed_ns = all_ns;
+            return None;
+        }
+        Some(Bill { keyspace, owed_ns, bytes, steps: 0 })
     }
 
     /// How long to wait next; `None`: no longer.
     pub fn pay(&self, bill: &mut Bill) -> Option<Duration> {
-        if bill.bytes == 0 || bill.steps == MOST_STEPS {
+        let is_paid = bill.bytes == 0 && bill.owed_ns == 0.0;
+        if is_paid || bill.steps == MOST_STEPS {
             return None;
         }
         let pressure = lock(&self.keyspaces).get(&bill.keyspace)?.pressure;
@@ -100,7 +107,8 @@ impl Pace {
         let paid = bill.bytes.min((STEP_NS as f64 / price) as u64);
         bill.bytes -= paid;
         bill.steps += 1;
-        Some(Duration::from_nanos((paid as f64 * price) as u64))
+        let owed_ns = std::mem::take(&mut bill.owed_ns);
+        Some(Duration::from_nanos((owed_ns + paid as f64 * price) as u64))
     }
 }
 
@@ -174,6 +182,18 @@ mod tests {
         assert_eq!(waits(&pace, &[1], 50), 0);
         assert_eq!(waits(&pace, &[2], 900_000), 0);
         assert_eq!(waits(&pace, &[1], 49), 0);
+    }
+
+    /// A MB that was left at a low price was paid by a commit of a byte at a high one: 10 s.
+    #[test]
+    fn what_was_left_costs_what_it_cost_when_it_was_put() {
+        let pace = Pace::default();
+        pace.press(1, 1);
+        assert_eq!(waits(&pace, &[1], 900_000), 0);
+        pace.press(1, FULL);
+        let waited = waits(&pace, &[1], 10);
+        assert!((1_000_000..1_010_000).contains(&waited), "{waited}");
+        assert_eq!(waits(&pace, &[1], 99), 0, "it was paid once");
     }
 
     /// The price of the moment: a long commit goes on at once where the pressure is gone.

@@ -12,8 +12,9 @@
 //! is worth an edit (a quarter of what is allowed) and no sweep is due soon after (another quarter is free
 //! then): else the settled run's own garbage is what must go, and the sweep is done.
 //!
-//! It is done in pieces: so many of the deadest as have a partition's bytes alive, since these take space twice
-//! until the piece is done. What is left is looked at again when a sweep is due again.
+//! It is done in pieces, since what lives takes space twice until its piece is done: so many of the deadest as have
+//! a partition's bytes alive, or those of the tables between them, which each piece writes anew too. The whole
+//! is done where the piece is not cheap by itself. What is left is looked at again when a sweep is due again.
 //!
 //! Which segments are dead is known only once the runs are merged that overwrite each other. Where enough may
 //! turn out to be dead, that is done first, for it copies pointers only.

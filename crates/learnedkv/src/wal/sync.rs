@@ -130,13 +130,14 @@ impl Log {
             .into_iter()
             .try_for_each(|segment| sync_ended(&*self.disk, &self.dir, segment))
             .and_then(|()| {
-                if let Some(active) = active.filter(|_| target < up_to) {
-                    let end_bytes;
-                    (target, end_bytes) = self.visible_within(&active);
-                    self.active_syncs.fetch_add(1, Ordering::Relaxed);
-                    active.region.sync(end_bytes)?;
+                let Some(active) = active.filter(|_| target < up_to) else { return Ok(()) };
+                let (last, end_bytes) = self.visible_within(&active);
+                target = last;
+                if end_bytes == 0 {
+                    return Ok(()); // all of it is in tables
                 }
-                Ok(())
+                self.active_syncs.fetch_add(1, Ordering::Relaxed);
+                active.region.sync(end_bytes)
             });
         synced.inspect_err(|_| self.break_log())?;
         if target > 0 {

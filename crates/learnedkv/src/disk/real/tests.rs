@@ -26,6 +26,28 @@ fn log_regions_are_of_the_kind_asked_for() {
     assert!(make(LogRegionKind::Mapped, "m").starts_with("MappedRegion"));
 }
 
+/// Records that are synced one by one would each write a large folio of the page cache, where there are such.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_region_that_is_synced_often_asks_for_no_large_folios() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = RealDisk::with_log_regions(LogRegionKind::Mapped);
+    for synced_often in [false, true] {
+        let path = dir.path().join(format!("region-{synced_often}"));
+        let region = disk.create_log_region(&path, 1 << 20).unwrap();
+        if !format!("{region:?}").starts_with("MappedRegion") {
+            skip("mapped_logs", &format!("{} reserves no blocks for certain", path.display()));
+            return;
+        }
+        region.make_ready(synced_often);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_region = maps.split_once(path.to_str().unwrap()).unwrap().1;
+        let flags = of_region.lines().find_map(|line| line.strip_prefix("VmFlags: ")).unwrap();
+        // `rr`: advised that it is used at random.
+        assert_eq!(flags.split_whitespace().any(|flag| flag == "rr"), synced_often, "{flags}");
+    }
+}
+
 #[test]
 fn many_reads_go_the_way_asked_for() {
     assert!(!RealDisk::new().with_many_reads(ManyReads::OneByOne).uses_io_uring());
