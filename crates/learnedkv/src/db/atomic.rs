@@ -81,7 +81,7 @@ impl Keyspace {
             if current.as_deref() != expected {
                 return Ok(Err(CompareAndSwapError { current }));
             }
-            if self.replace(&seen, key, &current, new, options)? {
+            if self.replace(seen, key, &current, new, options)? {
                 return Ok(Ok(()));
             }
         }
@@ -172,13 +172,14 @@ impl Keyspace {
             let seen = self.handle().engine.look();
             let mut iter = self.walk_seen(&seen);
             let found = if first { iter.next() } else { iter.next_back() };
+            drop(iter);
             let Some((key, value)) = found.transpose()? else { return Ok(None) };
             let id = self.id();
             let watched = match first {
                 true => Watched { keyspace: id, first: &[], last: Some(&key) },
                 false => Watched { keyspace: id, first: &key, last: None },
             };
-            if self.write_if(&seen, watched, &key, None, WriteOptions::default())? {
+            if self.write_if(seen, watched, &key, None, WriteOptions::default())? {
                 return Ok(Some((key, value)));
             }
         }
@@ -207,7 +208,7 @@ impl Keyspace {
             let (seen, current) = self.see(key)?;
             let new = change(current.as_deref());
             let written = new.as_ref().map(AsRef::as_ref);
-            if self.replace(&seen, key, &current, written, options)? {
+            if self.replace(seen, key, &current, written, options)? {
                 return Ok((current, new));
             }
         }
@@ -216,7 +217,7 @@ impl Keyspace {
     /// Writes `new` in the place of `current` if the key has not changed since it was seen.
     fn replace(
         &self,
-        seen: &Seen,
+        seen: Seen,
         key: &[u8],
         current: &Option<Slice>,
         new: Option<&[u8]>,
@@ -233,7 +234,7 @@ impl Keyspace {
 
     fn write_if(
         &self,
-        seen: &Seen,
+        seen: Seen,
         watched: Watched<'_>,
         key: &[u8],
         value: Option<&[u8]>,

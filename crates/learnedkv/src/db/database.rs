@@ -351,8 +351,8 @@ impl Database {
         engine.log.sync(engine.log.visible()).inspect_err(|e| engine.poison(e))
     }
 
-    /// Waits until there is no background work: flushes, merges and sweeps under way are done, and
-    /// files that nobody uses any more are removed.
+    /// Waits until there is no background work: flushes, merges, sweeps and compactions that are under way or due
+    /// are done, and files that nobody uses any more are removed.
     ///
     /// # Errors
     /// The error that background work met.
@@ -360,12 +360,9 @@ impl Database {
         let engine = self.engine();
         let busy = || {
             let view = engine.view();
-            let mut tiered = view.keyspaces.unsettled_of(Store::Tiered);
-            let unsettled = view.keyspaces.with_sealed().next().is_some()
-                || tiered.any(|k| {
-                    k.tables.frozen.is_some() || k.tables.runs.len() > lsm::merge::MAX_RUNS
-                });
-            unsettled || lsm::is_busy(engine, &view)
+            view.keyspaces.with_sealed().next().is_some()
+                || tiered::is_busy(engine, &view)
+                || lsm::is_busy(engine, &view)
         };
         if engine.health.is_read_only() {
             return Ok(());

@@ -66,8 +66,8 @@ impl Engine {
         Seen { ingests, view, visible }
     }
 
-    /// Commits if nothing `watched` has changed since it was `seen`. False: it may have, and nothing was
-    /// written.
+    /// Commits if nothing `watched` has changed since it was `seen`, which is let go before the writer is held
+    /// back: what it sees may be what a sweep is to give back. False: it may have, and nothing was written.
     ///
     /// # Errors
     /// As [`Engine::commit`].
@@ -75,11 +75,12 @@ impl Engine {
         &self,
         commit: Commit<'_>,
         durability: Durability,
-        seen: &Seen,
+        seen: Seen,
         watched: Watched<'_>,
     ) -> Result<bool> {
         let (keyspaces, bytes) = (commit.keyspaces, commit.bytes());
-        let is_done = self.commit_if(commit, durability, || self.is_unchanged(seen, watched))?;
+        let is_done = self.commit_if(commit, durability, || self.is_unchanged(&seen, watched))?;
+        drop(seen);
         if is_done {
             // Paid afterwards: a wait since it was seen is time for others to change it. It is committed,
             // whatever happens to the database meanwhile.

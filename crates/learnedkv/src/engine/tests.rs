@@ -111,3 +111,77 @@ fn poisoning_wakes_whoever_waits() {
     assert_eq!(engine.health.check_writable().unwrap_err().kind(), ErrorKind::Poisoned);
     engine.executor.shutdown();
 }
+
+/// A seeded executor that tells of each wait before it begins.
+struct Waits {
+    inner: SeededExecutor,
+    told: Mutex<Box<dyn FnMut() + Send>>,
+}
+
+impl std::fmt::Debug for Waits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Executor for Waits {
+    fn spawn(&self, job: Box<dyn crate::executor::Job>) {
+        self.inner.spawn(job);
+    }
+
+    fn notify(&self) {
+        self.inner.notify();
+    }
+
+    fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
+        self.inner.wait_until(ready);
+    }
+
+    fn pause(&self, duration: Duration) {
+        lock(&self.told)();
+        self.inner.pause(duration);
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
+
+    fn shutdown(&self) {
+        self.inner.shutdown();
+    }
+}
+
+/// It paid before it was committed, while others changed what it had seen; then afterwards, but holding all
+/// that it had read from: files that were to be given back.
+#[test]
+fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
+    let waits =
+        Arc::new(Waits { inner: SeededExecutor::new(1), told: Mutex::new(Box::new(|| {})) });
+    let engine = engine(&SimDisk::new(1), waits.clone());
+    let (name, options) = ("k".to_owned(), KeyspaceOptions::default().encode());
+    let create = |_: &State| Some(vec![Change::CreateKeyspace { keyspace: 1, name, options }]);
+    assert!(engine.edit(0, &Opened::default(), create, |_| {}).unwrap());
+    let put = |key: &[u8]| {
+        engine.payloads.encode(8192, |out| put_op(out, 1, Kind::Value, key, &[7; 5000]))
+    };
+    let payload = put(b"another");
+    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
+    engine.commit(commit, Durability::Buffered).unwrap();
+    engine.pace.press(1, pace::FULL);
+
+    let seen = engine.look();
+    let view = Arc::downgrade(seen.keyspace(1).unwrap());
+    engine.rotate(1).unwrap();
+    let waited = Arc::new(AtomicUsize::new(0));
+    let (count, watching) = (waited.clone(), engine.clone());
+    *lock(&waits.told) = Box::new(move || {
+        assert_eq!(watching.log.visible(), 2, "not committed yet");
+        assert!(view.upgrade().is_none(), "what it saw is held");
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let payload = put(b"key");
+    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
+    let watched = Watched { keyspace: 1, first: b"key", last: Some(b"key") };
+    assert!(engine.commit_unless_changed(commit, Durability::Buffered, seen, watched).unwrap());
+    assert!(waited.load(Ordering::Relaxed) > 0, "it paid nothing");
+}

@@ -244,7 +244,7 @@ impl Output {
             _ => None,
         };
         self.begin_table()?;
-        self.note(key);
+        self.note(key, pointer.map_or(payload.len() as u64, |(pointer, _)| pointer.length));
         match (&mut self.writer, pointer) {
             (Some(writer), Some((pointer, tag))) => writer.add_pointer(key, sequence, pointer, tag),
             (Some(writer), None) => writer.add(key, kind, sequence, payload),
@@ -253,14 +253,14 @@ impl Output {
     }
 
     /// Tells those who want to know of each key.
-    fn note(&mut self, key: &[u8]) {
+    fn note(&mut self, key: &[u8], value_bytes: u64) {
         let adds = self.generation.as_ref().is_some_and(|(_, adds)| *adds);
         if self.shadow.is_none() && !adds {
             return;
         }
         let hash = key_hash(key);
         if let Some(shadow) = &mut self.shadow {
-            shadow.add(key, hash);
+            shadow.add(key, hash, value_bytes);
         }
         if adds {
             self.hashes.push(hash);

@@ -10,25 +10,44 @@ use crate::sstable::reader::Caching;
 use crate::sstable::sought::Sought;
 use crate::view::Tables;
 
-/// One in so many keys is looked up, by its hash.
+/// One in so many keys is looked up, by its hash, where values are short.
 const SAMPLE: u64 = 256;
+/// Of longer ones so many times as many as they are longer than this: all from a MiB on. A sample of a few
+/// hundred values would find nothing, or take each it finds for hundreds.
+const SHORT_BYTES: u64 = 4 << 10;
 
-/// Bytes of older entries that the entries of a table being written overwrite or remove, estimated from one
-/// in [`SAMPLE`] of its keys. Of each key the newest older version counts: what that overwrites itself is
+/// Bytes of older entries that the entries of a table being written overwrite or remove, estimated from a sample of
+/// its keys. Of each key the newest older version counts: what that overwrites itself is
 /// counted where it stands.
 pub struct Shadow {
     /// None: nothing is looked up now.
     tables: Option<Arc<Tables>>,
     /// How many runs are no older than the table.
     newer: usize,
+    /// What an entry of the first tables takes with its value, the mean: removed ones are as long, one thinks.
+    usual_bytes: Option<u64>,
     settled_bytes: u64,
     fresh_bytes: u64,
+}
+
+/// How many in [`SAMPLE`] are looked up of entries that take so many bytes: a power of two, that divides it.
+fn share(bytes: u64) -> u64 {
+    1 << (bytes / SHORT_BYTES).clamp(1, SAMPLE).ilog2()
+}
+
+fn mean_bytes(tables: &Tables) -> u64 {
+    let sums = tables.all().map(|table| {
+        let properties = table.properties();
+        (table.file_bytes() + properties.separated_bytes(), properties.entries)
+    });
+    let (bytes, entries) = sums.fold((0, 0), |a: (u64, u64), b| (a.0 + b.0, a.1 + b.1));
+    bytes / entries.max(1)
 }
 
 impl Shadow {
     /// Over all of `tables` but the `newer` newest runs.
     pub fn over(tables: Option<Arc<Tables>>, newer: usize) -> Shadow {
-        Shadow { tables, newer, settled_bytes: 0, fresh_bytes: 0 }
+        Shadow { tables, newer, usual_bytes: None, settled_bytes: 0, fresh_bytes: 0 }
     }
 
     /// Over these tables from now on, likewise. Those of before are held no more.
@@ -36,20 +55,24 @@ impl Shadow {
         self.tables = tables;
     }
 
-    /// An entry of this key, of that hash, is written.
-    pub fn add(&mut self, key: &[u8], hash: u64) {
-        if hash.is_multiple_of(SAMPLE) {
+    /// An entry of this key, of that hash, is written, with a value of so many bytes (none, if it removes one).
+    pub fn add(&mut self, key: &[u8], hash: u64, value_bytes: u64) {
+        let Some(tables) = &self.tables else { return };
+        let usual = *self.usual_bytes.get_or_insert_with(|| mean_bytes(tables));
+        let share = share(value_bytes.max(usual));
+        if hash % SAMPLE < share {
             // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
-            let _ = self.look_up(key);
+            let _ = self.look_up(key, SAMPLE / share);
         }
     }
 
-    fn look_up(&mut self, key: &[u8]) -> Result<()> {
+    /// Counts what `key` overwrites, for `weight` keys.
+    fn look_up(&mut self, key: &[u8], weight: u64) -> Result<()> {
         let Some(tables) = &self.tables else { return Ok(()) };
         let sought = Sought::new(key, Caching::Leave);
         let bytes = |found: &Lookup| {
             let stored = read::stored_length(found)?;
-            Ok(stored.map_or(0, |n| key.len() as u64 + n))
+            Ok(stored.map_or(0, |n| (key.len() as u64 + n).saturating_mul(weight)))
         };
         // Levels are compacted by their sizes, whatever they overwrite.
         let newer = if tables.level_count > 0 { tables.runs.len() } else { self.newer };
@@ -75,8 +98,21 @@ impl Shadow {
 
     /// The estimates for the table that ends now: of the settled run, and of the LSM part.
     pub fn take(&mut self) -> (u64, u64) {
-        let taken = (self.settled_bytes * SAMPLE, self.fresh_bytes * SAMPLE);
+        let taken = (self.settled_bytes, self.fresh_bytes);
         (self.settled_bytes, self.fresh_bytes) = (0, 0);
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_all_looked_up_and_short_ones_sampled() {
+        let kib = 1 << 10;
+        let lengths = [0, 1, 4 * kib, 8 * kib - 1, 8 * kib, 100 * kib, 1023 * kib, 1024 * kib];
+        assert_eq!(lengths.map(share), [1, 1, 1, 1, 2, 16, 128, 256]);
+        assert_eq!(share(u64::MAX), SAMPLE);
     }
 }

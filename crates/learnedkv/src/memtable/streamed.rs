@@ -8,7 +8,7 @@ use crate::value_log::{Segment, Segments};
 
 /// A memtable of so many bytes is also full when that many times as much was streamed past it: what is
 /// overwritten stays on the disk until a flush finds that nothing points at it.
-const BYTES_TO_ONE: u64 = 64;
+const BYTES_TO_ONE: u64 = 8;
 
 /// Segments held for as long as the memtable lives.
 #[derive(Debug, Default)]

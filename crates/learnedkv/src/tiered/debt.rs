@@ -63,8 +63,9 @@ impl Debt {
         }
     }
 
-    /// Whether a sweep is due: the garbage is more than `over_provision` of the settled bytes, or the
-    /// LSM part more than `lsm_ratio` of them; and there is enough of it to be worth one. Where removed
+    /// Whether a sweep is due: the garbage is more than `over_provision` of what is settled and will stay, or the
+    /// LSM part more than `lsm_ratio` of the settled bytes; and there is enough of it to be worth one: to settle, or
+    /// to give back (many removals are few bytes). Where removed
     /// ranges cover most of what is settled, a sweep gives back more than it writes, however little
     /// there is: covered partitions are dropped unread. Where the disk is full one is due if it frees
     /// more than it takes: what is fresh is written again before its old place is given back.
@@ -73,42 +74,61 @@ impl Debt {
             return self.garbage() > self.fresh && self.fresh > 0;
         }
         let is_enough = self.fresh + self.dead + self.covered >= options.min_conversion()
+            || self.garbage() >= options.min_conversion()
             || self.covered > self.settled / 2;
         self.fresh > 0
             && is_enough
-            && (self.garbage() > self.share(options.over_provision())
+            && (self.garbage() > share(self.stays(), options.over_provision())
                 || self.is_due_for_fresh(options))
     }
 
     /// Whether the LSM part is more than `lsm_ratio` of the settled bytes.
     pub fn is_due_for_fresh(&self, options: &KeyspaceOptions) -> bool {
-        self.fresh > self.share(options.lsm_ratio())
+        self.fresh > share(self.settled, options.lsm_ratio())
     }
 
     /// So many bytes more of fresh data make a sweep due, if there is as much garbage in them as there was in
     /// those so far.
     pub fn left(&self, options: &KeyspaceOptions) -> u64 {
-        let allowed = u128::from(self.fresh) * u128::from(self.share(options.over_provision()));
-        let for_garbage = allowed.checked_div(u128::from(self.garbage()));
-        let for_garbage = for_garbage.map_or(u64::MAX, |b| u64::try_from(b).unwrap_or(u64::MAX));
+        let over_provision = options.over_provision();
+        let times = |bytes: u64, part: u64, whole: u64| {
+            let bytes = (u128::from(bytes) * u128::from(part)).checked_div(u128::from(whole));
+            bytes.map_or(u64::MAX, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
+        };
+        // With each fresh byte the garbage grows, and by what is more than it the bytes that stay shrink.
+        let shrinks = share(self.gone().saturating_sub(self.fresh), over_provision);
+        let allowed = share(self.settled, over_provision);
+        let for_garbage = times(allowed, self.fresh, self.garbage().saturating_add(shrinks));
         let worth_one = options.min_conversion().saturating_sub(self.dead + self.covered);
-        let due_at = self.share(options.lsm_ratio()).min(for_garbage).max(worth_one);
+        let worth_one = worth_one.min(times(options.min_conversion(), self.fresh, self.garbage()));
+        let due_at = share(self.settled, options.lsm_ratio()).min(for_garbage).max(worth_one);
         due_at.saturating_sub(self.fresh)
     }
 
     /// What is not live, bytes.
     pub fn garbage(&self) -> u64 {
-        self.dead + self.shadowed + self.overwritten + self.covered
+        self.dead + self.gone()
+    }
+
+    /// What is not live of the bytes that tables take and point at.
+    fn gone(&self) -> u64 {
+        self.shadowed + self.overwritten + self.covered
+    }
+
+    /// What is settled and live, about: all that is live, at most as much as is settled.
+    fn stays(&self) -> u64 {
+        self.settled.min((self.settled + self.fresh).saturating_sub(self.gone()))
     }
 
     /// The garbage that a keyspace is to have, bytes.
     pub fn allows(&self, options: &KeyspaceOptions) -> u64 {
-        self.share(options.over_provision()).max(options.min_conversion())
+        share(self.stays(), options.over_provision()).max(options.min_conversion())
     }
+}
 
-    fn share(&self, percent: u64) -> u64 {
-        self.settled / 100 * percent + self.settled % 100 * percent / 100
-    }
+fn share(bytes: u64, percent: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(percent) / 100;
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// What a keyspace's files take, and how much of it is live, bytes.
@@ -185,6 +205,34 @@ mod tests {
         let small = Debt { settled: 0, ..debt(10_000, 0) };
         assert_eq!(small.left(&options), 40_000);
         let dead = Debt { dead: 15_000, ..small };
-        assert_eq!(dead.left(&options), 25_000);
+        assert_eq!(dead.left(&options), 23_333, "the garbage grows with it, to 50 000");
+    }
+
+    /// Each fresh byte removes or covers many: what stays shrinks with it.
+    #[test]
+    fn so_many_removals_are_left_until_a_sweep_is_due() {
+        let options = KeyspaceOptions::default().min_conversion_bytes(0);
+        let debt = |fresh: u64, times: u64| Debt {
+            fresh,
+            settled: 1_000_000,
+            shadowed: fresh * times,
+            ..Debt::default()
+        };
+        for times in [1, 2, 5, 40] {
+            let left = debt(1000, times).left(&options);
+            assert!(left > 1000, "{times}");
+            assert!(!debt(1000 + left - 10, times).is_due(&options, false), "{times}");
+            assert!(debt(1000 + left + 10, times).is_due(&options, false), "{times}");
+        }
+    }
+
+    /// They were never due, while their writers paid for them: what was removed did not count as worth a sweep.
+    #[test]
+    fn removals_are_worth_a_sweep_though_they_are_few_bytes() {
+        let options = KeyspaceOptions::default();
+        let debt =
+            |shadowed| Debt { settled: 2 << 30, fresh: 30 << 20, shadowed, ..Debt::default() };
+        assert!(debt(1 << 30).is_due(&options, false));
+        assert!(!debt(500 << 20).is_due(&options, false), "less than `min_conversion`");
     }
 }

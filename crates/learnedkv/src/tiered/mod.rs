@@ -18,3 +18,4 @@ mod sweep;
 
 pub use debt::fresh_bytes;
 pub use jobs::spawn;
+pub use settle::is_busy;

@@ -2,7 +2,7 @@
 //!
 //! Three debts press, and the heaviest counts:
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
-//!   yet. A sweep begins where garbage is `over_provision` of what is live (or `min_conversion`, if
+//!   yet. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay a quarter of a
 //!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] well before the ceiling: files take space
 //!   for a while when they are written and removed. So what is put while a sweep runs is no
@@ -10,7 +10,8 @@
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
 //! * **Runs** that wait to be merged: each costs every lookup.
 //!
-//! Nobody is slowed by garbage that no sweep will remove, where sweeps are not to begin by themselves.
+//! Nobody is slowed by garbage that no sweep will remove: where none is under way or due, or sweeps are not to begin
+//! by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -90,8 +91,14 @@ fn permille(part: u64, whole: u64) -> u64 {
 }
 
 /// How hard garbage presses, beyond a quarter of a partition: a sweep gives back a step at a time.
-fn by_space(garbage: u64, promised: u64, partition: u64) -> u64 {
-    between(permille(garbage.saturating_sub(partition / 4), promised), SPACE)
+fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
+    let promised = share(space.live, options.over_provision()).max(options.min_conversion());
+    let garbage = space.garbage().saturating_sub(options.partition() / 4);
+    between(permille(garbage, promised), SPACE)
+}
+
+fn share(bytes: u64, percent: u64) -> u64 {
+    (u128::from(bytes) * u128::from(percent) / 100).min(u128::from(u64::MAX)) as u64
 }
 
 fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 {
@@ -100,12 +107,12 @@ fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 
         return runs;
     }
     let (debt, space) = (Debt::of(tables), Space::of(tables));
-    let share = |bytes: u64, percent: u64| {
-        (u128::from(bytes) * u128::from(percent) / 100).min(u128::from(u64::MAX)) as u64
-    };
-    let promised = share(space.live, options.over_provision()).max(options.min_conversion());
     let settles_at = share(debt.settled, options.lsm_ratio()).max(options.min_conversion());
-    let space = by_space(space.garbage(), promised, options.partition());
+    let is_given_back = tables.frozen.is_some() || debt.is_due(options, false);
+    let space = match is_given_back {
+        true => by_space(&space, options),
+        false => 0,
+    };
     let fresh = between(permille(debt.fresh, settles_at), FRESH);
     runs.max(space).max(fresh)
 }
@@ -117,9 +124,46 @@ mod tests {
     /// Beyond a whole partition was too late: space went beyond its ceiling.
     #[test]
     fn garbage_presses_from_a_quarter_of_a_partition_beyond_what_begins_a_sweep() {
-        let pressure = |garbage| by_space(garbage, 1_000_000, 100_000);
+        let options =
+            KeyspaceOptions::default().partition_bytes(100_000).min_conversion_bytes(1_000_000);
+        let pressure =
+            |garbage: u64| by_space(&Space { used: 50_000 + garbage, live: 50_000 }, &options);
         assert_eq!([0, 1_025_000, 1_375_000].map(pressure), [0, 0, FULL]);
         assert!(pressure(1_026_000) > 0 && pressure(1_374_000) < FULL);
+    }
+
+    /// What begins a sweep was a share of what is settled, what presses one of what is live: whoever removed
+    /// a quarter of it paid the full price for hours, while no sweep was due.
+    #[test]
+    fn garbage_that_presses_makes_a_sweep_due() {
+        let options = KeyspaceOptions::default().partition_bytes(1000);
+        let mut pressed = 0;
+        for (settled, fresh) in
+            [(0, 1 << 30), (2 << 30, 30 << 20), (10 << 30, 1 << 20), (10 << 30, 3 << 30)]
+        {
+            for percent in (0..=100).step_by(3) {
+                for min_conversion in [0, 512 << 20] {
+                    let options = options.clone().min_conversion_bytes(min_conversion);
+                    let (shadowed, covered) = (settled / 100 * percent, settled / 300 * percent);
+                    let dead = settled / 200 * percent;
+                    let of = Debt { fresh, settled, ..Debt::default() };
+                    for debt in [
+                        Debt { shadowed, ..of },
+                        Debt { covered, ..of },
+                        Debt { dead, ..of },
+                        Debt { overwritten: fresh / 100 * percent, ..of },
+                        Debt { covered, dead, shadowed: shadowed / 2, ..of },
+                    ] {
+                        let used = settled + fresh + debt.dead;
+                        let space = Space { used, live: used.saturating_sub(debt.garbage()) };
+                        let is_pressed = by_space(&space, &options) > 0;
+                        assert!(!is_pressed || debt.is_due(&options, false), "{debt:?}");
+                        pressed += u64::from(is_pressed);
+                    }
+                }
+            }
+        }
+        assert!(pressed > 300, "{pressed}");
     }
 
     #[test]

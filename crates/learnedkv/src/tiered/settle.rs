@@ -435,9 +435,7 @@ impl SettleJob {
     }
 
     fn is_due(&self, keyspace: &KeyspaceView) -> bool {
-        self.engine.options.automatic_conversion
-            && Debt::of(&keyspace.tables)
-                .is_due(&keyspace.options, self.engine.ballast.is_given_up())
+        is_due(&self.engine, keyspace)
     }
 
     fn freeze(&self, keyspace: &KeyspaceView, up_to: SequenceNumber) -> Result<Found> {
@@ -485,6 +483,21 @@ impl SettleJob {
             }
         }
     }
+}
+
+fn is_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
+    engine.options.automatic_conversion
+        && Debt::of(&keyspace.tables).is_due(&keyspace.options, engine.ballast.is_given_up())
+}
+
+/// Whether a keyspace of the tiered store has something to be merged or settled, or somebody asked for that.
+pub fn is_busy(engine: &Engine, view: &View) -> bool {
+    let waits = |keyspace: &Arc<KeyspaceView>| {
+        let tables = &keyspace.tables;
+        tables.frozen.is_some() || tables.runs.len() > merge::MAX_RUNS || is_due(engine, keyspace)
+    };
+    lock(&engine.conversions).wanted().any(|id| view.keyspaces.contains_key(&id))
+        || view.keyspaces.unsettled_of(Store::Tiered).any(waits)
 }
 
 impl Job for SettleJob {

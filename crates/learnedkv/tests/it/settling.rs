@@ -37,6 +37,76 @@ fn files(disk: &SimDisk, kind: &str) -> Vec<PathBuf> {
     names.iter().filter(|n| n.starts_with(kind)).map(|n| Path::new("/db").join(n)).collect()
 }
 
+/// Keys were removed one by one, and no sweep came: what they removed was not counted as worth one.
+#[test]
+fn removals_alone_begin_a_sweep() {
+    let setup = setup(KeyspaceOptions::default().min_conversion_bytes(1 << 20));
+    let (db, keyspace) = open(&SimDisk::new(1), &setup);
+    put(&keyspace, 0..8000, 500, 1);
+    keyspace.convert().unwrap();
+    let before = keyspace.stats().unwrap().settled_bytes;
+    let sweeps = db.stats().sweeps;
+    (0..6000).for_each(|number| keyspace.remove(key(number)).unwrap());
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(db.stats().sweeps > sweeps);
+    let after = keyspace.stats().unwrap();
+    assert!(after.settled_bytes < before / 2, "{} of {before} bytes", after.settled_bytes);
+}
+
+/// It returned where a sweep was due and had not begun, or was about to.
+#[test]
+fn nothing_is_due_once_one_has_waited_for_it() {
+    for seed in 0..20 {
+        let executor = Arc::new(SeededExecutor::new(seed));
+        let setup = setup(KeyspaceOptions::default().min_conversion_bytes(0));
+        let db = Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(seed)))
+            .executor(executor.clone())
+            .memtable_bytes(setup.memtable_bytes)
+            .memory_budget_bytes(1 << 20)
+            .open()
+            .unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace).unwrap();
+        put(&keyspace, 0..1000, 100, 1);
+        keyspace.convert().unwrap();
+        put(&keyspace, 0..250 + seed * 10, 100, 2);
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+        let (sweeps, merged) = (db.stats().sweeps, db.stats().merged_bytes);
+        executor.run_until_idle();
+        let stats = db.stats();
+        assert_eq!((stats.sweeps, stats.merged_bytes), (sweeps, merged), "{seed}");
+    }
+}
+
+/// Of few long values a sample of one key in 256 found none, or took one for 256: garbage was not seen, or
+/// writers paid for what nobody could give back.
+#[test]
+fn few_long_values_that_are_overwritten_or_removed_are_all_counted() {
+    let options = KeyspaceOptions::default().min_conversion_bytes(0).partition_bytes(1 << 20);
+    let setup = setup(options.lsm_ratio_percent(1000));
+    let change: [fn(&Keyspace, u64); 2] = [
+        |keyspace, number| keyspace.insert(key(number), vec![2; 1 << 20]).unwrap(),
+        |keyspace, number| keyspace.remove(key(number)).unwrap(),
+    ];
+    for change in change {
+        let (db, keyspace) = open(&SimDisk::new(1), &setup);
+        put(&keyspace, 0..24, 1 << 20, 1);
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let sweeps = db.stats().sweeps;
+        (0..5).for_each(|number| change(&keyspace, number));
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+        assert_eq!(db.stats().sweeps, sweeps, "a fifth of what is settled is garbage");
+        (5..12).for_each(|number| change(&keyspace, number));
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+        assert!(db.stats().sweeps > sweeps, "half of it is garbage");
+    }
+}
+
 /// Settled and shadowed: a tenth of the garbage allowed begins no sweep, twice as much does.
 #[test]
 fn a_sweep_begins_when_there_is_garbage_enough_and_new_keys_are_none() {
@@ -321,6 +391,20 @@ impl Executor for SlowSettling {
 /// writer is slowed for it, not stopped.
 #[test]
 fn space_has_a_ceiling_whatever_is_written() {
+    has_a_ceiling(|keyspace, numbers, fill| put(keyspace, numbers, 30, fill));
+}
+
+/// Whoever writes only what depends on what he read pays too.
+#[test]
+fn space_has_a_ceiling_whatever_is_updated() {
+    has_a_ceiling(|keyspace, numbers, fill| {
+        for number in numbers {
+            keyspace.update(key(number), |_| Some([fill; 30])).unwrap();
+        }
+    });
+}
+
+fn has_a_ceiling(write: impl Fn(&Keyspace, std::ops::Range<u64>, u8)) {
     let options = KeyspaceOptions::default().min_conversion_bytes(0).partition_bytes(16 << 10);
     let setup = setup(options.separate_at(1 << 20));
     let db = Database::builder("/db")
@@ -344,7 +428,7 @@ fn space_has_a_ceiling_whatever_is_written() {
     let mut most = 0;
     for round in 0..2 {
         for from in (0..keys).step_by(500) {
-            put(&keyspace, from..from + 500, 30, round);
+            write(&keyspace, from..from + 500, round);
             most = most.max(used());
         }
     }
