@@ -72,6 +72,8 @@ pub struct ReadMetrics {
     pub value_bytes: AtomicU64,
     /// Separated values read in the page cache, where their segment is mapped.
     pub mapped_values: AtomicU64,
+    /// Separated values that might have been, and were read by requests.
+    pub value_misses: AtomicU64,
     /// Tables whose index could not be used and was rebuilt from their blocks.
     pub rebuilt_indexes: AtomicU64,
     /// Indexes read because their tables do not keep them in memory.

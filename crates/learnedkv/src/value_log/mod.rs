@@ -298,6 +298,9 @@ impl Segment {
             self.context.metrics.mapped_values.fetch_add(1, Relaxed);
             return Ok(value);
         }
+        if pointer.length <= LENT_BYTES {
+            self.context.metrics.value_misses.fetch_add(1, Relaxed);
+        }
         self.value(key, pointer, self.read(pointer.offset, pointer.end(), reads)?)
     }
 

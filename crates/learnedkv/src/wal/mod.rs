@@ -52,6 +52,8 @@ pub fn segment_id(name: &str) -> Option<u64> {
 struct Segment {
     id: u64,
     region: Arc<dyn LogRegion>,
+    /// What it was made ready for; see [`LogRegion::make_ready`].
+    synced_often: bool,
 }
 
 /// The region of a log that takes nothing.
@@ -112,8 +114,9 @@ struct Spare {
     next_number: u64,
 }
 
-/// A segment that was synced so often while it was active is followed by one made for that.
-const OFTEN: u64 = 64;
+/// Where a segment was synced after so few bytes in the mean while it was active, the next that is made is made for
+/// that: large folios would be written more than once.
+const SHORT_SYNC_BYTES: u64 = 64 << 10;
 /// How often a commit looks whether the one before it is done before it sleeps.
 const SPINS: usize = 128;
 
@@ -228,7 +231,11 @@ impl Log {
         database: u64,
         recovered: &recovery::Recovered,
     ) -> Log {
-        let nowhere = Arc::new(Segment { id: recovered.next_segment, region: Arc::new(NoRegion) });
+        let nowhere = Arc::new(Segment {
+            id: recovered.next_segment,
+            region: Arc::new(NoRegion),
+            synced_often: false,
+        });
         let log = Log::after(disk, dir, database, 0, recovered, nowhere);
         log.break_log();
         log
@@ -388,7 +395,7 @@ impl Log {
             if frugal { small_segment_bytes(self.segment_bytes) } else { self.segment_bytes };
         let bytes = usual.max(wanted_bytes);
         let active_syncs = self.active_syncs.swap(0, Ordering::Relaxed);
-        let synced_often = self.synced_often || active_syncs >= OFTEN;
+        let synced_often = self.synced_often || active_syncs >= usual.div_ceil(SHORT_SYNC_BYTES);
         create_segment(&*self.disk, &self.dir, self.database, (id, bytes), synced_often)
     }
 
@@ -523,7 +530,7 @@ fn create_segment(
         // What cannot be removed now is an orphan that the next open removes.
         let _ = disk.remove(&path);
     })?;
-    Ok(Arc::new(Segment { id, region }))
+    Ok(Arc::new(Segment { id, region, synced_often }))
 }
 
 fn broken() -> Error {

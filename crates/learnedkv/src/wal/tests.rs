@@ -17,12 +17,16 @@ const FILLS_A_SEGMENT: usize = 3990;
 const ALL_LOST: u64 = 0;
 
 fn log_on(disk: &SimDisk) -> Log {
+    log_with(disk, SEGMENT_BYTES)
+}
+
+fn log_with(disk: &SimDisk, segment_bytes: u64) -> Log {
     let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
     Log::begin(
         Arc::new(disk.clone()),
         Path::new("/"),
         DATABASE,
-        SEGMENT_BYTES,
+        segment_bytes,
         &recovered,
         false,
         false,
@@ -227,19 +231,27 @@ fn a_sync_does_not_vouch_for_what_follows_a_segment_removed_meanwhile() {
     assert_eq!((log.synced(), last_after_crash_from(&disk, 3, 3, log.synced())), (4, 4));
 }
 
-/// A segment is made for many syncs where the one before it met many.
+/// A segment is made for short syncs where the last that ended before had many; large ones do not count. The
+/// next is always made already.
 #[test]
-fn syncs_of_the_active_segment_are_counted_until_the_next_is_made() {
-    let log = log_on(&SimDisk::new(1));
-    for _ in 0..OFTEN {
-        let sequence = commit(&log, 1);
-        log.sync(sequence).unwrap();
-        log.sync(sequence).unwrap();
+fn segments_are_made_for_how_those_before_them_were_synced() {
+    const COMMITS: usize = 200;
+    for (bytes, is_often) in [(1000, true), (100_000, false)] {
+        let log = log_with(&SimDisk::new(1), (COMMITS * bytes) as u64);
+        let made_for = || lock(&log.order).active.synced_often;
+        let mut made = vec![made_for()];
+        while made.len() < 4 {
+            let before = lock(&log.order).active.id;
+            log.prepare_spare().unwrap();
+            while lock(&log.order).active.id == before {
+                let sequence = commit(&log, bytes);
+                log.sync(sequence).unwrap();
+                log.sync(sequence).unwrap();
+            }
+            made.push(made_for());
+        }
+        assert_eq!(made, [false, false, is_often, is_often], "{bytes}");
     }
-    let counted = || log.active_syncs.load(Ordering::Relaxed);
-    assert_eq!((log.segments().len(), counted()), (1, OFTEN));
-    commit(&log, FILLS_A_SEGMENT);
-    assert_eq!((log.segments().len(), counted()), (2, 0));
 }
 
 /// A segment is synced once it has ended, whatever was asked for: all in it must have been written.

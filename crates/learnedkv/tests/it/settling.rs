@@ -57,20 +57,19 @@ fn removals_alone_begin_a_sweep() {
 /// It returned where a sweep was due and had not begun, or was about to.
 #[test]
 fn nothing_is_due_once_one_has_waited_for_it() {
-    for seed in 0..20 {
+    for seed in 0..5 {
         let executor = Arc::new(SeededExecutor::new(seed));
         let setup = setup(KeyspaceOptions::default().min_conversion_bytes(0));
         let db = Database::builder("/db")
             .disk(Arc::new(SimDisk::new(seed)))
             .executor(executor.clone())
-            .memtable_bytes(setup.memtable_bytes)
-            .memory_budget_bytes(1 << 20)
+            .memtable_bytes(1 << 20)
             .open()
             .unwrap();
         let keyspace = db.keyspace("k", setup.keyspace).unwrap();
-        put(&keyspace, 0..1000, 100, 1);
+        put(&keyspace, 0..8000, 100, 1);
         keyspace.convert().unwrap();
-        put(&keyspace, 0..250 + seed * 10, 100, 2);
+        put(&keyspace, 0..5000, 100, 2);
         keyspace.flush().unwrap();
         db.wait_idle().unwrap();
         let (sweeps, merged) = (db.stats().sweeps, db.stats().merged_bytes);

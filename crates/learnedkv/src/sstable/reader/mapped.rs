@@ -174,8 +174,8 @@ impl TableContext {
     fn served(&self) -> Served {
         let metrics = &self.metrics;
         Served {
-            by_cache: metrics.mapped_reads.load(Relaxed),
-            by_device: metrics.cache_misses.load(Relaxed),
+            by_cache: metrics.mapped_reads.load(Relaxed) + metrics.mapped_values.load(Relaxed),
+            by_device: metrics.cache_misses.load(Relaxed) + metrics.value_misses.load(Relaxed),
         }
     }
 }
