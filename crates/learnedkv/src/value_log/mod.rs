@@ -245,10 +245,7 @@ impl Segment {
     /// What is stored of a value, if it is in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
         let place = (pointer.offset, pointer.end());
-        if self.context.maps.is_none()
-            || pointer.stored_bytes() > LENT_BYTES + CHUNK_HEADER_BYTES as u64
-            || self.prefix.residence.rests()
-        {
+        if self.context.maps.is_none() || !may_be_lent(pointer) || self.prefix.residence.rests() {
             return None;
         }
         if self.map.get().is_some_and(Option::is_none) {
@@ -298,7 +295,7 @@ impl Segment {
             self.context.metrics.mapped_values.fetch_add(1, Relaxed);
             return Ok(value);
         }
-        if pointer.length <= LENT_BYTES {
+        if may_be_lent(pointer) {
             self.context.metrics.value_misses.fetch_add(1, Relaxed);
         }
         self.value(key, pointer, self.read(pointer.offset, pointer.end(), reads)?)
@@ -320,6 +317,11 @@ impl Segment {
 fn whole(bytes: Vec<u8>) -> Slice {
     let end = bytes.len();
     Slice::of_bytes(Bytes::from(bytes), 0..end)
+}
+
+/// Whether a value is so short that it may be read where the system holds it.
+fn may_be_lent(pointer: ValuePointer) -> bool {
+    pointer.stored_bytes() <= LENT_BYTES + CHUNK_HEADER_BYTES as u64
 }
 
 /// Value segments by their numbers: those that the tables of a keyspace point into.

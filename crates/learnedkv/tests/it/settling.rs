@@ -63,7 +63,7 @@ fn nothing_is_due_once_one_has_waited_for_it() {
         let db = Database::builder("/db")
             .disk(Arc::new(SimDisk::new(seed)))
             .executor(executor.clone())
-            .memtable_bytes(1 << 20)
+            .memtable_bytes(4 << 20)
             .open()
             .unwrap();
         let keyspace = db.keyspace("k", setup.keyspace).unwrap();
