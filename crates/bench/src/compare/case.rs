@@ -52,6 +52,8 @@ pub struct Case {
     pub block_bytes: u64,
     /// As `--compression` has it; engines that cannot compress so do not.
     pub compression: &'static str,
+    /// The share of values' bytes that compress.
+    pub compressible: &'static str,
     /// As `--settle` has it.
     pub settle: &'static str,
     /// All memory of the process and of its files' cached pages, in bytes; 0 is no limit.

@@ -101,6 +101,7 @@ impl Job {
         add("reads", case.reads.to_string());
         add("block-size", case.block_bytes.to_string());
         add("compression", case.compression.to_string());
+        add("value-compressibility", case.compressible.to_string());
         add("settle", case.settle.to_string());
         add("seed", self.seed.to_string());
         add("dir", path(&self.dir));

@@ -42,6 +42,7 @@ use crate::report::machine::Machine;
 use crate::report::version;
 use crate::requests::Distribution;
 use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
+use crate::values::Compressibility;
 use crate::workloads::{Settling, with_rates};
 use crate::{Error, Result};
 use bound::Bounds;
@@ -99,6 +100,9 @@ pub struct CompareArgs {
     /// How blocks are compressed: none, lz4, zstd or zstd:LEVEL; engines that cannot do not (suites: none)
     #[arg(long, value_name = "HOW")]
     compression: Option<String>,
+    /// Share of a value's bytes that compress, 0 to 1 (suites: 0)
+    #[arg(long, value_name = "SHARE")]
+    value_compressibility: Option<String>,
     /// What settle does: at-rest (each engine is left until its own work is done) or compacted (by each
     /// engine's full compaction)
     #[arg(long, value_name = "HOW", default_value = "at-rest")]
@@ -204,7 +208,9 @@ impl CompareArgs {
                     note(&mut comparison.notes, why)?;
                 }
                 say(&format!("{} round {round}: {engine} ", case.name))?;
-                rustix::fs::sync();
+                if self.scale == "full" {
+                    rustix::fs::sync();
+                }
                 match run_limited(&job, bounds, &mut comparison.notes) {
                     Ok(Ended::Done(result)) => {
                         for words in &result.report.notes {
@@ -246,8 +252,7 @@ impl CompareArgs {
             case.count = parse_count(keys).map_err(|e| e.within("--keys"))?;
         }
         if let Some(size) = &self.value_size {
-            // The table's texts live for good; this one does too, once per process.
-            case.value_size = Box::leak(size.clone().into_boxed_str());
+            case.value_size = leaked(size.clone());
         }
         if let Some(budget) = &self.memory_budget {
             let bytes = parse_bytes(budget).map_err(|e| e.within("--memory-budget"))?;
@@ -260,7 +265,7 @@ impl CompareArgs {
         case.seconds = self.seconds.unwrap_or(case.seconds);
         if let Some(rates) = &self.rate {
             let rated = with_rates(case.workloads, rates).map_err(|e| e.within("--rate"))?;
-            case.workloads = Box::leak(rated.into_boxed_str());
+            case.workloads = leaked(rated);
         }
         if let Some(reads) = &self.reads {
             let reads: Reads = reads.parse().map_err(|e: Error| e.within("--reads"))?;
@@ -268,7 +273,7 @@ impl CompareArgs {
         }
         if let Some(requests) = &self.requests {
             requests.parse::<Distribution>().map_err(|e| e.within("--requests"))?;
-            case.requests = Box::leak(requests.clone().into_boxed_str());
+            case.requests = leaked(requests.clone());
         }
         if let Some(size) = &self.block_size {
             case.block_bytes = parse_bytes(size).map_err(|e| e.within("--block-size"))?;
@@ -276,7 +281,12 @@ impl CompareArgs {
         if let Some(how) = &self.compression {
             let known = Compression::from_text(how).map_err(|e| Error::usage(e.to_string()));
             known.map_err(|e| e.within("--compression"))?;
-            case.compression = Box::leak(how.clone().into_boxed_str());
+            case.compression = leaked(how.clone());
+        }
+        if let Some(share) = &self.value_compressibility {
+            let share = share.parse::<Compressibility>();
+            share.map_err(|e| e.within("--value-compressibility"))?;
+            case.compressible = self.value_compressibility.clone().map_or("0", leaked);
         }
         let settling: Settling = self.settle.parse().map_err(|e: Error| e.within("--settle"))?;
         case.settle = settling.name();
@@ -395,6 +405,11 @@ fn run_limited(job: &Job, bounds: &mut Bounds, notes: &mut Vec<String>) -> Resul
     job.run(limit.as_ref())
 }
 
+/// A text that lives for good, as those of the table of cases do: a few of them, once per process.
+fn leaked(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
 /// In which order `engines` run in `round` (from 1): that of the command line, begun with another in each
 /// round.
 fn order_of(round: usize, engines: usize) -> impl Iterator<Item = usize> {
@@ -430,8 +445,12 @@ fn in_words(case: &Case) -> String {
         none if none.is_empty() => none,
         some => format!(", {some}"),
     };
+    let compressible = match case.compressible {
+        "0" => String::new(),
+        share => format!(" ({share} of them compressible)"),
+    };
     format!(
-        "{keys}, values of {} bytes, {} clients, {} requests, {}, {} reads, blocks of {} and compression \
+        "{keys}, values of {} bytes{compressible}, {} clients, {} requests, {}, {} reads, blocks of {} and compression \
          {} where an engine has such, memory budget {} with memtables of {}{limit}{options}; settled: {}; \
          up to {} operations or {} s each: {}",
         case.value_size,

@@ -66,6 +66,7 @@ pub(super) const WARM: Case = Case {
     reads: "mapped",
     block_bytes: 4 << 10,
     compression: "none",
+    compressible: "0",
     settle: "at-rest",
     limit_bytes: 0,
     options: &[],

@@ -6,6 +6,9 @@
 //! one that is written and the one that is flushed (it allows four sealed ones before it stops
 //! writers), the rest is its cache.
 //!
+//! `staleness_threshold=SHARE` (of the separated kind): how much of a blob file must be garbage for it to be
+//! collected, where its default (a quarter) is not meant.
+//!
 //! *Compacted* is its `major_compact`, which is public and not in its documentation.
 //!
 //! *Durability*: each write reaches the operating system before it returns (its default); synced is

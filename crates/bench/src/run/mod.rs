@@ -204,13 +204,14 @@ fn run_clients(
     let progress = Progress::default();
     let bar = progress_bar(&named.name, total, limits.quiet);
     let barrier = Barrier::new(threads + 1);
-    let (outcomes, start, timeline) = std::thread::scope(|scope| {
+    let (outcomes, timeline) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..threads)
             .map(|thread| {
                 let (progress, barrier) = (&progress, &barrier);
                 scope.spawn(move || {
                     let client = Client::new(stage, limits, progress, thread, seed);
                     barrier.wait();
+                    let begun = Instant::now();
                     let outcome = match (&named.phase, chooser) {
                         (Phase::Mix(mix), Some(chooser)) => {
                             let share = total / threads as u64
@@ -224,13 +225,12 @@ fn run_clients(
                     if outcome.is_err() {
                         progress.stop.store(true, Ordering::Relaxed);
                     }
-                    (outcome, Instant::now())
+                    (outcome, begun, Instant::now())
                 })
             })
             .collect();
         barrier.wait();
-        let start = Instant::now();
-        let mut timeline = Timeline::new(start);
+        let mut timeline = Timeline::new(Instant::now());
         while !clients.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             std::thread::sleep(WATCH_INTERVAL);
             let done = progress.done.load(Ordering::Relaxed);
@@ -241,16 +241,18 @@ fn run_clients(
             .into_iter()
             .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect();
-        (outcomes, start, timeline)
+        (outcomes, timeline)
     });
     bar.finish_and_clear();
     stage.versions.reach(stage.loaded as u64);
-    let end = outcomes.iter().map(|(_, end)| *end).max().unwrap_or(start);
+    // By the clients' own clocks: this thread may wake when they are done.
+    let begun = outcomes.iter().map(|(_, begun, _)| *begun).min();
+    let ended = outcomes.iter().map(|(_, _, ended)| *ended).max();
     let mut tally = Tally::default();
-    for (outcome, _) in outcomes {
+    for (outcome, ..) in outcomes {
         tally.absorb(outcome?);
     }
-    let seconds = end.saturating_duration_since(start).as_secs_f64();
+    let seconds = begun.zip(ended).map_or(0.0, |(begun, ended)| (ended - begun).as_secs_f64());
     Ok(Measured { tally, threads, seconds, timeline })
 }
 

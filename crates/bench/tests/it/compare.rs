@@ -290,11 +290,13 @@ fn a_load_counts_with_what_it_leaves_and_reports_say_how_all_were_settled() {
 fn blocks_compression_and_requests_are_as_asked_for_all() {
     let dir = tempfile::tempdir().unwrap();
     let asked = ["--block-size", "16KiB", "--compression", "lz4", "--requests", "uniform"];
+    let asked = [&asked[..], &["--value-compressibility", "0.5"]].concat();
     let engines = ["--scale", "tiny", "--engines", "learnedkv,btree-map", "--rounds", "1"];
     let (good, out, err) = compare(&[&asked[..], &engines].concat(), dir.path());
     assert!(good, "{err}\n{out}");
     let comparison = comparison(dir.path());
     let words = &comparison.cases[0].1;
+    assert!(words.contains("values of 1016 bytes (0.5 of them compressible)"), "{words}");
     assert!(words.contains("uniform requests") && words.contains("blocks of 16.0 KiB"), "{words}");
     assert_eq!(comparison.notes, ["1016 B: btree-map has no compression lz4: it ran without"]);
     let json = dir.path().join("out/runs/1016-B-learnedkv-1/report.json");
@@ -303,6 +305,7 @@ fn blocks_compression_and_requests_are_as_asked_for_all() {
     let of = |name: &str| &report.settings.iter().find(|(known, _)| known == name).unwrap().1;
     let settings = ["block size", "compression", "of settled data", "requests", "settled"].map(of);
     assert_eq!(settings, ["16.0 KiB", "lz4", "lz4", "uniform", "at-rest"]);
+    assert_eq!(of("compressible share of values"), "0.5");
 }
 
 #[test]
@@ -382,6 +385,7 @@ fn what_cannot_be_compared_is_refused_before_anything_is_run() {
         (&["--settle", "never"], "--settle: unknown way to settle `never`"),
         (&["--requests", "some"], "--requests: unknown request distribution `some`"),
         (&["--compression", "some"], "--compression: "),
+        (&["--value-compressibility", "2"], "--value-compressibility: "),
         (&["--block-size", "some"], "--block-size: `some` is not"),
         (&["--reads", "hard"], "--reads: unknown way to read `hard`"),
         (&["--option", "rocksdb:a=b"], "--option: expected ENGINE:NAME=VALUE"),

@@ -264,6 +264,8 @@ fn every_operation_is_counted_and_every_read_checked() {
                     .sum::<u64>()
             };
             inserted += of("insert");
+            let in_engine = result.engine_seconds / result.threads as f64;
+            assert!(result.seconds >= in_engine, "{}: less by the clock", result.name);
             // A twentieth of 4,000, give or take five deviations.
             let inserts = ["D", "E"].contains(&result.name.as_str());
             assert!(!inserts || of("insert").abs_diff(200) < 70, "{}", of("insert"));
