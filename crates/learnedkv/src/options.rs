@@ -386,19 +386,27 @@ impl KeyspaceOptions {
         self
     }
 
-    /// How the blocks of fresh tables are compressed; not at all by default. Fresh data is written
-    /// once by a flush and again by a merge or two, soon to be settled: what is saved is saved for a
-    /// short time. Choose lz4 where writing to the device is what limits.
+    /// How the blocks of fresh tables are compressed, and values apart from their keys that a sweep will
+    /// move into settled blocks; not at all by default. Fresh data is written once by a flush and again by
+    /// a merge or two, soon to be settled: what is saved is saved for a short time. Choose lz4 where
+    /// writing to the device is what limits.
     pub fn lsm_compression(mut self, compression: Compression) -> Self {
         self.lsm_compression = compression;
         self
     }
 
-    /// How the blocks of settled tables are compressed; not at all by default, since the store does
+    /// How the blocks of settled tables are compressed, and values that stay apart from their keys for good:
+    /// those above `inline_limit`, with [`Store::Lsm`] all from `separate_at` on, and streamed ones
+    /// (`Builder::stream_at`). Not at all by default, since the store does
     /// not know whether values are text or compressed already, and a cold read costs the same one
     /// request either way. With compressible values lz4 costs about a microsecond a block read from
     /// the disk, nothing for blocks in the cache, and saves space and the sweeps' writing; zstd saves
     /// more, for several times that. Larger blocks (`block_bytes`) compress better.
+    ///
+    /// A value apart is compressed alone, by the flush that writes it (a streamed one by whoever puts it): one
+    /// of 1 KiB by less than a block of such values, one of 16 KiB by more. It is not cached: each read
+    /// decompresses it, into memory of its own. `zstd` at high levels makes flushes slow where many
+    /// values are long.
     pub fn settled_compression(mut self, compression: Compression) -> Self {
         self.settled_compression = compression;
         self

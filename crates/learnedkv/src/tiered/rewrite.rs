@@ -187,7 +187,10 @@ fn moved(tables: &Tables, options: &KeyspaceOptions) -> u64 {
     let stays = |used: &&SegmentUse| used.mean_length() >= options.separate_settled_at();
     let bytes = |table: &Arc<Table>| {
         let values = table.properties().segments.iter().filter(|used| !stays(used));
-        table.file_bytes() + values.map(|used| used.bytes).sum::<u64>()
+        // As they are stored, if blocks take them so.
+        let alike = options.compresses_alike();
+        let bytes = values.map(|used| if alike { used.bytes } else { used.value_bytes });
+        table.file_bytes() + bytes.sum::<u64>()
     };
     tables.runs.iter().flatten().map(bytes).sum()
 }

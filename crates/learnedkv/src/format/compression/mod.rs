@@ -1,4 +1,4 @@
-//! Compression of data blocks: bytes to fewer bytes, and back. One trait, a file per kind, one
+//! Compression of data blocks and of values kept apart: bytes to fewer bytes, and back. One trait, a file per kind, one
 //! battery. What the bytes of a kind are is written in the documents named at [`Compression`].
 //!
 //! Whoever writes a table asks [`Compression::codec`] for one; whoever reads one asks [`Codecs`], by
@@ -30,9 +30,9 @@ const ZSTD_LEVELS: std::ops::RangeInclusive<u8> = 1..=19;
 /// The level that is meant if none is said: zstd's own default.
 const ZSTD_LEVEL: u8 = 3;
 
-/// How the data blocks of new tables are compressed.
+/// How the data blocks of new tables are compressed, and values that are kept apart from their keys.
 ///
-/// A block that would not become an eighth shorter is stored as it is. Whatever is chosen, tables
+/// A block or a value that would not become an eighth shorter is stored as it is. Whatever is chosen, tables
 /// that were written otherwise go on being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]

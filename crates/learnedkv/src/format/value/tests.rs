@@ -232,6 +232,13 @@ fn tables_and_chunks_that_lie_are_refused() {
         let error = unpacked(&bad, 9, pointer, b"key").unwrap_err();
         assert!(error.is_corruption() && error.offset_bytes().is_some(), "{error:?}");
     }
+    // Something between the last chunk and the table.
+    let (chunks, table) = good.split_at(lengths - CHUNK_HEADER_BYTES);
+    let mut bad = [chunks, &[0], table].concat();
+    let packed = pointer.packed.map(|p| Packed { stored_bytes: p.stored_bytes + 1, ..p });
+    let pointer = ValuePointer { packed, ..pointer };
+    mend(&mut bad, 9, pointer, b"key");
+    assert!(unpacked(&bad, 9, pointer, b"key").unwrap_err().is_corruption());
     // Fewer bytes than there were, once decompressed; and what nobody here decompresses.
     let (mut good, pointer) = written(9, 100, b"key", &[7; 500], Compression::Lz4);
     let longer = ValuePointer { length: 501, ..pointer };
@@ -288,4 +295,87 @@ fn pointers_that_no_codec_makes_are_refused() {
     let length = 256 * 1024 + 1;
     assert!(!refused(length, 1, 32 + 1029) && refused(length, 1, 32 + 1028));
     assert!(!refused(length, 1, 32 + length - 1) && refused(length, 1, 32 + length));
+}
+
+/// A record such as programs keep: names that repeat, words, numbers, identifiers that do not compress.
+fn json(number: u64, length: usize) -> Vec<u8> {
+    const WORDS: [&str; 16] = [
+        "pending", "shipped", "blue", "large", "returned", "cotton", "Berlin", "Lisbon", "express",
+        "gift", "standard", "invoice", "steel", "Oslo", "refund", "small",
+    ];
+    let mut state = number;
+    let mut next = || {
+        state = mix(state);
+        state
+    };
+    let word = |of: u64| WORDS[(of % 16) as usize];
+    let mut text = format!(
+        r#"{{"id":"{:016x}","customer":{{"id":{},"city":"{}","email":"{}{}@example.com"}},"items":["#,
+        next(),
+        next() % 1_000_000,
+        word(next()),
+        word(next()),
+        next() % 10_000,
+    );
+    while text.len() < length {
+        let (sku, price) = (next() % 100_000_000, next() % 100_000);
+        text += &format!(
+            r#"{{"sku":"{sku:08}","name":"{} {} {}","quantity":{},"price":{}.{:02},"status":"{}"}},"#,
+            word(next()),
+            word(next()),
+            word(next()),
+            1 + next() % 9,
+            price / 100,
+            price % 100,
+            word(next()),
+        );
+    }
+    text.truncate(length);
+    text.into_bytes()
+}
+
+/// The table of decision 32: run with `--nocapture`.
+#[test]
+fn json_compresses_the_better_the_longer_a_value_is() {
+    const LENGTHS: [usize; 8] = [64, 256, 512, 1024, 4096, 16 << 10, 64 << 10, 256 << 10];
+    println!(
+        "percent of {LENGTHS:?} bytes that are stored, and of blocks of 4 and 16 KiB of 1 KiB values"
+    );
+    for how in kinds() {
+        let (mut codec, codecs) = (how.codec().unwrap(), Codecs::default());
+        let share = |length: usize, pack: &mut dyn FnMut(u64) -> u64| {
+            let count = ((1 << 20) / length as u64).max(2);
+            (0..count).map(pack).sum::<u64>() * 1000 / (count * length as u64)
+        };
+        let singly = LENGTHS.map(|length| {
+            share(length, &mut |number| {
+                let value = json(number, length);
+                let mut bytes = Vec::new();
+                let pointer = put_value(&mut bytes, 9, (0, 100), b"key", &value, Some(&mut *codec));
+                if pointer.packed.is_some() {
+                    let layout = check_packed(&bytes, 9, pointer, b"key").unwrap();
+                    let mut raw = vec![0; length];
+                    layout.unpack(&bytes, &codecs, &mut raw).unwrap();
+                    assert!(raw == value);
+                }
+                pointer.stored_bytes()
+            })
+        });
+        let blocks = [4096, 16 << 10].map(|length| {
+            share(length, &mut |number| {
+                let values = (0..length as u64 / 1024).flat_map(|n| json(number * 100 + n, 1024));
+                let mut out = Vec::new();
+                assert!(codec.compress(&values.collect::<Vec<_>>(), length, &mut out));
+                out.len() as u64
+            })
+        });
+        println!(
+            "{how}: {:?}, {:?}",
+            singly.map(|s| s as f64 / 10.0),
+            blocks.map(|s| s as f64 / 10.0)
+        );
+        assert!(singly[..7].is_sorted_by(|shorter, longer| shorter > longer), "{singly:?}");
+        assert!(singly[0] > 1000 && singly[2] < 875 && singly[5] < 500, "{singly:?}");
+        assert!(blocks[0] < singly[3] && blocks[1] < blocks[0], "{singly:?} {blocks:?}");
+    }
 }
