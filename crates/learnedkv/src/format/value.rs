@@ -45,7 +45,9 @@ mod tests;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::chunks::mend;
-pub use self::chunks::{Layout, ValueWriter, check_chunk, check_packed, join_chunks, put_value};
+pub use self::chunks::{
+    Layout, ValueWriter, check_chunk, check_packed, check_short, join_chunks, put_value,
+};
 use super::bytes::{Reader, put_u32, put_u64, put_varint};
 use super::checksum::checksum;
 use super::compression::{MOST_EXPANSION, RAW};

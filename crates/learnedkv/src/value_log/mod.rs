@@ -29,7 +29,7 @@ use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
 use crate::format::value::{
     CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header,
-    check_packed, join_chunks,
+    check_packed, check_short, join_chunks,
 };
 use crate::slice::Slice;
 use crate::sstable::reader::TableContext;
@@ -306,8 +306,7 @@ impl Segment {
         if pointer.packed.is_some() {
             return self.unpacked(key, pointer, &stored).ok();
         }
-        let layout = Layout::of(pointer, &[], self.tag, key).ok()?;
-        check_chunk(&stored, self.tag, &layout, key, 0).ok()?;
+        check_short(&stored, self.tag, &pointer, key).ok()?;
         let end = stored.len();
         Some(Slice::of_bytes(stored, CHUNK_HEADER_BYTES..end))
     }

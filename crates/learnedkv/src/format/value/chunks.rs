@@ -182,8 +182,7 @@ impl Layout {
 
     /// How long chunk `index` of the value is.
     pub fn raw_length(&self, index: u64) -> u64 {
-        let before = index.saturating_mul(CHUNK_BYTES as u64);
-        self.pointer.length.saturating_sub(before).min(CHUNK_BYTES as u64)
+        raw_length(&self.pointer, index)
     }
 
     /// Where chunk `index` stands in the segment, its checksum included, bytes.
@@ -201,14 +200,9 @@ impl Layout {
                 let start = index.checked_sub(1).map_or(Some(offset), end);
                 start.and_then(|start| Some(start..end(index)?))
             }
-            None => {
-                let whole = (CHUNK_HEADER_BYTES + CHUNK_BYTES) as u64;
-                let start = index.checked_mul(whole).and_then(|from| from.checked_add(offset));
-                let length = CHUNK_HEADER_BYTES as u64 + self.raw_length(index);
-                start.and_then(|start| Some(start..start.checked_add(length)?))
-            }
+            None => raw_place(&self.pointer, index),
         };
-        place.ok_or_else(|| Error::corruption(format!("{:?} leads beyond any file", self.pointer)))
+        place.ok_or_else(|| beyond(&self.pointer))
     }
 
     /// How chunk `index`, of which so many bytes are `stored` with its checksum, is compressed.
@@ -269,6 +263,25 @@ impl Layout {
     }
 }
 
+/// How long chunk `index` of a value is.
+fn raw_length(pointer: &ValuePointer, index: u64) -> u64 {
+    let before = index.saturating_mul(CHUNK_BYTES as u64);
+    pointer.length.saturating_sub(before).min(CHUNK_BYTES as u64)
+}
+
+/// Where chunk `index` stands of a value that is stored as it is.
+fn raw_place(pointer: &ValuePointer, index: u64) -> Option<std::ops::Range<u64>> {
+    let whole = (CHUNK_HEADER_BYTES + CHUNK_BYTES) as u64;
+    let start = index.checked_mul(whole)?.checked_add(pointer.offset)?;
+    let length = CHUNK_HEADER_BYTES as u64 + raw_length(pointer, index);
+    Some(start..start.checked_add(length)?)
+}
+
+#[cold]
+fn beyond(pointer: &ValuePointer) -> Error {
+    Error::corruption(format!("{pointer:?} leads beyond any file"))
+}
+
 /// What of the bytes that were `stored` from `offset` on stands at `place`; nothing if they end before.
 fn within<'a>(stored: &'a [u8], offset: u64, place: &std::ops::Range<u64>) -> &'a [u8] {
     let inside = |at: u64| at.checked_sub(offset).and_then(|at| usize::try_from(at).ok());
@@ -302,6 +315,14 @@ pub fn check_chunk(stored: &[u8], tag: u64, layout: &Layout, key: &[u8], index: 
     check(stored, seed(tag, key, mark, ends), place)
 }
 
+/// Checks all of `key`'s value where it stands as it is, in one chunk: its bytes are `stored[8..]` then.
+///
+/// # Errors
+/// As [`join_chunks`].
+pub fn check_short(stored: &[u8], tag: u64, pointer: &ValuePointer, key: &[u8]) -> Result<()> {
+    check(stored, seed(tag, key, RAW, Some(pointer.length)), pointer.offset)
+}
+
 /// Checks all of `key`'s value, read from where `pointer` says in the segment tagged `tag`: a compressed one.
 /// How it is to be decompressed.
 ///
@@ -328,13 +349,14 @@ pub fn join_chunks(
     key: &[u8],
 ) -> Result<()> {
     debug_assert!(pointer.packed.is_none());
-    let layout = Layout { pointer, ends: Vec::new() };
     let mut end = CHUNK_HEADER_BYTES;
     for index in 0..chunks(pointer.length) {
-        let place = layout.chunk(index)?;
+        let place = raw_place(&pointer, index).ok_or_else(|| beyond(&pointer))?;
         let (from, to) = (place.start - pointer.offset, place.end - pointer.offset);
         let (from, to) = (from as usize, to as usize);
-        check_chunk(stored.get(from..to).unwrap_or_default(), tag, &layout, key, index)?;
+        let ends = (index + 1 == chunks(pointer.length)).then_some(pointer.length);
+        let piece = stored.get(from..to).unwrap_or_default();
+        check(piece, seed(tag, key, RAW, ends), place.start)?;
         if from + CHUNK_HEADER_BYTES != end {
             stored.copy_within(from + CHUNK_HEADER_BYTES..to, end);
         }
