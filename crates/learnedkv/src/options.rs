@@ -326,7 +326,8 @@ impl KeyspaceOptions {
         self
     }
 
-    /// How large the LSM part gets at least before it is settled by itself; 512 MiB by default.
+    /// How large the LSM part gets at least before it is settled by itself, or what it overwrites and removes;
+    /// 512 MiB by default. Set it to sixteen memtables, if these are not as by default.
     pub fn min_conversion_bytes(mut self, bytes: u64) -> Self {
         self.min_conversion_bytes = bytes;
         self

@@ -144,7 +144,20 @@ impl Keyspace {
         key: impl AsRef<[u8]>,
         change: impl FnMut(Option<&[u8]>) -> Option<V>,
     ) -> Result<Option<Slice>> {
-        Ok(self.change(key.as_ref(), change, WriteOptions::default())?.0)
+        self.fetch_update_with(key, change, WriteOptions::default())
+    }
+
+    /// As [`Keyspace::fetch_update`], the write done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::update_with`].
+    pub fn fetch_update_with<V: AsRef<[u8]>>(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnMut(Option<&[u8]>) -> Option<V>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<Option<Slice>> {
+        Ok(self.change(key.as_ref(), change, options.into())?.0)
     }
 
     /// Removes the first entry and returns it. Nobody gets the same entry, and none that was before it is

@@ -369,13 +369,13 @@ impl Iter {
         })
     }
 
-    /// The keys alone, of what is left: values are not read, wherever they are kept.
+    /// The keys alone, of what is left. Values kept apart from their keys are not read; those beside them are,
+    /// with the blocks, and not copied.
     pub fn keys(self) -> Keys {
         Keys(self.0.anew())
     }
 
-    /// The keys and the lengths of their values, bytes, of what is left: values are not read,
-    /// wherever they are kept.
+    /// The keys and the lengths of their values, bytes, of what is left; values as in [`Iter::keys`].
     pub fn sizes(self) -> Sizes {
         Sizes(self.0.anew())
     }

@@ -151,10 +151,22 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::insert`].
     pub fn remove_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
-        self.remove_bounds(iter::prefix_bounds(prefix.as_ref()), WriteOptions::default())
+        self.remove_prefix_with(prefix, WriteOptions::default())
     }
 
-    /// Removes all keys; otherwise as [`Keyspace::remove_range`].
+    /// As [`Keyspace::remove_prefix`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::insert_with`].
+    pub fn remove_prefix_with(
+        &self,
+        prefix: impl AsRef<[u8]>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<()> {
+        self.remove_bounds(iter::prefix_bounds(prefix.as_ref()), options.into())
+    }
+
+    /// Removes all keys; otherwise as [`Keyspace::remove_range`], whose `_with` takes options: `remove_range_with(.., ..)`.
     ///
     /// # Errors
     /// As [`Keyspace::insert`].

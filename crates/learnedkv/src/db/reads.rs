@@ -124,9 +124,16 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let caching = ReadOptions::default().caching();
+        self.contains_key_with(key, &ReadOptions::default())
+    }
+
+    /// As [`Keyspace::contains_key`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn contains_key_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<bool> {
         self.look(|engine, view, visible| {
-            read::contains(engine, view, key.as_ref(), visible, caching)
+            read::contains(engine, view, key.as_ref(), visible, options.caching())
         })
     }
 
@@ -135,9 +142,20 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn size_of(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
-        let caching = ReadOptions::default().caching();
+        self.size_of_with(key, &ReadOptions::default())
+    }
+
+    /// As [`Keyspace::size_of`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn size_of_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: &ReadOptions,
+    ) -> Result<Option<u64>> {
         self.look(|engine, view, visible| {
-            read::size_of(engine, view, key.as_ref(), visible, caching)
+            read::size_of(engine, view, key.as_ref(), visible, options.caching())
         })
     }
 
@@ -180,7 +198,8 @@ impl Keyspace {
         self.range::<&[u8]>(..)
     }
 
-    /// All keys, in order from both ends, as they are now. Values are not read; for a part of the
+    /// All keys, in order from both ends, as they are now. Values kept apart from their keys are not read; those
+    /// that stand in blocks beside them are read with these, and not copied. For a part of the
     /// keys: `range(..).keys()`, `prefix(..).keys()`.
     pub fn keys(&self) -> Keys {
         self.iter().keys()
@@ -188,7 +207,12 @@ impl Keyspace {
 
     /// The entries whose keys begin with `prefix`, in order from both ends, as they are now.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        self.walk(iter::prefix_bounds(prefix.as_ref()), ReadOptions::default())
+        self.prefix_with(prefix, &ReadOptions::default())
+    }
+
+    /// As [`Keyspace::prefix`], done as `options` say.
+    pub fn prefix_with(&self, prefix: impl AsRef<[u8]>, options: &ReadOptions) -> Iter {
+        self.walk(iter::prefix_bounds(prefix.as_ref()), *options)
     }
 
     /// The first entry.
@@ -310,7 +334,20 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        let caching = ReadOptions::default().caching();
+        self.contains_key_with(keyspace, key, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::contains_key`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn contains_key_with(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        options: &ReadOptions,
+    ) -> Result<bool> {
+        let caching = options.caching();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
         read::contains(engine, &view, key.as_ref(), self.visible(), caching)
     }
@@ -320,7 +357,20 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn size_of(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
-        let caching = ReadOptions::default().caching();
+        self.size_of_with(keyspace, key, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::size_of`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn size_of_with(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        options: &ReadOptions,
+    ) -> Result<Option<u64>> {
+        let caching = options.caching();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
         read::size_of(engine, &view, key.as_ref(), self.visible(), caching)
     }
@@ -345,14 +395,24 @@ impl Snapshot {
         self.range::<&[u8]>(keyspace, ..)
     }
 
-    /// All keys as they were. Values are not read.
+    /// All keys as they were; values as [`Keyspace::keys`] says.
     pub fn keys(&self, keyspace: &Keyspace) -> Keys {
         self.iter(keyspace).keys()
     }
 
     /// The entries whose keys begin with `prefix`, as they were.
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
-        self.walk(keyspace, iter::prefix_bounds(prefix.as_ref()), ReadOptions::default())
+        self.prefix_with(keyspace, prefix, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::prefix`], done as `options` say.
+    pub fn prefix_with(
+        &self,
+        keyspace: &Keyspace,
+        prefix: impl AsRef<[u8]>,
+        options: &ReadOptions,
+    ) -> Iter {
+        self.walk(keyspace, iter::prefix_bounds(prefix.as_ref()), *options)
     }
 
     /// The first entry as it was.

@@ -52,8 +52,6 @@ pub fn segment_id(name: &str) -> Option<u64> {
 struct Segment {
     id: u64,
     region: Arc<dyn LogRegion>,
-    /// What it was made ready for; see [`LogRegion::make_ready`].
-    synced_often: bool,
 }
 
 /// The region of a log that takes nothing.
@@ -231,11 +229,7 @@ impl Log {
         database: u64,
         recovered: &recovery::Recovered,
     ) -> Log {
-        let nowhere = Arc::new(Segment {
-            id: recovered.next_segment,
-            region: Arc::new(NoRegion),
-            synced_often: false,
-        });
+        let nowhere = Arc::new(Segment { id: recovered.next_segment, region: Arc::new(NoRegion) });
         let log = Log::after(disk, dir, database, 0, recovered, nowhere);
         log.break_log();
         log
@@ -530,7 +524,7 @@ fn create_segment(
         // What cannot be removed now is an orphan that the next open removes.
         let _ = disk.remove(&path);
     })?;
-    Ok(Arc::new(Segment { id, region, synced_often }))
+    Ok(Arc::new(Segment { id, region }))
 }
 
 fn broken() -> Error {

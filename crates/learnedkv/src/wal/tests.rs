@@ -238,7 +238,8 @@ fn segments_are_made_for_how_those_before_them_were_synced() {
     const COMMITS: usize = 200;
     for (bytes, is_often) in [(1000, true), (100_000, false)] {
         let log = log_with(&SimDisk::new(1), (COMMITS * bytes) as u64);
-        let made_for = || lock(&log.order).active.synced_often;
+        let active = || format!("{:?}", lock(&log.order).active.region);
+        let made_for = || active().contains("synced_often: true");
         let mut made = vec![made_for()];
         while made.len() < 4 {
             let before = lock(&log.order).active.id;

@@ -178,6 +178,13 @@ fn leave_the_cache_alone(setup: &Setup) {
     let middle = keyspace.get_with(name(150), &leave).unwrap();
     assert_eq!(middle.as_deref(), Some(&[7; 50][..]));
     assert_eq!(db.snapshot().get_with(&keyspace, name(150), &leave).unwrap(), middle);
+    let (snapshot, one) = (db.snapshot(), name(151));
+    assert_eq!(keyspace.prefix_with(&one, &leave).count(), 1);
+    assert_eq!(snapshot.prefix_with(&keyspace, &one, &leave).count(), 1);
+    assert!(keyspace.contains_key_with(&one, &leave).unwrap());
+    assert!(snapshot.contains_key_with(&keyspace, &one, &leave).unwrap());
+    assert_eq!(keyspace.size_of_with(&one, &leave).unwrap(), Some(50));
+    assert_eq!(snapshot.size_of_with(&keyspace, &one, &leave).unwrap(), Some(50));
     let stats = db.stats();
     assert!(stats.cache_bytes == 0 && stats.read_requests > 0, "{stats}");
     assert_eq!(stats.mapped_reads, 0, "{stats}");
@@ -219,6 +226,12 @@ fn a_write_can_ask_for_a_durability_of_its_own() {
     batch.insert(&keyspace, "c", "v");
     batch.commit_with(WriteOptions::default().durability(Durability::Synced)).unwrap();
     assert!(after_crash("c"));
+    keyspace.fetch_update_with("d", |_| Some("v"), Durability::Synced).unwrap();
+    assert!(after_crash("d"));
+    keyspace.remove_prefix("d").unwrap();
+    assert!(after_crash("d"), "nobody asked");
+    keyspace.remove_prefix_with("c", Durability::Synced).unwrap();
+    assert!(!after_crash("c") && !after_crash("d"));
 }
 
 /// The error stated: at most the operations that are not settled. And no block is read for it.

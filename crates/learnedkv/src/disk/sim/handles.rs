@@ -1,6 +1,7 @@
 //! What the simulated disk hands out: files, log regions, locks.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
@@ -145,17 +146,23 @@ impl File for SimFile {
 pub(super) struct SimRegion {
     file: SimFile,
     cursor: Cursor,
+    /// Shown only: what it was made ready for.
+    synced_often: AtomicBool,
 }
 
 impl SimRegion {
     pub(super) fn new(file: SimFile, length_bytes: u64) -> SimRegion {
-        SimRegion { file, cursor: Cursor::new(length_bytes) }
+        SimRegion { file, cursor: Cursor::new(length_bytes), synced_often: AtomicBool::new(false) }
     }
 }
 
 impl LogRegion for SimRegion {
     fn capacity_bytes(&self) -> u64 {
         self.cursor.capacity_bytes()
+    }
+
+    fn make_ready(&self, synced_often: bool) {
+        self.synced_often.store(synced_often, Ordering::Relaxed);
     }
 
     fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
