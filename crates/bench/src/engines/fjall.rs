@@ -15,6 +15,7 @@
 //! `persist(SyncData)` after each write, as its documentation has it. It has no group commit.
 
 use std::ops::RangeBounds;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::fjall::config::{BlockSizePolicy, CompressionPolicy};
@@ -42,6 +43,8 @@ struct Fjall {
     database: Database,
     keyspace: Keyspace,
     synced: bool,
+    /// How long the last settling looked on, in nanoseconds.
+    looked_on_ns: AtomicU64,
 }
 
 /// Opens it with values beside their keys.
@@ -98,7 +101,7 @@ fn open_as(settings: &OpenSettings, separated: bool) -> Result<Box<dyn Engine>> 
     }
     let database = builder.open().map_err(|e| told("opening", e))?;
     let keyspace = database.keyspace(KEYSPACE, || options).map_err(|e| told("opening", e))?;
-    Ok(Box::new(Fjall { database, keyspace, synced }))
+    Ok(Box::new(Fjall { database, keyspace, synced, looked_on_ns: AtomicU64::new(0) }))
 }
 
 /// The part of a blob file that must be garbage for it to be collected, if `settings` say so.
@@ -230,7 +233,12 @@ impl Engine for Fjall {
                 )));
             }
         }
+        self.looked_on_ns.store(quiet_since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn looked_on(&self) -> Duration {
+        Duration::from_nanos(self.looked_on_ns.load(Ordering::Relaxed))
     }
 
     fn compact(&mut self) -> Result<()> {

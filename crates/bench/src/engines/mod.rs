@@ -16,6 +16,7 @@ pub mod redb;
 pub mod rocksdb;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ::learnedkv::Compression;
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,12 @@ pub trait Engine: Send + Sync {
     /// If the store could not.
     fn compact(&mut self) -> Result<()> {
         self.settle()
+    }
+
+    /// Of the last [`Engine::settle`] or [`Engine::compact`], how long this program only looked on, to be sure
+    /// that nothing followed: no time of the store's.
+    fn looked_on(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Which version of the store this is; nothing if it is of this program.

@@ -101,7 +101,8 @@ pub fn run_phase(
                 Settling::Compacted => stage.engine.compact(),
             };
             settled.map(|()| Tally::default())
-        })?,
+        })?
+        .without(stage.engine.looked_on()),
         Phase::Verify => alone(named, limits, |bar| verify(stage, bar))?,
     };
     let used = resources::Usage::now().since(before);
@@ -174,6 +175,14 @@ struct Measured {
 fn requests_seed(seed: u64, named: &NamedPhase) -> u64 {
     let named_seed = named.name.bytes().fold(seed, |seed, b| mix(seed ^ u64::from(b)));
     mix(named_seed ^ named.position as u64)
+}
+
+impl Measured {
+    /// The same without so much of its time.
+    fn without(self, wasted: Duration) -> Measured {
+        let seconds = (self.seconds - wasted.as_secs_f64()).max(0.0);
+        Measured { seconds, ..self }
+    }
 }
 
 /// Runs `work` in this thread.

@@ -271,6 +271,21 @@ fn rivals_say_their_versions() {
     });
 }
 
+#[cfg(feature = "fjall")]
+#[test]
+fn fjalls_settling_says_how_long_it_only_looked_on() {
+    let opener = learnedkv_bench::engines::opener("fjall").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = opener(&settings(dir.path(), Durability::Buffered)).unwrap();
+    engine.insert(b"key", b"value").unwrap();
+    let start = std::time::Instant::now();
+    engine.settle().unwrap();
+    let all = start.elapsed();
+    // So long must nothing have happened, and that was not all of it.
+    let quiet = std::time::Duration::from_millis(500);
+    assert!((quiet..all).contains(&engine.looked_on()), "{:?} of {all:?}", engine.looked_on());
+}
+
 #[cfg(feature = "heed")]
 #[test]
 fn lmdb_has_reader_slots_for_the_clients_of_many_phases() {

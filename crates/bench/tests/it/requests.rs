@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use learnedkv_bench::Result;
 use learnedkv_bench::engines::btree_map::BTreeMapEngine;
@@ -10,7 +11,7 @@ use learnedkv_bench::keys::KeySpec;
 use learnedkv_bench::requests::Distribution;
 use learnedkv_bench::run::{Limits, Stage, Versions, inserts_at_most, run_phase};
 use learnedkv_bench::values::{ValueSize, Values};
-use learnedkv_bench::workloads::{Settling, parse_phases};
+use learnedkv_bench::workloads::{Phase, Settling, parse_phases};
 
 /// An engine that notes what it is asked for.
 struct Witness {
@@ -67,6 +68,10 @@ impl Engine for Witness {
         Ok(())
     }
 
+    fn looked_on(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
     fn stats(&self) -> EngineStats {
         EngineStats::default()
     }
@@ -110,6 +115,8 @@ fn asked(
             versions: &versions,
         };
         let result = run_phase(&mut stage, &phase, &limits).unwrap();
+        // What the engine's adapter only looked on for is not the engine's: all of it, and more.
+        assert_eq!(result.seconds == 0.0, phase.phase == Phase::Settle, "{}", phase.name);
         assert_eq!(result.failures, 0, "{:?}", result.failure_samples);
         of_phases.push(std::mem::take(&mut *engine.asked.lock().unwrap()));
     }
