@@ -333,8 +333,8 @@ impl KeyspaceOptions {
         self
     }
 
-    /// How much garbage there may be before a sweep begins by itself, percent of the settled bytes; 30
-    /// by default. Garbage is what fresh entries overwrite in the settled run, and dead bytes of value
+    /// How much garbage there may be before a sweep begins by itself, percent of the settled bytes that stay; 30
+    /// by default. A value segment is emptied where more of it than that is dead, percent of its live bytes. Garbage is what fresh entries overwrite in the settled run, and dead bytes of value
     /// segments. Less of it costs more rewriting: each byte put is written about
     /// 1 + 100 / `over_provision_percent` times more if keys are updated evenly.
     pub fn over_provision_percent(mut self, percent: u64) -> Self {

@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// Commits if nothing `watched` has changed since it was `seen`, which is let go before the writer is held
-    /// back: what it sees may be what a sweep is to give back. False: it may have, and nothing was written.
+    /// back: its tables may be what a sweep is to give back. False: it may have, and nothing was written.
     ///
     /// # Errors
     /// As [`Engine::commit`].

@@ -19,13 +19,15 @@ pub fn dead(tables: &Tables) -> BTreeMap<u64, u64> {
     dead.collect()
 }
 
-/// The value segments of which more than `over_provision` is dead.
+/// The value segments that have more dead bytes than `over_provision` of their live ones. So if all have no more, there
+/// are no more in all.
 pub fn mostly_dead(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
     let dead = dead(tables);
     let segments = tables.segments.iter();
     let is_mostly_dead = segments.filter(|segment| {
-        let limit = segment.value_bytes() / 100 * over_provision_percent;
-        dead.get(&segment.id()).is_some_and(|dead| *dead > limit)
+        let dead = dead.get(&segment.id()).copied().unwrap_or(0);
+        let live = segment.value_bytes().saturating_sub(dead);
+        u128::from(dead) * 100 > u128::from(live) * u128::from(over_provision_percent)
     });
     is_mostly_dead.map(|segment| segment.id()).collect()
 }

@@ -35,6 +35,19 @@ const HASHES: usize = 1024;
 /// A value segment larger than this is ended and another begun.
 const SEGMENT_BYTES: u64 = 256 << 20;
 
+/// Values that go the same way. Each sort has segments of its own: what stays is not written again because what stood
+/// beside it went.
+struct ValuesApart {
+    codec: Option<Box<dyn Codec>>,
+    segment: Option<SegmentWriter>,
+}
+
+impl ValuesApart {
+    fn new(compression: Compression) -> ValuesApart {
+        ValuesApart { codec: compression.codec(), segment: None }
+    }
+}
+
 /// Finished tables in key order and their value segments, and those being written.
 pub struct Output {
     engine: Arc<Engine>,
@@ -44,13 +57,12 @@ pub struct Output {
     separate_at: u64,
     /// Values of this length and longer stay apart for good.
     stays_at: u64,
-    /// What compresses those that do not, and those that do.
-    codecs: [Option<Box<dyn Codec>>; 2],
     /// The segments that the pointers to be copied lead into.
     sources: Segments,
     writer: Option<TableWriter>,
     records: Vec<TableRecord>,
-    values: Option<SegmentWriter>,
+    /// Those that do not, and those that do.
+    values: [ValuesApart; 2],
     /// The segments written, unfinished ones too.
     segments: Vec<u64>,
     segment_bytes: u64,
@@ -144,11 +156,10 @@ impl Output {
             options,
             separate_at: apart.at.min(engine.options.stream_at),
             stays_at: apart.stays_at.min(engine.options.stream_at),
-            codecs: [apart.passing, apart.staying].map(Compression::codec),
             sources: sources.clone(),
             writer: None,
             records: Vec::new(),
-            values: None,
+            values: [apart.passing, apart.staying].map(ValuesApart::new),
             segments: Vec::new(),
             segment_bytes: 0,
             waiting: Waiting::default(),
@@ -244,7 +255,8 @@ impl Output {
             _ => None,
         };
         self.begin_table()?;
-        self.note(key, pointer.map_or(payload.len() as u64, |(pointer, _)| pointer.length));
+        let value_bytes = pointer.map_or(payload.len() as u64, |(pointer, _)| pointer.length);
+        self.note(key, (kind != Kind::Tombstone).then_some(value_bytes));
         match (&mut self.writer, pointer) {
             (Some(writer), Some((pointer, tag))) => writer.add_pointer(key, sequence, pointer, tag),
             (Some(writer), None) => writer.add(key, kind, sequence, payload),
@@ -253,7 +265,7 @@ impl Output {
     }
 
     /// Tells those who want to know of each key.
-    fn note(&mut self, key: &[u8], value_bytes: u64) {
+    fn note(&mut self, key: &[u8], value_bytes: Option<u64>) {
         let adds = self.generation.as_ref().is_some_and(|(_, adds)| *adds);
         if self.shadow.is_none() && !adds {
             return;
@@ -289,28 +301,33 @@ impl Output {
 
     /// Adds a value to the segment being written: its place, and the segment's tag.
     fn separate(&mut self, key: &[u8], value: &[u8]) -> Result<(ValuePointer, u64)> {
-        if self.values.as_ref().is_some_and(|values| values.file_bytes() >= SEGMENT_BYTES) {
-            self.end_values()?;
+        let [passing, staying] = &mut self.values;
+        let apart = if value.len() as u64 >= self.stays_at { staying } else { passing };
+        if let Some(full) = apart.segment.take_if(|segment| segment.file_bytes() >= SEGMENT_BYTES) {
+            self.segment_bytes += full.file_bytes();
+            full.finish()?;
         }
-        let values = match &mut self.values {
-            Some(values) => values,
+        let segment = match &mut apart.segment {
+            Some(segment) => segment,
             None => {
                 let id = self.engine.next_file();
                 let (disk, dir) = (self.engine.disk(), self.engine.dir());
                 let writer = SegmentWriter::create(&**disk, dir, id)?;
                 self.segments.push(id);
-                self.values.insert(writer)
+                apart.segment.insert(writer)
             }
         };
-        let [passing, staying] = &mut self.codecs;
-        let codec = if value.len() as u64 >= self.stays_at { staying } else { passing };
-        Ok((values.add(key, value, codec.as_deref_mut())?, values.tag()))
+        Ok((segment.add(key, value, apart.codec.as_deref_mut())?, segment.tag()))
     }
 
     fn end_values(&mut self) -> Result<()> {
-        let Some(values) = self.values.take() else { return Ok(()) };
-        self.segment_bytes += values.file_bytes();
-        values.finish()
+        for apart in &mut self.values {
+            if let Some(segment) = apart.segment.take() {
+                self.segment_bytes += segment.file_bytes();
+                segment.finish()?;
+            }
+        }
+        Ok(())
     }
 
     /// The segments that no pointer was copied of: all that was read of them now stands elsewhere. And where

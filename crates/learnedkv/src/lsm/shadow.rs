@@ -6,7 +6,8 @@ use super::read;
 use crate::error::Result;
 use crate::format::range::Ranges;
 use crate::slice::Lookup;
-use crate::sstable::reader::Caching;
+use crate::sstable::reader::{Caching, Table};
+use crate::sstable::scale;
 use crate::sstable::sought::Sought;
 use crate::view::Tables;
 
@@ -24,8 +25,8 @@ pub struct Shadow {
     tables: Option<Arc<Tables>>,
     /// How many runs are no older than the table.
     newer: usize,
-    /// What an entry of the first tables takes with its value, the mean: removed ones are as long, one thinks.
-    usual_bytes: Option<u64>,
+    /// What the first tables are like.
+    usual: Option<Usual>,
     settled_bytes: u64,
     fresh_bytes: u64,
 }
@@ -35,19 +36,49 @@ fn share(bytes: u64) -> u64 {
     1 << (bytes / SHORT_BYTES).clamp(1, SAMPLE).ilog2()
 }
 
-fn mean_bytes(tables: &Tables) -> u64 {
-    let sums = tables.all().map(|table| {
-        let properties = table.properties();
-        (table.file_bytes() + properties.separated_bytes(), properties.entries)
-    });
-    let (bytes, entries) = sums.fold((0, 0), |a: (u64, u64), b| (a.0 + b.0, a.1 + b.1));
-    bytes / entries.max(1)
+/// What tables are like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Usual {
+    /// What an entry takes with its value, the mean: removed ones are as long, one thinks.
+    entry_bytes: u64,
+    /// What stands in blocks of the settled run, and of runs: as stored, and unpacked.
+    settled: (u64, u64),
+    fresh: (u64, u64),
+}
+
+impl Usual {
+    fn of(tables: &Tables) -> Usual {
+        let add = |a: (u64, u64), b: (u64, u64)| (a.0 + b.0, a.1 + b.1);
+        let blocks = |table: &Arc<Table>| {
+            let properties = table.properties();
+            (properties.data_bytes, properties.unpacked_bytes)
+        };
+        let sums = tables.all().map(|table| {
+            let properties = table.properties();
+            (table.file_bytes() + properties.separated_bytes(), properties.entries)
+        });
+        let (bytes, entries) = sums.fold((0, 0), add);
+        Usual {
+            entry_bytes: bytes / entries.max(1),
+            settled: tables.settled().map(blocks).fold((0, 0), add),
+            fresh: tables.runs.iter().flatten().map(blocks).fold((0, 0), add),
+        }
+    }
+}
+
+/// What an entry found takes where it stands: in blocks packed as these are, so many bytes for so many.
+fn taken_bytes(key: &[u8], found: &Lookup, packed: (u64, u64)) -> Result<u64> {
+    let bytes = read::stored_length(found)?.map_or(0, |n| key.len() as u64 + n);
+    Ok(match found {
+        Lookup::Value(_) => scale(bytes, packed.0, packed.1.max(1)),
+        _ => bytes,
+    })
 }
 
 impl Shadow {
     /// Over all of `tables` but the `newer` newest runs.
     pub fn over(tables: Option<Arc<Tables>>, newer: usize) -> Shadow {
-        Shadow { tables, newer, usual_bytes: None, settled_bytes: 0, fresh_bytes: 0 }
+        Shadow { tables, newer, usual: None, settled_bytes: 0, fresh_bytes: 0 }
     }
 
     /// Over these tables from now on, likewise. Those of before are held no more.
@@ -55,38 +86,36 @@ impl Shadow {
         self.tables = tables;
     }
 
-    /// An entry of this key, of that hash, is written, with a value of so many bytes (none, if it removes one).
-    pub fn add(&mut self, key: &[u8], hash: u64, value_bytes: u64) {
+    /// An entry of this key, of that hash, is written, with a value of so many bytes; without, it removes one.
+    pub fn add(&mut self, key: &[u8], hash: u64, value_bytes: Option<u64>) {
         let Some(tables) = &self.tables else { return };
-        let usual = *self.usual_bytes.get_or_insert_with(|| mean_bytes(tables));
-        let share = share(value_bytes.max(usual));
+        let usual = *self.usual.get_or_insert_with(|| Usual::of(tables));
+        let share = share(value_bytes.unwrap_or(usual.entry_bytes));
         if hash % SAMPLE < share {
             // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
-            let _ = self.look_up(key, SAMPLE / share);
+            let _ = self.look_up(key, SAMPLE / share, usual);
         }
     }
 
     /// Counts what `key` overwrites, for `weight` keys.
-    fn look_up(&mut self, key: &[u8], weight: u64) -> Result<()> {
+    fn look_up(&mut self, key: &[u8], weight: u64, usual: Usual) -> Result<()> {
         let Some(tables) = &self.tables else { return Ok(()) };
         let sought = Sought::new(key, Caching::Leave);
-        let bytes = |found: &Lookup| {
-            let stored = read::stored_length(found)?;
-            Ok(stored.map_or(0, |n| (key.len() as u64 + n).saturating_mul(weight)))
-        };
+        let bytes =
+            |found: &Lookup, packed| Ok(taken_bytes(key, found, packed)?.saturating_mul(weight));
         // Levels are compacted by their sizes, whatever they overwrite.
         let newer = if tables.level_count > 0 { tables.runs.len() } else { self.newer };
         for run in tables.runs.iter().skip(newer) {
             match read::find_in_run(run, &sought)? {
                 Lookup::Absent => {}
                 found => {
-                    self.fresh_bytes += bytes(&found)?;
+                    self.fresh_bytes += bytes(&found, usual.fresh)?;
                     return Ok(());
                 }
             }
         }
         // What is frozen is settled soon.
-        self.settled_bytes += bytes(&read::find_below_runs(tables, &sought)?)?;
+        self.settled_bytes += bytes(&read::find_below_runs(tables, &sought)?, usual.settled)?;
         Ok(())
     }
 
@@ -107,6 +136,16 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It was taken to be as long as it is unpacked, where all it is held against is as stored: three times as many
+    /// sweeps, or, of removals, more garbage than there were bytes.
+    #[test]
+    fn what_stands_in_compressed_blocks_takes_less_than_its_length() {
+        let value = Lookup::Value(crate::Slice::copy_from(&[7; 97]));
+        assert_eq!(taken_bytes(b"key", &value, (1000, 4000)).unwrap(), 25);
+        assert_eq!(taken_bytes(b"key", &value, (4000, 4000)).unwrap(), 100);
+        assert_eq!(taken_bytes(b"key", &Lookup::Removed, (1000, 4000)).unwrap(), 0);
+    }
 
     #[test]
     fn long_values_are_all_looked_up_and_short_ones_sampled() {

@@ -10,8 +10,8 @@
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
 //! * **Runs** that wait to be merged: each costs every lookup.
 //!
-//! Nobody is slowed by garbage that no sweep will remove: where none is under way or due, or sweeps are not to begin
-//! by themselves.
+//! Nobody is slowed by garbage where no sweep is under way or due, or sweeps are not to begin by themselves. (One that is
+//! stuck, because something cannot be read, presses: else space had no ceiling.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

@@ -356,7 +356,10 @@ impl Log {
         loop {
             let segment = match spare.ready.take() {
                 Some(segment) => segment,
-                None => self.create_segment(&mut spare, wanted)?,
+                None => {
+                    let syncs = self.active_syncs.load(Ordering::Relaxed);
+                    self.create_segment(&mut spare, wanted, syncs)?
+                }
             };
             let enough = segment.region.capacity_bytes() >= wanted;
             order.go_on_in(segment);
@@ -380,7 +383,13 @@ impl Log {
         }
     }
 
-    fn create_segment(&self, spare: &mut Spare, wanted_bytes: u64) -> Result<Arc<Segment>> {
+    /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active.
+    fn create_segment(
+        &self,
+        spare: &mut Spare,
+        wanted_bytes: u64,
+        active_syncs: u64,
+    ) -> Result<Arc<Segment>> {
         // A number whose segment could not be made is left out: recovery goes by sequence numbers.
         let id = spare.next_number;
         spare.next_number += 1;
@@ -388,7 +397,6 @@ impl Log {
         let usual =
             if frugal { small_segment_bytes(self.segment_bytes) } else { self.segment_bytes };
         let bytes = usual.max(wanted_bytes);
-        let active_syncs = self.active_syncs.swap(0, Ordering::Relaxed);
         let synced_often = self.synced_often || active_syncs >= usual.div_ceil(SHORT_SYNC_BYTES);
         create_segment(&*self.disk, &self.dir, self.database, (id, bytes), synced_often)
     }
@@ -407,7 +415,8 @@ impl Log {
         if spare.ready.is_some() {
             return Ok(false);
         }
-        spare.ready = Some(self.create_segment(&mut spare, 0)?);
+        let syncs = self.active_syncs.swap(0, Ordering::Relaxed);
+        spare.ready = Some(self.create_segment(&mut spare, 0, syncs)?);
         Ok(true)
     }
 

@@ -79,6 +79,35 @@ fn nothing_is_due_once_one_has_waited_for_it() {
     }
 }
 
+/// A sweep was due for dead bytes of which no sweep thought a segment worth emptying: those between 23 and 30 % of
+/// it, all where `over_provision` is 100 % or more. Each flush began one, and none gave anything back.
+#[test]
+fn segments_whose_garbage_makes_a_sweep_due_are_emptied_by_one() {
+    for (over_provision, removed) in [(30, 27), (100, 60)] {
+        let options = KeyspaceOptions::default().min_conversion_bytes(0).inline_limit(200);
+        let setup = setup(options.over_provision_percent(over_provision));
+        let (db, keyspace) = open(&SimDisk::new(1), &setup);
+        put(&keyspace, 0..300, 1000, 1);
+        keyspace.convert().unwrap();
+        for number in (0..300).filter(|number| number % 100 < removed) {
+            keyspace.remove(key(number)).unwrap();
+        }
+        keyspace.convert().unwrap();
+        let mut sweeps = Vec::new();
+        for number in 0..6 {
+            put(&keyspace, 300 + number..301 + number, 1000, 1);
+            keyspace.flush().unwrap();
+            db.wait_idle().unwrap();
+            sweeps.push(db.stats().sweeps);
+        }
+        let stats = keyspace.stats().unwrap();
+        let headers = 32 * stats.value_segments;
+        let (used, live) = (stats.value_bytes - headers, stats.value_live_bytes);
+        assert!(used <= live * (100 + over_provision) / 100, "{used} bytes for {live}");
+        assert_eq!(sweeps[1], sweeps[5], "{sweeps:?}: sweeps that give nothing back");
+    }
+}
+
 /// Of few long values a sample of one key in 256 found none, or took one for 256: garbage was not seen, or
 /// writers paid for what nobody could give back.
 #[test]

@@ -162,6 +162,27 @@ fn compressed_values_are_counted_as_they_are_stored() {
     }
 }
 
+/// They stood in one segment: once the short ones had gone into blocks it was half dead, and the next sweep wrote the
+/// long ones again, and all tables that point at them.
+#[test]
+fn values_that_stay_apart_do_not_stand_among_those_that_pass() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let keyspace = setup().keyspace.settled_compression(compression);
+        let setup = Setup { keyspace, ..setup() };
+        let db = setup.open(&SimDisk::new(1), 1).unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        for number in 0..40 {
+            keyspace.insert(key(number), vec![1; [400, 5000][number as usize % 2]]).unwrap();
+        }
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert!(stats.value_live_bytes > 0, "{stats:?}");
+        let headers = 32 * stats.value_segments;
+        assert_eq!(stats.value_bytes - headers, stats.value_live_bytes, "{stats:?}");
+    }
+}
+
 fn length(disk: &SimDisk, name: &str) -> u64 {
     let file = disk.open(&Path::new("/db").join(name), Access::Random).unwrap();
     file.length_bytes().unwrap()
