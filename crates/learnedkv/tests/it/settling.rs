@@ -86,16 +86,17 @@ fn segments_whose_garbage_makes_a_sweep_due_are_emptied_by_one() {
     for (over_provision, removed) in [(30, 27), (100, 60)] {
         let options = KeyspaceOptions::default().min_conversion_bytes(0).inline_limit(200);
         let setup = setup(options.over_provision_percent(over_provision));
+        let setup = Setup { stream_at: 1 << 20, memtable_bytes: 256 << 10, ..setup };
         let (db, keyspace) = open(&SimDisk::new(1), &setup);
-        put(&keyspace, 0..300, 1000, 1);
+        put(&keyspace, 0..200, 1000, 1);
         keyspace.convert().unwrap();
-        for number in (0..300).filter(|number| number % 100 < removed) {
+        for number in (0..200).filter(|number| number * 37 % 100 < removed) {
             keyspace.remove(key(number)).unwrap();
         }
         keyspace.convert().unwrap();
         let mut sweeps = Vec::new();
         for number in 0..6 {
-            put(&keyspace, 300 + number..301 + number, 1000, 1);
+            put(&keyspace, 200 + number..201 + number, 1000, 1);
             keyspace.flush().unwrap();
             db.wait_idle().unwrap();
             sweeps.push(db.stats().sweeps);
