@@ -213,7 +213,8 @@ impl Keyspace {
         ingest::flush(&self.handle.engine, self.id)
     }
 
-    /// Settles all that was written up to now, and waits for it.
+    /// Settles all that was written up to now, and waits for it. What it thereby makes dead of value segments (it
+    /// chose those to empty before) goes with a later sweep, once something was written and flushed again.
     ///
     /// # Errors
     /// The error that background work met; `NotFound` if the keyspace was dropped. `Corruption` also where
