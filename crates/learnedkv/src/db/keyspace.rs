@@ -166,7 +166,7 @@ impl Keyspace {
         self.remove_bounds(iter::prefix_bounds(prefix.as_ref()), options.into())
     }
 
-    /// Removes all keys; otherwise as [`Keyspace::remove_range`], whose `_with` takes options: `remove_range_with(.., ..)`.
+    /// Removes all keys; otherwise as [`Keyspace::remove_range`]. With options: [`Keyspace::remove_range_with`] of `..`.
     ///
     /// # Errors
     /// As [`Keyspace::insert`].

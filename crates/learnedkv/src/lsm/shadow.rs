@@ -41,7 +41,7 @@ fn share(bytes: u64) -> u64 {
 struct Usual {
     /// What an entry takes with its value, the mean: removed ones are as long, one thinks.
     entry_bytes: u64,
-    /// What stands in blocks of the settled run, and of runs: as stored, and unpacked.
+    /// What stands in blocks below the runs (settled, or frozen), and of runs: as stored, and unpacked.
     settled: (u64, u64),
     fresh: (u64, u64),
 }
@@ -58,19 +58,21 @@ impl Usual {
             (table.file_bytes() + properties.separated_bytes(), properties.entries)
         });
         let (bytes, entries) = sums.fold((0, 0), add);
+        let frozen = tables.frozen.iter().flat_map(|frozen| frozen.runs.iter().flatten());
         Usual {
             entry_bytes: bytes / entries.max(1),
-            settled: tables.settled().map(blocks).fold((0, 0), add),
+            settled: tables.settled().chain(frozen).map(blocks).fold((0, 0), add),
             fresh: tables.runs.iter().flatten().map(blocks).fold((0, 0), add),
         }
     }
 }
 
-/// What an entry found takes where it stands: in blocks packed as these are, so many bytes for so many.
+/// What an entry found takes where it stands: in blocks packed as these are, so many bytes for so many. Where there
+/// were none yet it takes its length.
 fn taken_bytes(key: &[u8], found: &Lookup, packed: (u64, u64)) -> Result<u64> {
     let bytes = read::stored_length(found)?.map_or(0, |n| key.len() as u64 + n);
     Ok(match found {
-        Lookup::Value(_) => scale(bytes, packed.0, packed.1.max(1)),
+        Lookup::Value(_) if packed.1 > 0 => scale(bytes, packed.0, packed.1),
         _ => bytes,
     })
 }
@@ -145,6 +147,7 @@ mod tests {
         assert_eq!(taken_bytes(b"key", &value, (1000, 4000)).unwrap(), 25);
         assert_eq!(taken_bytes(b"key", &value, (4000, 4000)).unwrap(), 100);
         assert_eq!(taken_bytes(b"key", &Lookup::Removed, (1000, 4000)).unwrap(), 0);
+        assert_eq!(taken_bytes(b"key", &value, (0, 0)).unwrap(), 100, "no tables when it began");
     }
 
     #[test]

@@ -126,7 +126,8 @@ impl Debt {
     }
 }
 
-fn share(bytes: u64, percent: u64) -> u64 {
+/// So many percent of `bytes`.
+pub(super) fn share(bytes: u64, percent: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(percent) / 100;
     u64::try_from(share).unwrap_or(u64::MAX)
 }

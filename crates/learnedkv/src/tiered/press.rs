@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-use super::debt::{Debt, Space};
+use super::debt::{Debt, Space, share};
 use crate::engine::Engine;
 use crate::engine::pace::FULL;
 use crate::executor::{Job, Step};
@@ -95,10 +95,6 @@ fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
     let promised = share(space.live, options.over_provision()).max(options.min_conversion());
     let garbage = space.garbage().saturating_sub(options.partition() / 4);
     between(permille(garbage, promised), SPACE)
-}
-
-fn share(bytes: u64, percent: u64) -> u64 {
-    (u128::from(bytes) * u128::from(percent) / 100).min(u128::from(u64::MAX)) as u64
 }
 
 fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 {
