@@ -133,6 +133,11 @@ pub trait Engine: Send + Sync {
         String::new()
     }
 
+    /// What was found in the store's cache so far, where it counts that and was asked to.
+    fn cache_counts(&self) -> Option<CacheCounts> {
+        None
+    }
+
     /// What the store says about itself.
     fn stats(&self) -> EngineStats;
 
@@ -141,6 +146,34 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// If the store could not; what was acknowledged is still safe at its durability.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// How often a block (or blob) was found in an engine's cache, and how often not, since it was
+/// opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheCounts {
+    /// Found.
+    pub hits: u64,
+    /// Not found.
+    pub misses: u64,
+}
+
+impl CacheCounts {
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: CacheCounts) -> CacheCounts {
+        CacheCounts {
+            hits: self.hits.saturating_sub(earlier.hits),
+            misses: self.misses.saturating_sub(earlier.misses),
+        }
+    }
+
+    /// The share that was found, per cent, if anything was looked for.
+    #[must_use]
+    pub fn percent(self) -> Option<f64> {
+        let all = (self.hits + self.misses) as f64;
+        (all > 0.0).then(|| self.hits as f64 * 100.0 / all)
+    }
 }
 
 /// What an engine says about itself, for reports.
@@ -391,8 +424,9 @@ pub const NAMES: &[Name] = &[
         compressions: &["none"],
         collects: false,
         tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NORDAHEAD where data is \
-                beyond memory (the suite cold); its cache is the operating system's, which no \
-                budget bounds but a cgroup's",
+                beyond memory (the suite cold), MDB_WRITEMAP with write_map=true; each get begins and \
+                ends a read transaction (heed lends none again: no mdb_txn_reset and renew); its \
+                cache is the operating system's, which no budget bounds but a cgroup's",
     },
     Name {
         name: "redb",
@@ -413,7 +447,9 @@ pub const NAMES: &[Name] = &[
         collects: false,
         tuned: "Bloom filters of 10 bits a key over whole keys, a HyperClock cache of the budget less \
                 two memtables, a job per core, format_version 6, log files used again where synced; \
-                not as its wiki: index and filters outside the cache and its budget, and blocks as \
+                MultiGet is one call whose reads come one after another (the library has no \
+                asynchronous ones); reads by calls where mapped ones are asked for, unless \
+                allow_mmap_reads=true; not as its wiki: index and filters outside the cache and its budget, and blocks as \
                 asked for (the wiki has 16 KiB)",
     },
     Name {

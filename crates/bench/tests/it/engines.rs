@@ -322,6 +322,102 @@ fn rocksdb_counts_what_it_found_in_its_cache_when_asked() {
         let figures = engine.stats().figures;
         let hits = figures.iter().find(|(name, _)| name == "cache_hits").map(|(_, hits)| *hits);
         assert_eq!(hits.map(|hits| hits >= 9.0), counting.then_some(true), "{figures:?}");
+        let Some(before) = engine.cache_counts() else {
+            assert!(!counting);
+            continue;
+        };
+        assert!(counting && before.hits >= 9);
+        assert!(found(engine.as_ref(), b"key").is_some());
+        let since = engine.cache_counts().unwrap().since(before);
+        assert_eq!((since.percent(), since.misses), (Some(100.0), 0), "{since:?}");
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn rocksdb_reads_and_compresses_as_asked_and_says_so_itself() {
+    use learnedkv_bench::engines::Reads;
+    let opener = learnedkv_bench::engines::opener("rocksdb").unwrap();
+    if std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
+        learnedkv_skips::skip("rocksdb", "LEARNEDKV_ROCKSDB is not set");
+        return;
+    }
+    let cases = [
+        (Reads::Mapped, false, "reads by calls"),
+        (Reads::Mapped, true, "reads from maps"),
+        (Reads::Buffered, false, "reads by calls"),
+        (Reads::Direct, false, "reads direct"),
+    ];
+    for (reads, mapped, words) in cases {
+        // On the disk that things are built on: not every /tmp has direct reads.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut settings = settings(dir.path(), Durability::Buffered);
+        settings.reads = reads;
+        settings.compression = Some(learnedkv::Compression::from_text("zstd:7").unwrap());
+        if mapped {
+            settings.options = vec![("allow_mmap_reads".to_string(), "true".to_string())];
+        }
+        let engine = opener(&settings).unwrap();
+        assert!(engine.version().ends_with(words), "{reads}, {mapped}: {}", engine.version());
+        let log = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
+        let line = log.lines().find(|line| line.contains("Options.compression_opts.level:"));
+        assert!(line.is_some_and(|line| line.trim_end().ends_with(": 7")), "{line:?}");
+        for key in 0..100_u64 {
+            engine.insert(&key.to_be_bytes(), &[7; 500]).unwrap();
+        }
+        engine.settle().unwrap();
+        assert_eq!(found(engine.as_ref(), &7_u64.to_be_bytes()), Some(vec![7; 500]));
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn rocksdb_uses_its_logs_again_once_some_were_filled() {
+    let opener = learnedkv_bench::engines::opener("rocksdb").unwrap();
+    if std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
+        learnedkv_skips::skip("rocksdb", "LEARNEDKV_ROCKSDB is not set");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = settings(dir.path(), Durability::Synced);
+    settings.memtable_bytes = Some(64 << 10);
+    let engine = opener(&settings).unwrap();
+    let again = || {
+        let log = std::fs::read_to_string(dir.path().join("LOG")).unwrap();
+        log.lines().filter(|line| line.contains("from recycle list")).count()
+    };
+    engine.insert(b"key", b"value").unwrap();
+    engine.settle().unwrap();
+    assert_eq!(again(), 0, "there was none to use again");
+    let values = vec![vec![7; 1000]; 400];
+    let keys: Vec<_> = (0..400_u64).map(u64::to_be_bytes).collect();
+    let entries: Vec<(&[u8], Option<&[u8]>)> =
+        keys.iter().zip(&values).map(|(key, value)| (&key[..], Some(&value[..]))).collect();
+    for batch in entries.chunks(20) {
+        engine.write_many(batch).unwrap();
+    }
+    engine.settle().unwrap();
+    assert!(again() > 0, "no log was used again");
+}
+
+#[cfg(feature = "heed")]
+#[test]
+fn lmdb_in_a_writable_map_is_a_map_too() {
+    let opener = learnedkv_bench::engines::opener("lmdb").unwrap();
+    for write_map in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = settings(dir.path(), Durability::Buffered);
+        settings.options = vec![("write_map".to_string(), write_map.to_string())];
+        let (mut model, mut rng) = (Model::new(), Rng::seeded(7));
+        let engine = opener(&settings).unwrap();
+        for _ in 0..1_000 {
+            step("lmdb", engine.as_ref(), &mut model, &mut rng);
+        }
+        engine.close().unwrap();
+        // Of such a map the file is as long as the map.
+        let bytes = std::fs::metadata(dir.path().join("data.mdb")).unwrap().len();
+        assert_eq!(bytes > 1 << 30, write_map, "{bytes} bytes");
+        check_all("lmdb", opener(&settings).unwrap().as_ref(), &model);
     }
 }
 

@@ -7,22 +7,25 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
 
-use super::{MAP_BYTES, READERS};
+use super::{Flags, MAP_BYTES, READERS};
 
 /// Opens the environment in `dir`, which exists.
 ///
 /// # Errors
 /// Those of LMDB.
-pub fn open(dir: &Path, synced: bool, read_ahead: bool) -> heed::Result<Env<WithTls>> {
+pub fn open(dir: &Path, synced: bool, asked: &Flags) -> heed::Result<Env<WithTls>> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES).max_readers(READERS);
     let mut flags = EnvFlags::empty();
     flags.set(EnvFlags::NO_SYNC, !synced);
-    flags.set(EnvFlags::NO_READ_AHEAD, !read_ahead);
+    flags.set(EnvFlags::NO_READ_AHEAD, !asked.read_ahead);
+    flags.set(EnvFlags::WRITE_MAP, asked.write_map);
     // SAFETY: heed's contract is that nobody changes the file under the map but LMDB. The directory
     // is this run's own, made by `suite::place` or a test, and held by one process; its lock file
     // is left alone (no NO_LOCK) and it is on a local disk. NO_SYNC can tear the file only when the
-    // machine dies; nobody reopens what a machine left behind here. NO_READ_AHEAD is advice.
+    // machine dies; nobody reopens what a machine left behind here. NO_READ_AHEAD is advice. With
+    // WRITE_MAP the map can be written by whoever has a pointer into it: heed lends shared ones
+    // alone.
     unsafe {
         options.flags(flags);
         options.open(dir)

@@ -1,18 +1,24 @@
 //! LMDB through heed: a copy-on-write B-tree in a memory map.
 //!
 //! *Tuned* as its users have it: one write transaction per write, readers with thread-local slots
-//! (its default, and heed's: a thread takes the mutex of the reader table once, and not at each get), the
-//! unnamed database, a map of [`MAP_BYTES`]
-//! (address space, not memory). It has no cache of its own: what it holds is the operating system's
-//! cache of its file, which a memory budget does not bound; a cgroup does. It reads ahead, as is
-//! its default, unless `read_ahead=false` (`MDB_NORDAHEAD`, which it recommends for random reads of
-//! data larger than memory).
+//! (its default, and heed's: a thread takes the mutex of the reader table once, and not at each
+//! get), the unnamed database, a map of [`MAP_BYTES`] (address space, not memory). It has no cache
+//! of its own: what it holds is the operating system's cache of its file, which a memory budget
+//! does not bound; a cgroup does. It reads ahead, as is its default, unless `read_ahead=false`
+//! (`MDB_NORDAHEAD`, which it recommends for random reads of data larger than memory).
+//! `write_map=true` is `MDB_WRITEMAP`: commits write into the map and not by calls; off by default,
+//! as in LMDB, and then the file is as long as the map at once, though sparse.
+//!
+//! *Not done*: a user of LMDB's own interface may keep a read transaction and renew it for each get
+//! (`mdb_txn_reset`, `mdb_txn_renew`); heed 0.23 has no such call for reads, so each get begins and
+//! ends one.
 //!
 //! *Durability*: without `MDB_WRITEMAP` a commit writes its pages and then its root by `pwrite`, so
 //! that `MDB_NOSYNC` is exactly "the operating system has it": it survives the death of the
 //! process, and if the *machine* dies the file may be torn, for nothing orders the root after the
-//! pages. Synced is LMDB's default: the pages are synced before the root is, at each commit.
-//! (`MDB_NOMETASYNC` would sync the pages and not the root: neither of the two.)
+//! pages. With `MDB_WRITEMAP` the same holds, since a map's pages are the system's. Synced is
+//! LMDB's default: the pages are synced before the root is, at each commit. (`MDB_NOMETASYNC` would
+//! sync the pages and not the root: neither of the two.)
 
 mod map;
 
@@ -32,6 +38,12 @@ const READERS: u32 = 2048;
 /// Entries of an ingest that go into one transaction.
 const INGEST_BATCH: usize = 10_000;
 
+/// What its user may choose.
+struct Flags {
+    read_ahead: bool,
+    write_map: bool,
+}
+
 /// An open environment.
 struct Lmdb {
     env: Env<WithTls>,
@@ -50,19 +62,20 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     if settings.reads == Reads::Direct {
         return Err(Error::usage("lmdb reads through the operating system's cache alone"));
     }
-    let mut read_ahead = true;
+    let mut asked = Flags { read_ahead: true, write_map: false };
     for (name, value) in &settings.options {
         match (name.as_str(), value.parse()) {
-            ("read_ahead", Ok(value)) => read_ahead = value,
+            ("read_ahead", Ok(value)) => asked.read_ahead = value,
+            ("write_map", Ok(value)) => asked.write_map = value,
             _ => {
-                let has = "read_ahead=true and read_ahead=false";
+                let has = "read_ahead and write_map, each true or false";
                 return Err(super::unknown_option("lmdb", name, has));
             }
         }
     }
     let dir = &settings.dir;
     fs::create_dir_all(dir).map_err(|e| Error::io("create it", dir, &e))?;
-    let env = map::open(dir, synced, read_ahead).map_err(|e| told("opening", &e))?;
+    let env = map::open(dir, synced, &asked).map_err(|e| told("opening", &e))?;
     let database = map::database(&env).map_err(|e| told("opening", &e))?;
     Ok(Box::new(Lmdb { env, database }))
 }
