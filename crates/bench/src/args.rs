@@ -34,7 +34,7 @@ pub struct BenchArgs {
     /// Share of a value's bytes that compress, 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub value_compressibility: String,
-    /// Operations of each workload
+    /// Operations of each workload, but for those of which a part is asked for (E/20)
     #[arg(long, value_name = "N", default_value = "1m")]
     pub operations: String,
     /// Seconds after which a workload stops even if operations are left
@@ -47,9 +47,10 @@ pub struct BenchArgs {
     /// an operation was due (default: as fast as it goes)
     #[arg(long, value_name = "N")]
     pub rate: Option<String>,
-    /// What to run, in order: load, bulk or ingest first, then any of settle, verify, remove and the
-    /// mixes A, B, C, D, E, F, R7W3, R3W7, absent, multiget, update, batch, scan10, range10, range100,
-    /// range1000; behind a mix @CLIENTS and =RATE, as A@2=50k
+    /// What to run, in order: load, bulk or ingest first, then any of settle, verify, remove and
+    /// the mixes A, B, C, D, E, F, R7W3, R3W7, absent, multiget, update, batch, scan10, range10,
+    /// range100, range1000; behind a mix /PART (it does so many times fewer operations), @CLIENTS
+    /// and =RATE, as A@2=50k or E/20; before it ~ (it warms up, and is not compared)
     #[arg(long, value_name = "LIST", default_value = "load,settle,A,B,C,F,verify")]
     pub workloads: String,
     /// Which keys are asked for: zipfian (0.99, scrambled as YCSB has it), zipfian-keys (0.99 over the keys themselves), uniform, latest or hotspot (four of five

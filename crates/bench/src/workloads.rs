@@ -6,7 +6,9 @@
 //!
 //! A list of workloads may say for each mix how many clients do it and at which rate operations
 //! arrive: `C@4` is C by four clients, `A=50k` is A in an open loop of 50,000 operations a second,
-//! `A@2=50k` both.
+//! `A@2=50k` both. `E/20` is E with a twentieth of the operations: a scan is as much work as many
+//! gets, and a run that gives each mix the same number would spend itself on scans. `~C` is a C
+//! that warms up: done and checked, and in no comparison.
 
 use crate::requests::Distribution;
 use crate::sizes::parse_count;
@@ -226,10 +228,17 @@ pub struct NamedPhase {
     pub rate_per_second: Option<f64>,
     /// Its place in the list, from 0.
     pub position: usize,
+    /// It does so many times fewer operations than the run gives each mix.
+    pub part: u64,
+    /// Whether it only makes the store ready for what follows.
+    pub warms_up: bool,
 }
 
 /// Operations with their shares in percent.
 pub type Shares = &'static [(Operation, u32)];
+
+/// What stands before a mix that only warms up.
+const WARMS_UP: &str = "~";
 
 /// The mix that reads the newest keys.
 const READ_LATEST: &str = "D";
@@ -316,7 +325,7 @@ pub fn with_rates(list: &str, rates: &str) -> Result<String> {
     }
     let mut rated = Vec::new();
     for name in list.split(',').map(str::trim) {
-        let (base, _, rate) = parts(name)?;
+        let Parts { name: base, rate, .. } = parts(name)?;
         let mix = MIXES.iter().any(|(known, _, _)| known.eq_ignore_ascii_case(base));
         let of = given.iter_mut().find(|(of, _, _)| of.is_empty() || of.eq_ignore_ascii_case(base));
         rated.push(match of {
@@ -336,10 +345,18 @@ pub fn with_rates(list: &str, rates: &str) -> Result<String> {
     Ok(rated.join(","))
 }
 
-/// Name, clients and rate of `NAME@CLIENTS=RATE`.
-fn parts(text: &str) -> Result<(&str, Option<usize>, Option<f64>)> {
-    let (rest, rate) = text.split_once('=').map_or((text, None), |(rest, rate)| (rest, Some(rate)));
-    let (name, clients) = rest.split_once('@').map_or((rest, None), |(n, c)| (n, Some(c)));
+/// What `NAME/PART@CLIENTS=RATE` says.
+struct Parts<'a> {
+    name: &'a str,
+    part: Option<u64>,
+    clients: Option<usize>,
+    rate: Option<f64>,
+}
+
+fn parts(text: &str) -> Result<Parts<'_>> {
+    let (rest, rate) = split(text, '=');
+    let (rest, clients) = split(rest, '@');
+    let (name, part) = split(rest, '/');
     let count = |part: Option<&str>| {
         let count = part.map(parse_count).transpose().map_err(|e| e.within(text))?;
         if count == Some(0) {
@@ -352,23 +369,41 @@ fn parts(text: &str) -> Result<(&str, Option<usize>, Option<f64>)> {
         return Err(Error::usage(format!("{text}: at most {MAX_CLIENTS} clients")));
     }
     let rate = count(rate)?.map(|rate| rate as f64);
-    Ok((name, clients.map(|clients| clients as usize), rate))
+    let clients = clients.map(|clients| clients as usize);
+    Ok(Parts { name, part: count(part)?, clients, rate })
+}
+
+/// What stands before `at`, and behind it if it is there.
+fn split(text: &str, at: char) -> (&str, Option<&str>) {
+    text.split_once(at).map_or((text, None), |(before, behind)| (before, Some(behind)))
 }
 
 /// Most clients at once.
 pub const MAX_CLIENTS: usize = 1024;
 
 fn named_phase(text: &str, distribution: Distribution, position: usize) -> Result<NamedPhase> {
-    let (name, clients, rate_per_second) = parts(text)?;
+    let (bare, warms_up) = text.strip_prefix(WARMS_UP).map_or((text, false), |bare| (bare, true));
+    let Parts { name, part, clients, rate } = parts(bare)?;
     for (known, about, phase) in PLAIN {
         if known.eq_ignore_ascii_case(name) {
-            if clients.is_some() || rate_per_second.is_some() {
+            if bare.len() > name.len() || warms_up {
                 return Err(Error::usage(format!(
-                    "`{text}`: {known} takes neither clients (@) nor a rate (=); only mixes do"
+                    "`{text}`: {known} takes neither clients (@), nor a rate (=), nor a part (/), and warms \
+                     nothing up (~); only mixes do"
                 )));
             }
             let name = known.to_string();
-            return Ok(NamedPhase { name, about, phase, clients, rate_per_second, position });
+            let rate_per_second = None;
+            return Ok(NamedPhase {
+                name,
+                about,
+                phase,
+                clients,
+                rate_per_second,
+                position,
+                part: 1,
+                warms_up,
+            });
         }
     }
     for (known, about, shares) in MIXES {
@@ -376,8 +411,19 @@ fn named_phase(text: &str, distribution: Distribution, position: usize) -> Resul
             let latest = known == READ_LATEST;
             let distribution = if latest { Distribution::Latest } else { distribution };
             let phase = Phase::Mix(Mix { shares, distribution });
-            let name = format!("{known}{}", &text[name.len()..]);
-            return Ok(NamedPhase { name, about, phase, clients, rate_per_second, position });
+            let behind = bare.find(['@', '=']).map_or("", |at| &bare[at..]);
+            let name = format!("{}{known}{behind}", if warms_up { WARMS_UP } else { "" });
+            let (part, rate_per_second) = (part.unwrap_or(1), rate);
+            return Ok(NamedPhase {
+                name,
+                about,
+                phase,
+                clients,
+                rate_per_second,
+                position,
+                part,
+                warms_up,
+            });
         }
     }
     let known = PLAIN.iter().map(|(name, ..)| *name).chain(MIXES.iter().map(|(name, ..)| *name));
@@ -449,10 +495,40 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_the_operations_and_warming_up_are_said_in_the_list() {
+        let of = |list| parse_phases(list, Distribution::Uniform).map_err(|e| e.to_string());
+        let phases = of("load,e/20@2=1k,~c,C,~batch/100").unwrap();
+        let told = |phase: &NamedPhase| (phase.name.clone(), phase.part, phase.warms_up);
+        let told: Vec<_> = phases.iter().map(told).collect();
+        let expected = [
+            ("load", 1, false),
+            ("E@2=1k", 20, false),
+            ("~C", 1, true),
+            ("C", 1, false),
+            ("~batch", 100, true),
+        ];
+        assert_eq!(told, expected.map(|(name, part, warms)| (name.to_string(), part, warms)));
+        assert_eq!((phases[1].clients, phases[1].rate_per_second), (Some(2), Some(1e3)));
+        for (list, words) in [
+            ("load,E/0", "at least 1"),
+            ("load,E/x", "not a count"),
+            ("load,settle/2", "only mixes"),
+            ("load,~settle", "only mixes"),
+            ("~load", "only mixes"),
+            ("load,~", "unknown workload ``"),
+        ] {
+            let error = of(list).unwrap_err();
+            assert!(error.contains(words), "{list}: {error}");
+        }
+    }
+
+    #[test]
     fn rates_go_to_the_mixes_that_have_none() {
         let rated = |list, rates| with_rates(list, rates).map_err(|e| e.to_string());
         assert_eq!(rated("load,A,C@2,settle", "5k").unwrap(), "load,A=5k,C@2=5k,settle");
         assert_eq!(rated("load,A,C=1k,E", "a=5k,E=2").unwrap(), "load,A=5k,C=1k,E=2");
+        // What warms up is no open loop.
+        assert_eq!(rated("load,~C,C,E/20", "5k").unwrap(), "load,~C,C=5k,E/20=5k");
         assert!(rated("load,A", "C=5k").unwrap_err().starts_with("`C=5k` is for no workload"));
     }
 }

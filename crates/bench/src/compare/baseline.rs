@@ -85,8 +85,6 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Compared;
-    use crate::report::machine::Machine;
 
     /// A comparison of one case with these engines and their rounds of one workload.
     fn comparison(workload: &str, engines: &[(&str, &[f64])]) -> Comparison {
@@ -97,21 +95,9 @@ mod tests {
             unit: "ops/s".to_string(),
             cells: engines.iter().map(|(_, rounds)| rounds.to_vec()).collect(),
         };
-        let mut comparison = Comparison {
-            version: String::new(),
-            suite: String::new(),
-            command: String::new(),
-            started_unix_s: 0,
-            machine: Machine::here(),
-            engines: engines.iter().map(|(name, _)| Compared::of(name)).collect(),
-            rounds: 1,
-            settling: String::new(),
-            cases: vec![("case".to_string(), String::new())],
-            rows: vec![row],
-            baseline: Vec::new(),
-            killed: Vec::new(),
-            notes: Vec::new(),
-        };
+        let names: Vec<&str> = engines.iter().map(|(name, _)| *name).collect();
+        let mut comparison = Comparison::of_engines(&names, 1, &["case"]);
+        comparison.rows.push(row);
         comparison.judge_baseline();
         comparison
     }

@@ -36,9 +36,9 @@ pub struct Case {
     pub requests: &'static str,
     /// As `--workloads` has it.
     pub workloads: &'static str,
-    /// Operations of each mix.
+    /// Operations of each mix, but for those of which a part is asked for (`E/20`).
     pub operations: u64,
-    /// Seconds after which a mix stops.
+    /// Seconds after which a mix stops that is not through: for safety, and said where it happens.
     pub seconds: u64,
     /// Memtables and cache of each engine together, in bytes.
     pub memory_budget_bytes: u64,
@@ -75,7 +75,6 @@ impl Case {
         Case {
             count: (2 * MIB / value_bytes.max(1)).clamp(50, 2_000),
             operations: if synced { 40 } else { 400 },
-            seconds: 10,
             memory_budget_bytes: 16 * MIB,
             memtable_bytes: MIB,
             limit_bytes: 0,

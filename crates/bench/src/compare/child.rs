@@ -11,7 +11,9 @@ use crate::args::BenchArgs;
 use crate::figures::kernel::Busy;
 use crate::process::{Waiting, answer, wait_to_begin};
 use crate::report::Report;
-use crate::{Error, Result, suite};
+use crate::suite::place::remove_left;
+use crate::suite::{self, Plan};
+use crate::{Error, Result};
 
 /// What a child found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +55,13 @@ impl ChildArgs {
         let report = suite::run(&plan, &mut std::io::sink())?;
         answer(&ChildResult { report, others_cores: busy.others_cores() })
     }
+}
+
+/// A child's arguments, the command among them.
+#[derive(Debug, clap::Parser)]
+struct ChildCommand {
+    #[command(flatten)]
+    child: ChildArgs,
 }
 
 /// What a child is to do.
@@ -113,11 +122,30 @@ impl Job {
         arguments
     }
 
+    /// What a child makes of its arguments.
+    ///
+    /// # Errors
+    /// If one of them makes no sense.
+    pub fn plan(&self) -> Result<Plan> {
+        let command = <ChildCommand as clap::Parser>::try_parse_from(self.arguments());
+        let command = command.map_err(|e| Error::usage(e.to_string().trim_end().to_string()))?;
+        command.child.bench.plan(&self.engine)
+    }
+
     /// Does it in a child process, within `limit` if there is one.
     ///
     /// # Errors
     /// The child's, with its words.
     pub fn run(&self, limit: Option<&Limit>) -> Result<Ended> {
+        let ended = self.run_child(limit);
+        if !matches!(ended, Ok(Ended::Done(_))) {
+            // One that was killed could not.
+            remove_left(&self.dir)?;
+        }
+        ended
+    }
+
+    fn run_child(&self, limit: Option<&Limit>) -> Result<Ended> {
         let waiting = Waiting::start(&self.arguments()).map_err(|e| e.within(&self.engine))?;
         if let Err(why) = limit.map_or(Ok(()), |limit| limit.admit(waiting.id())) {
             waiting.give_up();

@@ -1,9 +1,14 @@
 //! Side by side: engines in turn within each round, each in a process of its own, on the suites of
 //! [`suites`]; medians, spread, ratios; JSON, a terminal table, Markdown, and a page with pictures.
 //!
-//! The order within a round is that of `--engines`, and begins with another engine in each round: whatever
-//! drifts on the machine drifts for all, and nobody is always first. Before each engine what others wrote is
-//! synced, so that nobody pays for it.
+//! The order within a round is drawn by the seed, and begins with another engine in each round:
+//! whatever drifts on the machine drifts for all, nobody is always first, and nobody always follows
+//! the same. Before each engine what others wrote is synced, so that nobody pays for it.
+//!
+//! *The same work for all*: a mix is so many operations. Its time limit is only for safety; where
+//! it ended a mix the engines did not do the same, and figures, ratios and notes say so
+//! ([`Doubt`]). Before the first run every run's arguments are read and every engine is opened once
+//! with its settings.
 //!
 //! *Settled* (`--settle`) is one thing for all engines of a run. At rest, the default: each has flushed and
 //! done what it does by itself, and nothing more was asked of it. Compacted: each by its own full compaction.
@@ -17,7 +22,9 @@
 mod baseline;
 mod bound;
 mod case;
+mod caution;
 mod chart;
+mod check;
 mod child;
 mod limit;
 mod page;
@@ -28,24 +35,24 @@ mod tables;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::learnedkv::Compression;
 
 pub use baseline::{BaselineCheck, WITHIN as BASELINE_WITHIN};
 pub use case::{Case, Suite};
+pub use caution::{Doubt, Mark};
 pub use child::{ChildArgs, ChildResult, Ended, Job};
 pub use summary::{Compared, Comparison, DEVICE_REQUESTS, KILLED, Row};
 
 use crate::engines::{Reads, opener};
-use crate::report::machine::Machine;
-use crate::report::version;
+use crate::random::{Rng, mix};
 use crate::requests::Distribution;
 use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
 use crate::values::Compressibility;
 use crate::workloads::{Settling, with_rates};
 use crate::{Error, Result};
 use bound::Bounds;
+use check::check;
 use limit::Limit;
 use suites::suite;
 
@@ -78,10 +85,12 @@ pub struct CompareArgs {
     /// Memory budget of each case, instead of the suite's
     #[arg(long, value_name = "SIZE")]
     memory_budget: Option<String>,
-    /// Operations of each mix, instead of the suite's
+    /// Operations of each mix, instead of the suite's (most: 300k); scans and ranges do a twentieth
+    /// of them, calls for 32 keys a 32nd, commits of 1,000 a hundredth
     #[arg(long, value_name = "N")]
     operations: Option<String>,
-    /// Seconds after which a mix stops, instead of the suite's
+    /// Seconds after which a mix is ended (suites: 120 and more, for safety). Engines that it
+    /// strikes do fewer operations than the others, and are marked
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
     /// Operations a second of the mixes, in an open loop: for all of them (50k), or by name
@@ -140,31 +149,19 @@ impl CompareArgs {
         let options = self.options_by_engine(&engines)?;
         let wanted = self.wanted(asked)?.into_iter();
         let cases = wanted.map(|case| self.changed(case)).collect::<Result<Vec<_>>>()?;
-        for (case, (engine, options)) in
-            cases.iter().flat_map(|case| engines.iter().zip(&options).map(move |of| (case, of)))
-        {
-            case.for_engine(engine, options)?;
-        }
         if self.rounds == 0 {
             return Err(Error::usage("--rounds: at least 1, found 0"));
         }
         let settling: Settling = self.settle.parse().map_err(|e: Error| e.within("--settle"))?;
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let in_words = cases.iter().map(|case| (case.name.to_string(), in_words(case)));
         let mut comparison = Comparison {
-            version: version(),
             suite: format!("{}: {}", asked.name, asked.about),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
-            started_unix_s: started.as_secs(),
-            machine: Machine::here(),
-            engines: engines.iter().map(|engine| Compared::of(engine)).collect(),
             rounds: self.rounds,
             settling: settling.name().to_string(),
-            cases: cases.iter().map(|case| (case.name.to_string(), in_words(case))).collect(),
-            rows: Vec::new(),
-            baseline: Vec::new(),
-            killed: Vec::new(),
-            notes: Vec::new(),
+            cases: in_words.collect(),
+            ..Comparison::begin(&engines)
         };
+        check(&self.first_jobs(&cases, &engines, &options)?)?;
         let (mut failures, mut bounds) = (Vec::new(), Bounds::default());
         for case in &cases {
             match case.missing(&self.data) {
@@ -175,6 +172,7 @@ impl CompareArgs {
             }
         }
         comparison.notes.append(&mut failures.clone());
+        comparison.caution();
         self.write(&comparison, &[])?;
         say(&format!("\n{}\n", tables::text(&comparison)))?;
         say(&format!("report: {}\n", self.out.join("compare.html").display()))?;
@@ -197,7 +195,7 @@ impl CompareArgs {
     ) -> Result<()> {
         let engines: Vec<String> = comparison.engines.iter().map(|e| e.name.clone()).collect();
         for round in 1..=self.rounds {
-            for number in order_of(round, engines.len()) {
+            for number in order_of(round, engines.len(), self.seed_of(case)) {
                 let engine = &engines[number];
                 let job = self.job(engine, case, round, &options[number])?;
                 if let Some(why) = job.case.leaves_out(engine) {
@@ -236,6 +234,25 @@ impl CompareArgs {
             }
         }
         Ok(())
+    }
+
+    /// The seed of the order in `case`.
+    fn seed_of(&self, case: &Case) -> u64 {
+        case.name.bytes().fold(self.seed, |seed, byte| mix(seed ^ u64::from(byte)))
+    }
+
+    /// What all engines do in the first round, but those that are left out.
+    fn first_jobs(
+        &self,
+        cases: &[Case],
+        engines: &[String],
+        options: &[Vec<String>],
+    ) -> Result<Vec<Job>> {
+        let pairs =
+            cases.iter().flat_map(|case| engines.iter().zip(options).map(move |of| (case, of)));
+        let jobs = pairs.map(|(case, (engine, options))| self.job(engine, case, 1, options));
+        let left_out = |job: &Job| job.case.leaves_out(&job.engine).is_some();
+        jobs.filter(|job| !job.as_ref().is_ok_and(left_out)).collect()
     }
 
     /// The case with what the command line changes.
@@ -352,6 +369,7 @@ impl CompareArgs {
     fn write(&self, comparison: &Comparison, failures: &[String]) -> Result<()> {
         let mut comparison = comparison.clone();
         comparison.notes.extend(failures.iter().cloned());
+        comparison.caution();
         let dir = &self.out;
         fs::create_dir_all(dir).map_err(|e| Error::io("create the directory", dir, &e))?;
         let json = serde_json::to_string_pretty(&comparison)
@@ -410,10 +428,17 @@ fn leaked(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// In which order `engines` run in `round` (from 1): that of the command line, begun with another in each
-/// round.
-fn order_of(round: usize, engines: usize) -> impl Iterator<Item = usize> {
-    (0..engines).map(move |turn| (round - 1 + turn) % engines)
+/// In which order `engines` run in `round` (from 1), by `seed`: each round begins with another, and
+/// then the others come as they are drawn for it.
+fn order_of(round: usize, engines: usize, seed: u64) -> Vec<usize> {
+    let drawn = |seed: u64| {
+        let (mut order, mut rng) = ((0..engines).collect::<Vec<_>>(), Rng::seeded(seed));
+        (1..engines).rev().for_each(|last| order.swap(last, rng.below(last as u64 + 1) as usize));
+        order
+    };
+    let first = drawn(seed)[(round - 1) % engines];
+    let others = drawn(mix(seed ^ round as u64)).into_iter().filter(|number| *number != first);
+    std::iter::once(first).chain(others).collect()
 }
 
 /// Says `words` and keeps them, once.
@@ -452,7 +477,8 @@ fn in_words(case: &Case) -> String {
     format!(
         "{keys}, values of {} bytes{compressible}, {} clients, {} requests, {}, {} reads, blocks of {} and compression \
          {} where an engine has such, memory budget {} with memtables of {}{limit}{options}; settled: {}; \
-         up to {} operations or {} s each: {}",
+         {} operations of each mix (of one with /N the N-th part), {} s at most; ~ is before what only warms up, and \
+         is not compared: {}",
         case.value_size,
         case.threads,
         case.requests,
@@ -493,10 +519,25 @@ mod tests {
     }
 
     #[test]
-    fn each_round_begins_with_another_engine_and_has_all() {
-        let of = |round| order_of(round, 3).collect::<Vec<_>>();
-        assert_eq!([of(1), of(2), of(3), of(4)], [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
-        assert_eq!(order_of(7, 1).collect::<Vec<_>>(), [0]);
+    fn each_round_begins_with_another_engine_has_all_and_nobody_always_follows_the_same() {
+        let orders: Vec<_> = (1..=12).map(|round| order_of(round, 4, 42)).collect();
+        for (number, order) in orders.iter().enumerate() {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3]);
+            let before = &orders[..number % 4];
+            assert!(before.iter().all(|other| number > 3 || other[0] != order[0]), "{orders:?}");
+        }
+        for engine in 0..4 {
+            let before = |order: &Vec<usize>| {
+                order.iter().position(|of| *of == engine)?.checked_sub(1).map(|at| order[at])
+            };
+            let followed: std::collections::BTreeSet<_> =
+                orders.iter().filter_map(before).collect();
+            assert!(followed.len() > 1, "{engine} always follows {followed:?}: {orders:?}");
+        }
+        assert_eq!((order_of(3, 4, 42), order_of(7, 1, 1)), (orders[2].clone(), vec![0]));
+        assert!((1..=12).any(|round| order_of(round, 4, 43) != orders[round - 1]));
     }
 
     #[test]

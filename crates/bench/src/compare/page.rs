@@ -35,7 +35,7 @@ pub fn page(comparison: &Comparison) -> String {
     if let Some(settled) = settled(comparison) {
         let _ = writeln!(out, "<p>{}</p>", escape(&settled));
     }
-    for note in &comparison.notes {
+    for note in comparison.cautions.iter().chain(&comparison.notes) {
         let _ = writeln!(out, "<p class=\"bad\">{}</p>", escape(note));
     }
     out.push_str(&over_cases(comparison));

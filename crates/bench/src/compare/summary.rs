@@ -1,13 +1,16 @@
 //! From children's results to figures: every metric by case, workload and engine, one number per
 //! round.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
 
 use super::baseline::BaselineCheck;
+use super::caution::Mark;
 use super::child::ChildResult;
 use crate::engines::Kind;
 use crate::report::machine::Machine;
-use crate::report::{Report, median};
+use crate::report::{Report, median, version};
 use crate::run::PhaseResult;
 use crate::workloads::Settling;
 
@@ -43,6 +46,12 @@ pub struct Comparison {
     /// Cases in which the kernel killed an engine (by number) at its limit of memory, once a round.
     #[serde(default)]
     pub killed: Vec<(String, usize)>,
+    /// Figures that there is a doubt about.
+    #[serde(default)]
+    pub marks: Vec<Mark>,
+    /// What must be known beside the figures: see [`Comparison::caution`].
+    #[serde(default)]
+    pub cautions: Vec<String>,
     /// What did not go as asked: engines that failed or cannot do it, limits that could not be set,
     /// data that is missing.
     pub notes: Vec<String>,
@@ -87,6 +96,14 @@ type OfRun = fn(&ChildResult) -> Option<f64>;
 /// The metric that engines are ranked by.
 pub const THROUGHPUT: &str = "throughput";
 
+/// The same by the clock, with the client's own time in it: what is written to the disk meanwhile
+/// costs, too.
+pub const BY_CLOCK: &str = "throughput by the clock, client included";
+/// How busy others kept the machine during a run.
+pub const OTHERS_BUSY: &str = "others kept busy";
+/// What is written to the block layer for what was put.
+const WRITTEN: &str = "written per byte put";
+
 /// What the store's device completed, of the whole machine. Rows of every workload: where the device
 /// cannot be found their cells are empty.
 pub const DEVICE_REQUESTS: [&str; 2] = ["device read requests", "device write requests"];
@@ -98,15 +115,22 @@ fn per_operation(phase: &PhaseResult, count: Option<u64>) -> Option<f64> {
     (phase.operations > 0).then_some(count? as f64 / phase.operations as f64)
 }
 
-/// Of a workload without operations: what it took in all.
+/// Of a settling: what it took in all.
 fn in_all(phase: &PhaseResult, what: f64) -> Option<f64> {
-    (phase.operations == 0).then_some(what)
+    (phase.name == SETTLE).then_some(what)
 }
 
-/// Seconds that the clients of `phase` spent in the engine, each; where that was not told apart, all.
-pub(super) fn seconds_in_engine(phase: &PhaseResult) -> f64 {
-    let told_apart = phase.engine_seconds > 0.0;
-    if told_apart { phase.engine_seconds / phase.threads as f64 } else { phase.seconds }
+/// Whether operations followed each other as fast as they went.
+fn is_closed(phase: &PhaseResult) -> bool {
+    phase.name != SETTLE && phase.rate_per_second.is_none()
+}
+
+/// Seconds that the clients of `phase` spent in the engine, each; none where that is not told
+/// apart. A mix that did nothing at all was in the engine all the time.
+pub(super) fn seconds_in_engine(phase: &PhaseResult) -> Option<f64> {
+    let stalled = phase.operations == 0 && phase.asked_operations > 0;
+    let each = phase.engine_seconds / phase.threads.max(1) as f64;
+    if each > 0.0 { Some(each) } else { stalled.then_some(phase.seconds) }
 }
 
 /// What settling is called in the tables, where it is by the engines' full compactions.
@@ -119,13 +143,11 @@ const OF_PHASE: &[(&str, &str, OfPhase)] = &[
     // out.
     (THROUGHPUT, "ops/s", |_, phase| {
         // In an open loop it is no more than what was asked for.
-        let closed = phase.operations > 0 && phase.rate_per_second.is_none();
-        closed.then(|| phase.operations as f64 / seconds_in_engine(phase).max(1e-9))
+        let seconds = seconds_in_engine(phase).filter(|_| is_closed(phase))?;
+        Some(phase.operations as f64 / seconds.max(1e-9))
     }),
-    // The same by the clock: the client's own time is in it.
-    ("throughput by the clock, client included", "ops/s", |_, phase| {
-        let closed = phase.operations > 0 && phase.rate_per_second.is_none();
-        closed.then(|| phase.operations as f64 / phase.seconds.max(1e-9))
+    (BY_CLOCK, "ops/s", |_, phase| {
+        is_closed(phase).then(|| phase.operations as f64 / phase.seconds.max(1e-9))
     }),
     ("reached", "ops/s", |_, phase| {
         phase.rate_per_second.map(|_| phase.operations as f64 / phase.seconds.max(1e-9))
@@ -149,6 +171,8 @@ const OF_PHASE: &[(&str, &str, OfPhase)] = &[
     }),
     (DEVICE_REQUESTS[0], PER_OPERATION, |_, phase| per_operation(phase, phase.device_reads)),
     (DEVICE_REQUESTS[1], PER_OPERATION, |_, phase| per_operation(phase, phase.device_writes)),
+    // RocksDB's, with `--option rocksdb:statistics=true`.
+    ("found in the cache", "%", |_, phase| phase.cache?.percent()),
     ("peak memory", "MiB", |_, phase| Some(mib(phase.peak_memory_bytes))),
     ("peak anonymous memory", "MiB", |report, phase| {
         Some(mib(phase.peak_anonymous_bytes.saturating_sub(report.idle_anonymous_bytes)))
@@ -156,12 +180,12 @@ const OF_PHASE: &[(&str, &str, OfPhase)] = &[
 ];
 
 /// Those metrics of a whole run that are looked at over all cases.
-pub const OVER_CASES: [&str; 3] =
-    ["written per byte put", "most space after a workload", "metadata"];
+pub const OVER_CASES: [&str; 3] = [WRITTEN, "most space after a workload", "metadata"];
 
 /// Metrics of a whole run.
 const OF_RUN: &[(&str, &str, OfRun)] = &[
-    ("written per byte put", "", |result| {
+    // The last phase of every suite's list is a settle: what the mixes left to be done is in it.
+    (WRITTEN, "", |result| {
         let sum =
             |of: fn(&PhaseResult) -> u64| result.report.phases.iter().map(of).sum::<u64>() as f64;
         let put = sum(|phase| phase.put_bytes);
@@ -177,12 +201,7 @@ const OF_RUN: &[(&str, &str, OfRun)] = &[
         let figures = &result.report.engine_stats.figures;
         figures.iter().find(|(name, _)| name == "metadata_bits_per_entry").map(|(_, bits)| *bits)
     }),
-    // RocksDB's, with `--option rocksdb:statistics=true`.
-    ("found in the cache", "%", |result| {
-        let figures = &result.report.engine_stats.figures;
-        figures.iter().find(|(name, _)| name == "cache_hit_percent").map(|(_, percent)| *percent)
-    }),
-    ("others kept busy", "cores", |result| Some(result.others_cores)),
+    (OTHERS_BUSY, "cores", |result| Some(result.others_cores)),
 ];
 
 fn mib(bytes: u64) -> f64 {
@@ -207,7 +226,7 @@ impl Compared {
 }
 
 impl Row {
-    /// The median of an engine's rounds.
+    /// The median of an engine's rounds that have a figure.
     #[must_use]
     pub fn median(&self, engine: usize) -> Option<f64> {
         median(self.cells.get(engine)?)
@@ -236,22 +255,43 @@ impl Row {
 pub const KILLED: &str = "killed: out of memory";
 
 impl Comparison {
+    /// One of `engines` that has found out nothing yet, here and now.
+    #[must_use]
+    pub fn begin(engines: &[String]) -> Comparison {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Comparison {
+            version: version(),
+            suite: String::new(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            started_unix_s: started.as_secs(),
+            machine: Machine::here(),
+            engines: engines.iter().map(|engine| Compared::of(engine)).collect(),
+            rounds: 1,
+            settling: String::new(),
+            cases: Vec::new(),
+            rows: Vec::new(),
+            baseline: Vec::new(),
+            killed: Vec::new(),
+            marks: Vec::new(),
+            cautions: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// One of `engines` and `cases`, for tests.
+    #[cfg(test)]
+    pub(super) fn of_engines(engines: &[&str], rounds: usize, cases: &[&str]) -> Comparison {
+        let engines: Vec<String> = engines.iter().map(|name| (*name).to_string()).collect();
+        let cases = cases.iter().map(|case| ((*case).to_string(), String::new())).collect();
+        Comparison { rounds, cases, ..Comparison::begin(&engines) }
+    }
+
     /// What stands where `engine` has no figure in `case`.
     #[must_use]
     pub fn nothing(&self, case: &str, engine: usize) -> &'static str {
         let killed = self.killed.iter().any(|(of, number)| of == case && *number == engine);
+        let killed = killed && self.of_case(case).all(|row| row.cells[engine].is_empty());
         if killed { KILLED } else { "-" }
-    }
-
-    /// What stands behind a figure of `engine` in `case` that is not of all rounds, since it was killed in
-    /// some.
-    #[must_use]
-    pub fn mark(&self, case: &str, engine: usize) -> String {
-        let is = |(of, number): &&(String, usize)| of == case && *number == engine;
-        match self.killed.iter().filter(is).count() {
-            0 => String::new(),
-            rounds => format!(" ({rounds} of {} rounds {KILLED})", self.rounds),
-        }
     }
 
     /// Takes in what `engine` (by number) did in `case`.
@@ -268,6 +308,10 @@ impl Comparison {
                 0 => name.to_string(),
                 again => format!("{name} ({})", again + 1),
             };
+            self.doubt(case, &workload, engine, phase);
+            if phase.warms_up {
+                continue;
+            }
             for (metric, unit, of) in OF_PHASE {
                 let value = of(&result.report, phase);
                 let shown = DEVICE_REQUESTS.contains(metric) && phase.operations > 0;
@@ -293,12 +337,20 @@ impl Comparison {
             && load.operations > 0
         {
             let workload = format!("{} + {settle}", load.name);
-            let seconds = seconds_in_engine(load) + settled.seconds;
-            let rate = load.operations as f64 / seconds.max(1e-9);
-            self.put(engine, case, &workload, THROUGHPUT, "ops/s", Some(rate));
+            let clocks = [(THROUGHPUT, seconds_in_engine(load)), (BY_CLOCK, Some(load.seconds))];
+            for (metric, seconds) in clocks {
+                let Some(seconds) = seconds.map(|seconds| seconds + settled.seconds) else {
+                    continue;
+                };
+                let rate = load.operations as f64 / seconds.max(1e-9);
+                self.put(engine, case, &workload, metric, "ops/s", Some(rate));
+            }
         }
+        // A B-tree dirties a page again and again before it is written, and the kernel counts it
+        // once: such a sum of its is of nothing.
+        let is_btree = self.engines[engine].rival && !self.engines[engine].lsm_rival;
         for (metric, unit, of) in OF_RUN {
-            if let Some(value) = of(result) {
+            if let Some(value) = of(result).filter(|_| *metric != WRITTEN || !is_btree) {
                 self.put(engine, case, WHOLE_RUN, metric, unit, Some(value));
             }
         }
@@ -348,7 +400,160 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tables;
     use super::*;
+    use crate::engines::CacheCounts;
+
+    /// A phase of one client that did `done` of `asked` operations, each a microsecond in the
+    /// engine, in a second by the clock.
+    fn phase(name: &str, done: u64, asked: u64) -> PhaseResult {
+        PhaseResult {
+            name: name.to_string(),
+            about: String::new(),
+            threads: 1,
+            rate_per_second: None,
+            operations: done,
+            asked_operations: asked,
+            warms_up: name.starts_with('~'),
+            seconds: 1.0,
+            throughput_ops_per_s: done as f64,
+            engine_seconds: done as f64 / 1e6,
+            latencies: Vec::new(),
+            checked: 0,
+            failures: 0,
+            failure_samples: Vec::new(),
+            cpu_seconds: 0.5,
+            peak_memory_bytes: 0,
+            peak_anonymous_bytes: 0,
+            read_bytes: 0,
+            written_bytes: 100,
+            device_reads: None,
+            device_writes: None,
+            cache: None,
+            put_bytes: done,
+            store_bytes: 0,
+            timeline_interval_s: 1.0,
+            timeline_ops_per_s: Vec::new(),
+        }
+    }
+
+    fn result(phases: Vec<PhaseResult>) -> ChildResult {
+        let report = Report {
+            version: String::new(),
+            engine: String::new(),
+            engine_version: String::new(),
+            command: String::new(),
+            started_unix_s: 0,
+            machine: Machine::here(),
+            settings: Vec::new(),
+            idle_memory_bytes: 0,
+            idle_anonymous_bytes: 0,
+            phases,
+            engine_stats: Default::default(),
+            notes: Vec::new(),
+        };
+        ChildResult { report, others_cores: 0.0 }
+    }
+
+    /// What a comparison makes of one round in which every engine did `phases`.
+    fn comparison(engines: &[&str], phases: &[PhaseResult]) -> Comparison {
+        let mut comparison = Comparison::of_engines(engines, 1, &["case"]);
+        for number in 0..engines.len() {
+            comparison.add("case", number, &result(phases.to_vec()));
+        }
+        comparison.caution();
+        comparison
+    }
+
+    fn first(comparison: &Comparison, workload: &str, metric: &str) -> Option<f64> {
+        comparison.row("case", workload, metric)?.median(0)
+    }
+
+    #[test]
+    fn a_mix_that_did_nothing_is_the_slowest_and_no_settle() {
+        let mut open = PhaseResult { rate_per_second: Some(1e3), ..phase("C=1k", 0, 100) };
+        open.seconds = 120.0;
+        let found = comparison(&["learnedkv"], &[phase("load", 10, 0), phase("A", 0, 100), open]);
+        assert_eq!(first(&found, "A", THROUGHPUT), Some(0.0));
+        assert_eq!(first(&found, "A", BY_CLOCK), Some(0.0));
+        assert_eq!(first(&found, "C=1k", "reached"), Some(0.0));
+        assert!(found.rows.iter().all(|row| row.metric != "time"), "{:?}", found.rows);
+    }
+
+    #[test]
+    fn a_mix_that_the_time_limit_ended_is_marked_and_so_is_a_rate_that_was_missed() {
+        let open = |done| PhaseResult { rate_per_second: Some(1e6), ..phase("C=1m", done, 1) };
+        let phases = [phase("load", 10, 0), phase("A", 60, 100), phase("~B", 7, 9), open(970_000)];
+        let found = comparison(&["learnedkv", "rocksdb"], &phases);
+        let text = tables::text(&found);
+        for words in [
+            "1000 (cut short)",
+            "1.00 rocksdb (learnedkv: cut short) (rocksdb: cut short)",
+            "case: rocksdb: A cut short (60 of 100 operations in 1 s): engines' operations differ",
+            "case: rocksdb: ~B cut short (7 of 9 operations in 1 s)",
+            "case: learnedkv: C=1m below the rate (0.97 of its rate)",
+            "970000 (below the rate)",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        // What is a hundredth below is no miss, and what was done whole is not cut.
+        let found =
+            comparison(&["learnedkv"], &[phase("load", 10, 0), phase("A", 9, 9), open(990_001)]);
+        assert_eq!(found.marks, []);
+    }
+
+    #[test]
+    fn what_has_no_time_of_its_own_in_the_engine_is_by_the_clock_and_in_no_ratio() {
+        let alone = |name: &str| PhaseResult { engine_seconds: 0.0, ..phase(name, 10, 0) };
+        let phases = [alone("ingest"), phase("settle", 0, 0), alone("verify")];
+        let found = comparison(&["learnedkv", "rocksdb"], &phases);
+        for workload in ["ingest", "verify", "ingest + settle"] {
+            assert_eq!(first(&found, workload, THROUGHPUT), None, "{workload}");
+            assert!(first(&found, workload, BY_CLOCK).is_some(), "{workload}");
+        }
+        assert!(!tables::text(&found).contains("1.00 rocksdb"), "{}", tables::text(&found));
+    }
+
+    #[test]
+    fn what_writes_is_compared_by_both_clocks_and_so_is_a_load_with_what_it_left() {
+        let latency = |operation: &str| crate::run::Latency {
+            operation: operation.to_string(),
+            count: 1,
+            latency_us_mean: 1.0,
+            latency_us_p50: 1.0,
+            latency_us_p99: 1.0,
+            latency_us_p999: 1.0,
+            latency_us_max: 1.0,
+        };
+        let load =
+            PhaseResult { latencies: vec![latency("insert")], ..phase("load", 1_000_000, 0) };
+        let reads = PhaseResult { latencies: vec![latency("read")], ..phase("C", 5, 5) };
+        let found = comparison(&["learnedkv", "rocksdb"], &[load, phase("settle", 0, 0), reads]);
+        assert_eq!(first(&found, "load + settle", THROUGHPUT), Some(1e6 / 2.0));
+        assert_eq!(first(&found, "load + settle", BY_CLOCK), Some(1e6 / 2.0));
+        assert_eq!(first(&found, "load", BY_CLOCK), Some(1e6));
+        let text = tables::markdown(&found);
+        let (_, by_clock) = text.split_once("by the clock, client included:").unwrap();
+        let has = |row: &str| by_clock.contains(row);
+        assert!(has("| load | 1000 | 1000 | 1.00 rocksdb | 1.00 rocksdb |"), "{by_clock}");
+        assert!(has("| load + settle | 500 | 500 | 1.00 rocksdb | 1.00 rocksdb |"), "{by_clock}");
+        assert!(has("| C | 0.005 | 0.005 | - | - |"), "{by_clock}");
+    }
+
+    #[test]
+    fn warming_up_is_no_result_and_what_settling_writes_last_counts() {
+        let counts = |hits, misses| Some(CacheCounts { hits, misses });
+        let warm = PhaseResult { cache: counts(0, 100), ..phase("~C", 50, 50) };
+        let measured = PhaseResult { cache: counts(3, 1), ..phase("C", 50, 50) };
+        let phases = [phase("load", 100, 0), warm, measured, phase("settle", 0, 0)];
+        let found = comparison(&["rocksdb", "lmdb", "redb", "btree-map"], &phases);
+        assert!(found.rows.iter().all(|row| row.workload != "~C"), "{:?}", found.rows);
+        assert_eq!(first(&found, "C", "found in the cache"), Some(75.0));
+        // Four phases wrote 100 bytes each, of 200 that were put. What B-trees dirty is no such
+        // sum.
+        let written = found.row("case", WHOLE_RUN, WRITTEN).unwrap();
+        assert_eq!(written.cells, [vec![2.0], vec![], vec![], vec![2.0]]);
+    }
 
     #[test]
     fn medians_spreads_and_the_best_are_those_of_the_rounds() {

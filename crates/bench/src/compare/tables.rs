@@ -5,11 +5,12 @@ use std::fmt::Write;
 use super::chart::workloads;
 use super::child::ChildResult;
 use super::summary::{
-    Compared, Comparison, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN, seconds_in_engine,
+    BY_CLOCK, Compared, Comparison, KILLED, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN,
+    seconds_in_engine,
 };
 use crate::engines::BASELINE;
 use crate::report::terminal::align;
-use crate::workloads::Settling;
+use crate::workloads::{Operation, Settling};
 
 /// A table: the first row is its head, the first column its names.
 pub(super) struct Table {
@@ -22,14 +23,16 @@ pub(super) struct Table {
 /// What is shown of one run as soon as it is done.
 pub fn line(result: &ChildResult) -> String {
     let mut out = String::new();
-    for phase in result.report.phases.iter().filter(|phase| phase.operations > 0) {
+    let phases = result.report.phases.iter();
+    for phase in phases.filter(|phase| phase.operations > 0 && !phase.warms_up) {
         if let Some(rate) = phase.rate_per_second {
             let reached = phase.operations as f64 / phase.seconds.max(1e-9);
             let _ =
                 write!(out, " {} reached {:.1}k of {:.1}k", phase.name, reached / 1e3, rate / 1e3);
             continue;
         }
-        let rate = phase.operations as f64 / seconds_in_engine(phase).max(1e-9);
+        let seconds = seconds_in_engine(phase).unwrap_or(phase.seconds);
+        let rate = phase.operations as f64 / seconds.max(1e-9);
         let _ = write!(out, " {} {:.1}k", phase.name, rate / 1e3);
     }
     let _ = writeln!(out, " (others kept {:.2} cores busy)", result.others_cores);
@@ -41,7 +44,9 @@ pub(super) fn of_case(comparison: &Comparison, case: &str) -> Vec<Table> {
     if comparison.of_case(case).next().is_none() {
         return Vec::new();
     }
-    vec![throughput(comparison, case), latency(comparison, case), costs(comparison, case)]
+    let rates = [THROUGHPUT, BY_CLOCK].map(|clock| throughput(comparison, case, clock));
+    let others = [latency(comparison, case), costs(comparison, case)];
+    rates.into_iter().chain(others).filter(|table| table.rows.len() > 1).collect()
 }
 
 /// Throughput of every workload in every case, and what whole runs cost, if there are several cases.
@@ -57,7 +62,7 @@ pub(super) fn overview(comparison: &Comparison) -> Vec<Table> {
                 let mut cells = vec![format!("{name}: {case}")];
                 let engines = 0..comparison.engines.len();
                 cells.extend(engines.map(|number| match row.median(number) {
-                    Some(median) => short(median / unit) + &comparison.mark(case, number),
+                    Some(median) => short(median / unit) + &comparison.mark(row, number),
                     None => comparison.nothing(case, number).to_string(),
                 }));
                 rows.push(cells);
@@ -91,8 +96,10 @@ fn head(comparison: &Comparison, first: &str) -> Vec<String> {
     std::iter::once(first.to_string()).chain(names).collect()
 }
 
-/// Thousands of operations per second, and how ours stand against the best rival.
-fn throughput(comparison: &Comparison, case: &str) -> Table {
+/// Thousands of operations per second by one of the clocks, and how ours stand against the best
+/// rival. By the clock on the wall ratios are of what writes alone: reads of all engines wait for
+/// the client alike, and what is handed over at once or verified has the client's work inside.
+fn throughput(comparison: &Comparison, case: &str, clock: &str) -> Table {
     let engines = &comparison.engines;
     let ours: Vec<usize> = (0..engines.len()).filter(|&number| engines[number].ours).collect();
     let check = comparison.baseline_in(case);
@@ -106,49 +113,100 @@ fn throughput(comparison: &Comparison, case: &str) -> Table {
         }
     }
     let mut rows = vec![first];
-    for row in comparison.of_case(case).filter(|row| row.metric == THROUGHPUT) {
+    for row in comparison.of_case(case).filter(|row| row.metric == clock) {
+        let compared = clock == THROUGHPUT || writes(comparison, row);
         let mut cells = vec![row.workload.clone()];
         cells.extend((0..engines.len()).map(|number| match row.median(number) {
             Some(median) => {
                 let spread = row.spread(number).unwrap_or_default() * 100.0;
                 let many = row.cells[number].len() > 1;
                 let spread = if many { format!(" ±{spread:.0}%") } else { String::new() };
-                format!("{}{spread}{}", short(median / 1e3), comparison.mark(case, number))
+                format!("{}{spread}{}", short(median / 1e3), comparison.mark(row, number))
             }
             None => comparison.nothing(case, number).to_string(),
         }));
         for &number in &ours {
-            cells.push(ratio(row, engines, number, |engine| engine.lsm_rival));
-            cells.push(ratio(row, engines, number, |engine| engine.rival));
+            let or_none = |ratio: String, shown: bool| if shown { ratio } else { "-".to_string() };
+            let lsm = ratio(comparison, row, number, |engine| engine.lsm_rival);
+            cells.push(or_none(lsm, compared));
+            cells.push(or_none(ratio(comparison, row, number, |engine| engine.rival), compared));
             if check.is_some() {
-                cells.push(if stands { over_baseline(row, engines, number) } else { "-".into() });
+                let shown = compared && stands;
+                cells.push(or_none(over_baseline(comparison, row, number), shown));
             }
         }
         rows.push(cells);
     }
-    let note = check.map_or_else(String::new, |check| {
+    let mut notes: Vec<String> = Vec::new();
+    let absent = comparison.absent_rivals(Some(case));
+    if !absent.is_empty() && !ours.is_empty() {
+        notes.push(format!(
+            "the best rival is the best of those that ran; without {}",
+            absent.join(", ")
+        ));
+    }
+    notes.extend(check.map(|check| {
         let said = if check.stands { "are reported" } else { "are not reported" };
         format!("ratios over the {BASELINE} {said}: {}", check.words)
-    });
-    Table { title: "thousands of operations per second, in the engine".to_string(), rows, note }
+    }));
+    let of = if clock == THROUGHPUT { "in the engine" } else { "by the clock, client included" };
+    Table {
+        title: format!("thousands of operations per second, {of}"),
+        rows,
+        note: notes.join("; "),
+    }
+}
+
+/// Whether the clients of `row`'s workload write, and their time in the engine was told apart.
+fn writes(comparison: &Comparison, row: &Row) -> bool {
+    let is_there = |metric: &str| comparison.row(&row.case, &row.workload, metric).is_some();
+    let writing = Operation::ALL.into_iter().filter(|operation| !operation.reads());
+    let with_settling = row.workload.contains(" + ");
+    is_there(THROUGHPUT)
+        && (with_settling || writing.map(|of| format!("{} p50", of.name())).any(|of| is_there(&of)))
 }
 
 /// How an engine stands against the LearnedKV paper's baseline.
-fn over_baseline(row: &Row, engines: &[Compared], number: usize) -> String {
-    let baseline = engines.iter().position(|engine| engine.name == BASELINE);
-    match (row.median(number), baseline.and_then(|baseline| row.median(baseline))) {
-        (Some(ours), Some(theirs)) if theirs > 0.0 => format!("{:.2}", ours / theirs),
-        _ => "-".to_string(),
+fn over_baseline(comparison: &Comparison, row: &Row, number: usize) -> String {
+    let baseline = comparison.engines.iter().position(|engine| engine.name == BASELINE);
+    match baseline.and_then(|baseline| over(comparison, row, number, baseline)) {
+        Some((ratio, doubts)) => format!("{ratio}{doubts}"),
+        None => "-".to_string(),
     }
 }
 
-fn ratio(row: &Row, engines: &[Compared], number: usize, is: fn(&Compared) -> bool) -> String {
-    match (row.median(number), row.best(engines, is)) {
-        (Some(ours), Some((best, theirs))) if theirs > 0.0 => {
-            format!("{:.2} {}", ours / theirs, engines[best].name)
-        }
-        _ => "-".to_string(),
-    }
+/// How an engine stands against the best that `is` says yes to, and who of them was killed and is
+/// in no ratio.
+fn ratio(comparison: &Comparison, row: &Row, number: usize, is: fn(&Compared) -> bool) -> String {
+    let engines = &comparison.engines;
+    let best = row.best(engines, is).and_then(|(best, _)| {
+        let (ratio, doubts) = over(comparison, row, number, best)?;
+        Some(format!("{ratio} {}{doubts}", engines[best].name))
+    });
+    let killed = |(number, engine): &(usize, &Compared)| {
+        is(engine)
+            && row.median(*number).is_none()
+            && comparison.nothing(&row.case, *number) == KILLED
+    };
+    let killed: Vec<_> = engines.iter().enumerate().filter(killed).collect();
+    let words: String =
+        killed.iter().map(|(_, engine)| format!(" ({} {KILLED})", engine.name)).collect();
+    best.unwrap_or_else(|| "-".to_string()) + &words
+}
+
+/// The ratio of two engines' medians, and what there is to doubt about either.
+fn over(
+    comparison: &Comparison,
+    row: &Row,
+    ours: usize,
+    theirs: usize,
+) -> Option<(String, String)> {
+    let (mine, other) = (row.median(ours)?, row.median(theirs).filter(|rate| *rate > 0.0)?);
+    let of = |number: usize| match comparison.mark(row, number) {
+        none if none.is_empty() => none,
+        mark => format!(" ({}: {}", comparison.engines[number].name, mark.trim_start_matches(" (")),
+    };
+    Some((format!("{:.2}", mine / other), of(ours) + &of(theirs)))
 }
 
 /// Percentiles of each operation of each workload.
@@ -166,10 +224,10 @@ fn latency(comparison: &Comparison, case: &str) -> Table {
         cells.extend((0..comparison.engines.len()).map(|number| {
             match (of("p50", number), of("p99", number), of("p99.9", number)) {
                 (Some(a), Some(b), Some(c)) => {
-                    let mark = comparison.mark(case, number);
+                    let mark = comparison.mark(row, number);
                     format!("{} / {} / {}{mark}", short(a), short(b), short(c))
                 }
-                _ => "-".to_string(),
+                _ => comparison.nothing(case, number).to_string(),
             }
         }));
         rows.push(cells);
@@ -188,21 +246,24 @@ fn latency(comparison: &Comparison, case: &str) -> Table {
 fn costs(comparison: &Comparison, case: &str) -> Table {
     let mut rows = vec![head(comparison, "cost")];
     let of_run = |row: &&Row| row.workload == WHOLE_RUN;
-    let timed =
-        |row: &&Row| row.unit != "us" && row.metric != THROUGHPUT && row.workload != WHOLE_RUN;
+    let timed = |row: &&Row| {
+        let rate = [THROUGHPUT, BY_CLOCK].contains(&row.metric.as_str());
+        row.unit != "us" && !rate && row.workload != WHOLE_RUN
+    };
     let workloads = comparison.of_case(case).filter(timed);
     for row in workloads.chain(comparison.of_case(case).filter(of_run)) {
         let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
         let mut cells = vec![format!("{}: {}{unit}", row.workload, row.metric)];
         let engines = 0..comparison.engines.len();
         cells.extend(engines.map(|number| match row.median(number) {
-            Some(median) => short(median) + &comparison.mark(case, number),
-            None => "-".to_string(),
+            Some(median) => short(median) + &comparison.mark(row, number),
+            None => comparison.nothing(case, number).to_string(),
         }));
         rows.push(cells);
     }
     let note = "device requests are what the store's device completed meanwhile, of the whole machine \
-                (`/proc/diskstats`), and writes reach it late; - where the device cannot be found";
+                (`/proc/diskstats`), and writes reach it late; - where the device cannot be found. What was \
+                written is counted when a page is dirtied: of B-trees, which dirty a page again before it is written, there is no sum";
     Table { title: "what it cost, medians".to_string(), rows, note: note.to_string() }
 }
 
@@ -230,7 +291,7 @@ fn preface(comparison: &Comparison) -> Vec<String> {
         machine.system
     )];
     lines.extend(settled(comparison));
-    lines.extend(comparison.notes.iter().cloned());
+    lines.extend(comparison.cautions.iter().chain(&comparison.notes).cloned());
     lines
 }
 
@@ -306,9 +367,7 @@ pub fn markdown(comparison: &Comparison) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::KILLED;
     use super::*;
-    use crate::report::machine::Machine;
 
     #[test]
     fn an_engine_that_was_killed_has_that_in_the_place_of_its_figures() {
@@ -319,31 +378,32 @@ mod tests {
             unit: "ops/s".to_string(),
             cells: cells.map(<[f64]>::to_vec).into(),
         };
+        let engines = ["learnedkv", "fjall-separated", "lmdb"];
         let comparison = Comparison {
-            version: String::new(),
-            suite: String::new(),
-            command: String::new(),
-            started_unix_s: 0,
-            machine: Machine::here(),
-            engines: ["learnedkv", "fjall-separated", "lmdb"].map(Compared::of).into(),
-            rounds: 2,
             settling: "compacted".to_string(),
-            cases: ["bounded", "free"].map(|name| (name.to_string(), String::new())).into(),
-            rows: vec![row("bounded", [&[2e3], &[], &[]]), row("free", [&[3e3], &[1e3], &[4e3]])],
-            baseline: Vec::new(),
+            rows: vec![
+                row("bounded", [&[2e3, 2e3], &[], &[]]),
+                row("free", [&[3e3, 3e3], &[1e3, 1e3], &[4e3]]),
+            ],
             killed: vec![("bounded".to_string(), 1), ("free".to_string(), 2)],
-            notes: Vec::new(),
+            ..Comparison::of_engines(&engines, 2, &["bounded", "free"])
         };
         let throughput = |case: &str| of_case(&comparison, case).remove(0).rows.remove(1);
-        assert_eq!(throughput("bounded")[..4], ["C", "2.00", KILLED, "-"]);
-        // One that was killed in one of two rounds has the other's figure, and it says so.
-        let once = format!("4.00 (1 of 2 rounds {KILLED})");
-        assert_eq!(throughput("free")[..4], ["C", "3.00", "1.00", &once]);
+        assert_eq!(throughput("bounded")[..4], ["C", "2.00 ±0%", KILLED, "-"]);
+        // A ratio says who could not be its denominator.
+        assert_eq!(throughput("bounded")[4], format!("- (fjall-separated {KILLED})"));
+        // One that was killed in one of two rounds has the other's figure, and it says so, as does
+        // the ratio.
+        let doubt = format!("1 of 2 rounds, 1 {KILLED}");
+        let once = format!("4.00 ({doubt})");
+        assert_eq!(throughput("free")[..4], ["C", "3.00 ±0%", "1.00 ±0%", &once]);
+        assert_eq!(throughput("free")[4], "3.00 fjall-separated");
+        assert_eq!(throughput("free")[5], format!("0.75 lmdb (lmdb: {doubt})"));
         let over = overview(&comparison).remove(0).rows;
         assert_eq!(over[1][..], ["C: bounded", "2.00", KILLED, "-"]);
         assert_eq!(over[2][3], once);
         let text = text(&comparison);
         assert!(text.contains("settled compacted: each engine compacted all"), "{text}");
-        assert!(markdown(&comparison).contains(&format!("| C | 2.00 | {KILLED} | - |")));
+        assert!(markdown(&comparison).contains(&format!("| C | 2.00 ±0% | {KILLED} | - |")));
     }
 }

@@ -87,6 +87,7 @@ pub fn run_phase(
         }
         _ => None,
     };
+    let cache_before = stage.engine.cache_counts();
     resources::reset_peak_memory();
     let before = resources::Usage::now();
     let memory = resources::MemoryWatch::begin();
@@ -113,6 +114,8 @@ pub fn run_phase(
         threads,
         rate_per_second: limits.rate_per_second,
         operations: tally.operations,
+        asked_operations: chooser.map_or(0, |_| limits.operations),
+        warms_up: named.warms_up,
         seconds,
         throughput_ops_per_s: tally.operations as f64 / seconds.max(1e-9),
         engine_seconds: tally.engine_ns as f64 / 1e9,
@@ -127,6 +130,7 @@ pub fn run_phase(
         written_bytes: used.written_bytes,
         device_reads: None,
         device_writes: None,
+        cache: cache_before.zip(stage.engine.cache_counts()).map(|(before, now)| now.since(before)),
         put_bytes: tally.put_bytes,
         store_bytes: 0,
         timeline_interval_s: timeline.interval.as_secs_f64(),
@@ -136,9 +140,10 @@ pub fn run_phase(
 
 impl Limits {
     /// These, but for what `named` says of itself.
-    fn of(&self, named: &NamedPhase) -> Limits {
+    pub(crate) fn of(&self, named: &NamedPhase) -> Limits {
         let mix = matches!(named.phase, Phase::Mix(_));
         Limits {
+            operations: (self.operations / named.part).max(1),
             threads: named.clients.unwrap_or(self.threads),
             rate_per_second: named.rate_per_second.or(self.rate_per_second).filter(|_| mix),
             ..self.clone()
@@ -152,7 +157,8 @@ impl Limits {
 pub fn inserts_at_most(phases: &[NamedPhase], limits: &Limits) -> usize {
     let of_phase = |named: &NamedPhase| {
         let Phase::Mix(mix) = &named.phase else { return 0 };
-        let clients = limits.of(named).threads as u64;
+        let limits = limits.of(named);
+        let clients = limits.threads as u64;
         let operations = limits.operations.div_ceil(clients);
         let likely = operations as f64 * f64::from(mix.inserts()) / 100.0;
         let most = (likely + 6.0 * likely.sqrt()).ceil() as u64;

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::engines::CacheCounts;
 use crate::workloads::Operation;
 
 /// Latencies above this are counted as this, in nanoseconds.
@@ -23,6 +24,12 @@ pub struct PhaseResult {
     pub rate_per_second: Option<f64>,
     /// Operations done.
     pub operations: u64,
+    /// Of a mix: the operations it was to do. Fewer are done where the time limit ends it.
+    #[serde(default)]
+    pub asked_operations: u64,
+    /// Whether it only made the store ready for what followed.
+    #[serde(default)]
+    pub warms_up: bool,
     /// From the first operation to the last, in seconds.
     pub seconds: f64,
     /// Operations per second over that time, checking and all.
@@ -53,6 +60,9 @@ pub struct PhaseResult {
     pub device_reads: Option<u64>,
     /// Write requests, likewise.
     pub device_writes: Option<u64>,
+    /// What the store found in its cache and what not, if it counts that.
+    #[serde(default)]
+    pub cache: Option<CacheCounts>,
     /// Key and value bytes given to the engine to store.
     pub put_bytes: u64,
     /// Bytes the store occupies on disk at the end.
@@ -61,6 +71,14 @@ pub struct PhaseResult {
     pub timeline_interval_s: f64,
     /// Operations per second over time.
     pub timeline_ops_per_s: Vec<f64>,
+}
+
+impl PhaseResult {
+    /// Whether the time limit ended it.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.operations < self.asked_operations
+    }
 }
 
 /// Latencies of one operation.

@@ -122,6 +122,17 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
     }
 }
 
+/// Opens the plan's engine with its settings on a store of its own in the plan's directory, closes
+/// it, and removes it.
+///
+/// # Errors
+/// If the engine cannot be opened so.
+pub fn try_to_open(plan: &Plan) -> Result<()> {
+    let place = Place::prepare(&plan.open.dir, false)?;
+    opener(&plan.engine)?(&OpenSettings { dir: place.store(), ..plan.open.clone() })?.close()?;
+    place.leave()
+}
+
 impl Plan {
     fn quiet_or_empty(&self, text: &str) -> bool {
         self.limits.quiet || text.trim().is_empty()
@@ -173,13 +184,14 @@ impl Size {
         let data = keys.set.total_bytes() as f64 + count * plan.value_size.mean_bytes();
         let moved = data / 150e6;
         let limit = plan.limits.seconds.unwrap_or(f64::INFINITY);
-        let rate = |of: &NamedPhase| of.rate_per_second.or(plan.limits.rate_per_second);
         let seconds = plan.phases.iter().map(|phase| match phase.phase {
             Phase::Load | Phase::Bulk => moved + count / 300e3,
             Phase::Remove => count / 600e3,
             Phase::Ingest | Phase::Settle | Phase::Verify => moved,
             Phase::Mix(_) => {
-                (plan.limits.operations as f64 / rate(phase).unwrap_or(200e3)).min(limit)
+                let limits = plan.limits.of(phase);
+                let rate = limits.rate_per_second.unwrap_or(200e3 / phase.part as f64);
+                (limits.operations as f64 / rate).min(limit)
             }
         });
         Size { data_bytes: data as u64, seconds: seconds.sum() }

@@ -106,6 +106,19 @@ impl Drop for Place {
     }
 }
 
+/// Removes what a run that was killed left in `dir`, if it was marked, and not to be kept.
+///
+/// # Errors
+/// If something cannot be removed.
+pub fn remove_left(dir: &Path) -> Result<()> {
+    match fs::read_to_string(dir.join(MARK_NAME)) {
+        Ok(text) if text == MARK_PASSING || text == MARK_PASSING_DIR => {
+            Place::prepare(dir, false)?.leave()
+        }
+        _ => Ok(()),
+    }
+}
+
 fn remove_store(dir: &Path) -> Result<()> {
     let store = dir.join(STORE_NAME);
     match fs::remove_dir_all(&store) {
@@ -155,13 +168,17 @@ mod tests {
         std::mem::forget(place); // as if the run had been killed
         let place = Place::prepare(&dir, false).unwrap();
         assert!(!place.store().exists(), "the store of a killed run goes");
-        drop(place);
+        fs::create_dir(place.store()).unwrap();
+        std::mem::forget(place);
+        remove_left(&dir).unwrap();
         assert!(!dir.exists());
+        remove_left(&dir).unwrap();
 
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("precious"), "x").unwrap();
         let refused = Place::prepare(&dir, false).unwrap_err().to_string();
         assert!(refused.contains("found files that this program did not make"), "{refused}");
+        remove_left(&dir).unwrap();
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing was touched");
     }
 
@@ -171,6 +188,7 @@ mod tests {
         let place = Place::prepare(outer.path(), true).unwrap();
         fs::create_dir(place.store()).unwrap();
         place.leave().unwrap();
+        remove_left(outer.path()).unwrap();
         let refused = Place::prepare(outer.path(), false).unwrap_err().to_string();
         assert!(refused.contains("told to keep"), "{refused}");
         assert!(outer.path().join(STORE_NAME).exists());

@@ -67,7 +67,7 @@ fn a_rate_is_kept_and_time_limits_end_a_workload() {
     plan.limits.rate_per_second = Some(5_000.0);
     plan.limits.operations = 500;
     let c = suite::run(&plan, &mut Vec::new()).unwrap().phases.pop().unwrap();
-    assert_eq!(c.operations, 500);
+    assert_eq!((c.operations, c.asked_operations, c.is_cut_short()), (500, 500, false));
     // Arrivals are random: the last of 500 is due after 0.1 s, give or take a twentieth.
     assert!(c.seconds >= 0.08, "500 operations at 5,000/s took {} s", c.seconds);
     assert_eq!(c.rate_per_second, Some(5_000.0));
@@ -75,8 +75,26 @@ fn a_rate_is_kept_and_time_limits_end_a_workload() {
     plan.limits.operations = u64::MAX;
     plan.limits.seconds = Some(0.2);
     let c = suite::run(&plan, &mut Vec::new()).unwrap().phases.pop().unwrap();
-    // That it ended at all is what is tested.
+    // That it ended at all is what is tested, and that it is told.
     assert!(c.operations > 0 && c.operations < u64::MAX);
+    assert!(c.is_cut_short() && c.asked_operations == u64::MAX);
+}
+
+#[test]
+fn a_part_of_the_operations_is_done_where_the_list_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = tiny_plan(dir.path(), "load,~C,A,E/20,multiget/32,batch/5000", 3);
+    let phases = suite::run(&plan, &mut Vec::new()).unwrap().phases;
+    let done: Vec<_> = phases.iter().map(|p| (p.name.as_str(), p.operations, p.warms_up)).collect();
+    let expected = [
+        ("load", 500, false),
+        ("~C", 2000, true),
+        ("A", 2000, false),
+        ("E", 100, false),
+        ("multiget", 62, false),
+        ("batch", 1, false),
+    ];
+    assert_eq!(done, expected);
 }
 
 #[test]
