@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::chart::over_cases;
 use super::summary::{Comparison, Row, THROUGHPUT};
-use super::tables::{Table, of_case, overview, settled, version_of};
+use super::tables::{SAME_WORK, Table, of_case, overview, settled, version_of};
 use crate::report::html::{STYLE, date, escape};
 use crate::sizes::show_count;
 
@@ -35,6 +35,7 @@ pub fn page(comparison: &Comparison) -> String {
     if let Some(settled) = settled(comparison) {
         let _ = writeln!(out, "<p>{}</p>", escape(&settled));
     }
+    let _ = writeln!(out, "<p>{SAME_WORK}</p>");
     for note in comparison.cautions.iter().chain(&comparison.notes) {
         let _ = writeln!(out, "<p class=\"bad\">{}</p>", escape(note));
     }
@@ -107,7 +108,7 @@ fn bars(comparison: &Comparison, row: &Row, what: &str, out: &mut String) {
             width = (x(median) - 150.0).max(1.0),
             y = top + 8,
             after = x(high) + 8.0,
-            rate = show_count(median.round() as u64)
+            rate = show_count(median.round() as u64) + &escape(&comparison.mark(row, number))
         );
     }
     out.push_str("</svg>\n</div>\n");

@@ -193,7 +193,7 @@ const ABSENT: Case = Case { workloads: "load,settle,absent,C,settle", options: F
 const THREADS: Case = Case { workloads: "load,settle,A,settle,B,settle,~C,C,E/20,settle", ..WARM };
 const DURABLE: Case = Case {
     count: 100_000,
-    // What is ingested is in no log: 200 commits of about half a megabyte fill some, which are then
+    // What is ingested is in no log: 200 commits of about 0.8 MB fill some, which are then
     // used again.
     workloads: "ingest,settle,~batch/100,settle,update,A,settle",
     durability: "synced",

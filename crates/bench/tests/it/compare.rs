@@ -110,6 +110,7 @@ fn runs_tiny(name: &str) {
             report.contains("thousands of operations per second, by the clock, client included")
         );
         assert!(report.contains("whole run: others kept busy, cores") && report.contains(&few));
+        assert!(report.contains("scans and ranges a twentieth"));
     }
     assert_eq!(markdown.contains("| workload: case |"), suite.cases.len() > 1);
     assert_eq!(markdown.contains("| cost: case |"), suite.cases.len() > 1);
@@ -430,6 +431,9 @@ fn a_mix_that_the_time_limit_ends_is_said_to_differ() {
     let marked: Vec<_> = comparison.marks.iter().map(|mark| mark.workload.as_str()).collect();
     assert_eq!(marked, ["absent", "C"]);
     assert!(out.contains(" (cut short)"), "{out}");
+    // In the drawing, too.
+    let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
+    assert!(page.contains(" (cut short)</text>"), "{page}");
     let said = "1016 B: btree-map: absent cut short (";
     assert!(comparison.cautions.iter().any(|caution| caution.starts_with(said)), "{out}");
 }
