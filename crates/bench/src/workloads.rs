@@ -384,46 +384,34 @@ pub const MAX_CLIENTS: usize = 1024;
 fn named_phase(text: &str, distribution: Distribution, position: usize) -> Result<NamedPhase> {
     let (bare, warms_up) = text.strip_prefix(WARMS_UP).map_or((text, false), |bare| (bare, true));
     let Parts { name, part, clients, rate } = parts(bare)?;
+    let made = |name: String, about: &'static str, phase: Phase| NamedPhase {
+        name,
+        about,
+        phase,
+        clients,
+        rate_per_second: rate,
+        position,
+        part: part.unwrap_or(1),
+        warms_up,
+    };
     for (known, about, phase) in PLAIN {
         if known.eq_ignore_ascii_case(name) {
             if bare.len() > name.len() || warms_up {
                 return Err(Error::usage(format!(
-                    "`{text}`: {known} takes neither clients (@), nor a rate (=), nor a part (/), and warms \
-                     nothing up (~); only mixes do"
+                    "`{text}`: {known} takes neither clients (@), nor a rate (=), nor a part (/), \
+                     and warms nothing up (~); only mixes do"
                 )));
             }
-            let name = known.to_string();
-            let rate_per_second = None;
-            return Ok(NamedPhase {
-                name,
-                about,
-                phase,
-                clients,
-                rate_per_second,
-                position,
-                part: 1,
-                warms_up,
-            });
+            return Ok(made(known.to_string(), about, phase));
         }
     }
     for (known, about, shares) in MIXES {
         if known.eq_ignore_ascii_case(name) {
             let latest = known == READ_LATEST;
             let distribution = if latest { Distribution::Latest } else { distribution };
-            let phase = Phase::Mix(Mix { shares, distribution });
             let behind = bare.find(['@', '=']).map_or("", |at| &bare[at..]);
             let name = format!("{}{known}{behind}", if warms_up { WARMS_UP } else { "" });
-            let (part, rate_per_second) = (part.unwrap_or(1), rate);
-            return Ok(NamedPhase {
-                name,
-                about,
-                phase,
-                clients,
-                rate_per_second,
-                position,
-                part,
-                warms_up,
-            });
+            return Ok(made(name, about, Phase::Mix(Mix { shares, distribution })));
         }
     }
     let known = PLAIN.iter().map(|(name, ..)| *name).chain(MIXES.iter().map(|(name, ..)| *name));

@@ -429,7 +429,7 @@ fn a_mix_that_the_time_limit_ends_is_said_to_differ() {
     assert!(good, "{err}\n{out}");
     let comparison = comparison(dir.path());
     let marked: Vec<_> = comparison.marks.iter().map(|mark| mark.workload.as_str()).collect();
-    assert_eq!(marked, ["absent", "C"]);
+    assert_eq!(marked, ["absent", "~C", "C"]);
     assert!(out.contains(" (cut short)"), "{out}");
     // In the drawing, too.
     let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();

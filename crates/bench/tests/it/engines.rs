@@ -301,14 +301,20 @@ fn lmdb_has_reader_slots_for_the_clients_of_many_phases() {
     }
 }
 
+/// RocksDB's opener, if its library is there.
+#[cfg(feature = "rocksdb")]
+fn rocksdb() -> Option<Opener> {
+    if std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
+        learnedkv_skips::skip("rocksdb", "LEARNEDKV_ROCKSDB is not set");
+        return None;
+    }
+    Some(learnedkv_bench::engines::opener("rocksdb").unwrap())
+}
+
 #[cfg(feature = "rocksdb")]
 #[test]
 fn rocksdb_counts_what_it_found_in_its_cache_when_asked() {
-    let opener = learnedkv_bench::engines::opener("rocksdb").unwrap();
-    if std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
-        learnedkv_skips::skip("rocksdb", "LEARNEDKV_ROCKSDB is not set");
-        return;
-    }
+    let Some(opener) = rocksdb() else { return };
     for counting in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = settings(dir.path(), Durability::Buffered);
@@ -337,11 +343,7 @@ fn rocksdb_counts_what_it_found_in_its_cache_when_asked() {
 #[test]
 fn rocksdb_reads_and_compresses_as_asked_and_says_so_itself() {
     use learnedkv_bench::engines::Reads;
-    let opener = learnedkv_bench::engines::opener("rocksdb").unwrap();
-    if std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
-        learnedkv_skips::skip("rocksdb", "LEARNEDKV_ROCKSDB is not set");
-        return;
-    }
+    let Some(opener) = rocksdb() else { return };
     let cases = [
         (Reads::Mapped, false, "reads by calls"),
         (Reads::Mapped, true, "reads from maps"),
@@ -373,11 +375,7 @@ fn rocksdb_reads_and_compresses_as_asked_and_says_so_itself() {
 #[cfg(feature = "rocksdb")]
 #[test]
 fn rocksdb_uses_its_logs_again_once_some_were_filled() {
-    let opener = learnedkv_bench::engines::opener("rocksdb").unwrap();
-    if std::env::var_os("LEARNEDKV_ROCKSDB").is_none() {
-        learnedkv_skips::skip("rocksdb", "LEARNEDKV_ROCKSDB is not set");
-        return;
-    }
+    let Some(opener) = rocksdb() else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut settings = settings(dir.path(), Durability::Synced);
     settings.memtable_bytes = Some(64 << 10);
