@@ -2,7 +2,7 @@
 //!
 //! *Tuned* as its users have it: one write transaction per write, readers with thread-local slots
 //! (its default, and heed's: a thread takes the mutex of the reader table once, and not at each
-//! get), the unnamed database, a map of [`MAP_BYTES`] (address space, not memory). It has no cache
+//! get), the unnamed database, a map of 256 GiB (address space, not memory). It has no cache
 //! of its own: what it holds is the operating system's cache of its file, which a memory budget
 //! does not bound; a cgroup does. It reads ahead, as is its default, unless `read_ahead=false`
 //! (`MDB_NORDAHEAD`, which it recommends for random reads of data larger than memory).
