@@ -19,6 +19,7 @@ mod growth;
 pub(crate) mod kernel;
 mod model;
 mod multiget;
+mod probing;
 mod sheet;
 mod store;
 mod sustained;
@@ -42,7 +43,7 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, clap::Args)]
 pub struct FiguresArgs {
     /// Which: f1 (and f10), f2, f3 (the burst, and f8), f4, sustained (f3 and f6), ten-minutes, f5, f7,
-    /// f9, f11, f12, multiget, growth; all of them if none is named
+    /// f9, f11, f12, multiget, probing, growth; all of them if none is named
     #[arg(value_name = "FIGURE")]
     pub figures: Vec<String>,
     /// full, small (everything divided by 20) or tiny (by 200)
@@ -108,7 +109,7 @@ struct Run {
 
 type Figure = fn(&mut Run) -> Result<()>;
 
-const FIGURES: [(&str, Figure); 13] = [
+const FIGURES: [(&str, Figure); 14] = [
     ("f1", f1::measure),
     ("f2", f2::measure),
     ("f3", f3::measure),
@@ -121,6 +122,7 @@ const FIGURES: [(&str, Figure); 13] = [
     ("f11", f11::measure),
     ("f12", f12::measure),
     ("multiget", multiget::measure),
+    ("probing", probing::measure),
     ("growth", growth::measure),
 ];
 

@@ -50,6 +50,8 @@ pub struct Shape {
     pub min_conversion_bytes: u64,
     /// Whether filters at rest come into memory when misses have paid for that.
     pub attach_filters: bool,
+    /// Whether runs of the LSM part have filters.
+    pub lsm_filters: bool,
 }
 
 impl Shape {
@@ -71,6 +73,7 @@ impl Default for Shape {
             many_reads: ManyReads::default(),
             min_conversion_bytes: MIN_CONVERSION_BYTES,
             attach_filters: true,
+            lsm_filters: true,
         }
     }
 }
@@ -122,7 +125,11 @@ impl Store {
             .automatic_conversion(shape.automatic_conversion)
             .open()
             .map_err(|e| Error::engine("opening", e))?;
-        let options = KeyspaceOptions::default()
+        let options = match shape.lsm_filters {
+            true => KeyspaceOptions::default(),
+            false => KeyspaceOptions::default().lsm_filter(None),
+        };
+        let options = options
             .block_bytes(shape.block_bytes)
             .lsm_index(shape.index)
             .settled_index(shape.index)

@@ -37,6 +37,7 @@ fn every_figure_runs_and_leaves_only_its_tables() {
         "F11:",
         "F12:",
         "Multi-get:",
+        "Probing:",
         "Growth:",
     ] {
         assert!(written.contains(&format!("\n## {head}")), "no {head}");

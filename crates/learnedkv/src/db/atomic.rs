@@ -202,10 +202,10 @@ impl Keyspace {
     fn see(&self, key: &[u8]) -> Result<(Seen, Option<Slice>)> {
         let engine = &self.handle().engine;
         let seen = engine.look();
-        let caching = ReadOptions::default().caching();
+        let asking = ReadOptions::default().asking();
         let current = match seen.keyspace(self.id()) {
-            Some(view) => read::get(engine, view, key, seen.visible, caching)?,
-            None => read::get(engine, &*engine.keyspace(self.id())?, key, seen.visible, caching)?,
+            Some(view) => read::get(engine, view, key, seen.visible, asking)?,
+            None => read::get(engine, &*engine.keyspace(self.id())?, key, seen.visible, asking)?,
         };
         Ok((seen, current))
     }

@@ -63,7 +63,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Slice>> {
         self.look(|engine, view, visible| {
-            read::get(engine, view, key.as_ref(), visible, options.caching())
+            read::get(engine, view, key.as_ref(), visible, options.asking())
         })
     }
 
@@ -112,10 +112,10 @@ impl Keyspace {
         // A View and a number that were taken apart may show a commit without an earlier ingest.
         let engine = &self.handle().engine;
         let (view, visible) = engine.snapshot();
-        let caching = options.caching();
+        let asking = options.asking();
         match view.keyspaces.get(&self.id()) {
-            Some(view) => many::get(engine, view, &keys, visible, caching),
-            None => many::get(engine, &*engine.keyspace(self.id())?, &keys, visible, caching),
+            Some(view) => many::get(engine, view, &keys, visible, asking),
+            None => many::get(engine, &*engine.keyspace(self.id())?, &keys, visible, asking),
         }
     }
 
@@ -133,7 +133,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn contains_key_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<bool> {
         self.look(|engine, view, visible| {
-            read::contains(engine, view, key.as_ref(), visible, options.caching())
+            read::contains(engine, view, key.as_ref(), visible, options.asking())
         })
     }
 
@@ -155,7 +155,7 @@ impl Keyspace {
         options: &ReadOptions,
     ) -> Result<Option<u64>> {
         self.look(|engine, view, visible| {
-            read::size_of(engine, view, key.as_ref(), visible, options.caching())
+            read::size_of(engine, view, key.as_ref(), visible, options.asking())
         })
     }
 
@@ -299,7 +299,7 @@ impl Snapshot {
         options: &ReadOptions,
     ) -> Result<Option<Slice>> {
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        read::get(engine, &view, key.as_ref(), self.visible(), options.caching())
+        read::get(engine, &view, key.as_ref(), self.visible(), options.asking())
     }
 
     /// The values that many keys had, in their order; see [`Keyspace::multi_get`].
@@ -326,7 +326,7 @@ impl Snapshot {
     ) -> Result<Vec<Option<Slice>>> {
         let keys: Vec<K> = keys.into_iter().collect();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        many::get(engine, &view, &keys, self.visible(), options.caching())
+        many::get(engine, &view, &keys, self.visible(), options.asking())
     }
 
     /// Whether a key was there. Its value is not read, wherever it is kept.
@@ -347,9 +347,9 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         options: &ReadOptions,
     ) -> Result<bool> {
-        let caching = options.caching();
+        let asking = options.asking();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        read::contains(engine, &view, key.as_ref(), self.visible(), caching)
+        read::contains(engine, &view, key.as_ref(), self.visible(), asking)
     }
 
     /// How long the value of a key was, bytes. The value is not read, wherever it is kept.
@@ -370,9 +370,9 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         options: &ReadOptions,
     ) -> Result<Option<u64>> {
-        let caching = options.caching();
+        let asking = options.asking();
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        read::size_of(engine, &view, key.as_ref(), self.visible(), caching)
+        read::size_of(engine, &view, key.as_ref(), self.visible(), asking)
     }
 
     /// The entries in `range` as they were; see [`Keyspace::range`].

@@ -75,9 +75,9 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
-        let (key, caching) = (key.as_ref(), ReadOptions::default().caching());
+        let (key, asking) = (key.as_ref(), ReadOptions::default().asking());
         let place =
-            self.look(|engine, view, visible| read::place(engine, view, key, visible, caching))?;
+            self.look(|engine, view, visible| read::place(engine, view, key, visible, asking))?;
         Ok(place.map(|place| ValueReader::new(self.handle().clone(), key, place)))
     }
 }
@@ -92,9 +92,9 @@ impl Snapshot {
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<ValueReader>> {
-        let (key, caching) = (key.as_ref(), ReadOptions::default().caching());
+        let (key, asking) = (key.as_ref(), ReadOptions::default().asking());
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
-        let place = read::place(engine, &view, key, self.visible(), caching)?;
+        let place = read::place(engine, &view, key, self.visible(), asking)?;
         Ok(place.map(|place| ValueReader::new(self.handle().clone(), key, place)))
     }
 }

@@ -33,7 +33,7 @@ pub fn key_hash(key: &[u8]) -> u64 {
 }
 
 /// A key, and its hash once somebody asked for it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct HashedKey<'a> {
     key: &'a [u8],
     hash: OnceCell<u64>,

@@ -1,5 +1,5 @@
 //! Looking many keys up at once: level by level, newest first, and at each level the keys that no
-//! newer one answered, by one request to the disk.
+//! newer one answered, by one request to the disk; or all levels at once, where that is asked for.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::reader::many::{self, Probe};
 use crate::sstable::reader::{Caching, Table};
-use crate::sstable::sought::{Reads, Sought};
+use crate::sstable::sought::{Asking, Reads, Sought};
 use crate::value_log;
 use crate::view::{Group, KeyspaceView, Run, Tables};
 
@@ -25,7 +25,7 @@ pub fn get(
     view: &KeyspaceView,
     keys: &[impl AsRef<[u8]>],
     visible: SequenceNumber,
-    caching: Caching,
+    asking: Asking,
 ) -> Result<Vec<Option<Slice>>> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_unstable_by_key(|&i| keys[i].as_ref());
@@ -35,14 +35,14 @@ pub fn get(
     for i in order {
         let key = keys[i].as_ref();
         if sought.last().is_none_or(|(last, _)| last.key() != key) {
-            sought.push((Sought::new(key, caching), Lookup::Absent));
+            sought.push((Sought::new(key, asking.caching), Lookup::Absent));
         }
         place[i] = sought.len() - 1;
     }
     for (sought, found) in &mut sought {
         *found = read::find_in_memtables(view, sought.hashed(), visible);
     }
-    let looked_up = find_in_tables(&view.tables, &mut sought, caching);
+    let looked_up = find_in_tables(&view.tables, &mut sought, asking);
     let loaded = looked_up.and_then(|()| load(view, &mut sought));
     for (sought, _) in &sought {
         read::account(engine, sought);
@@ -59,8 +59,18 @@ pub fn get(
 fn find_in_tables(
     tables: &Tables,
     sought: &mut [(Sought<'_>, Lookup)],
-    caching: Caching,
+    Asking { caching, at_once }: Asking,
 ) -> Result<()> {
+    if at_once {
+        let open = sought.iter_mut().filter(|(_, found)| *found == Lookup::Absent);
+        let (open, places): (Vec<_>, Vec<_>) =
+            open.map(|(sought, found)| (&*sought, found)).unzip();
+        if let Ok(found) = find_at_once(tables, &open, caching) {
+            places.into_iter().zip(found).for_each(|(place, found)| *place = found);
+            return Ok(());
+        }
+        // Perhaps what failed is older than what holds the key.
+    }
     for level in levels(tables) {
         let open = sought.iter_mut().filter(|(_, found)| *found == Lookup::Absent);
         let (probes, open): (Vec<_>, Vec<_>) = open
@@ -73,6 +83,36 @@ fn find_in_tables(
         }
     }
     Ok(())
+}
+
+/// What tables say of each of `sought`: all that may hold a key are asked at once, and the newest that holds
+/// it answers.
+///
+/// # Errors
+/// As [`read::get`], of any key in any table, also where a newer one answers.
+pub(super) fn find_at_once(
+    tables: &Tables,
+    sought: &[&Sought<'_>],
+    caching: Caching,
+) -> Result<Vec<Lookup>> {
+    let mut asked = Vec::new();
+    for level in levels(tables) {
+        let tables = sought.iter().enumerate().filter_map(|(key, sought)| {
+            let table = level.table(sought)?;
+            Some((key, table, sought.again()))
+        });
+        asked.extend(tables);
+    }
+    let probes = asked.iter().map(|(_, table, sought)| Probe { table: *table, sought });
+    let answers = many::get_many(&probes.collect::<Vec<_>>(), caching);
+    asked.iter().for_each(|(key, _, own)| sought[*key].absorb(own));
+    let mut found = vec![Lookup::Absent; sought.len()];
+    for ((key, ..), answer) in asked.iter().zip(answers?) {
+        if found[*key] == Lookup::Absent {
+            found[*key] = answer;
+        }
+    }
+    Ok(found)
 }
 
 /// Puts the values that are kept apart in the place of their pointers.

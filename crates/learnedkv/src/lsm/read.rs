@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::rows;
+use super::{many, rows};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{self, Clipped, Walk};
 use crate::sstable::reader::{Caching, Table};
-use crate::sstable::sought::{Reads, Sought};
+use crate::sstable::sought::{Asking, Reads, Sought};
 use crate::value_log::{self, Segment};
 use crate::view::{Group, KeyspaceView, Partition, Run, Tables};
 
@@ -26,9 +26,9 @@ pub fn get(
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
-    caching: Caching,
+    asking: Asking,
 ) -> Result<Option<Slice>> {
-    find(engine, view, key, visible, caching, |found, reads| match found {
+    find(engine, view, key, visible, asking, |found, reads| match found {
         Lookup::Value(value) => Ok(Some(value)),
         Lookup::Pointer(pointer) => load_pointer(view, key, &pointer, reads).map(Some),
         Lookup::Removed | Lookup::Absent => Ok(None),
@@ -52,9 +52,9 @@ pub fn place(
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
-    caching: Caching,
+    asking: Asking,
 ) -> Result<Option<Place>> {
-    find(engine, view, key, visible, caching, |found, _| match found {
+    find(engine, view, key, visible, asking, |found, _| match found {
         Lookup::Value(value) => Ok(Some(Place::Here(value))),
         Lookup::Pointer(payload) => {
             let pointer = ValuePointer::decode(&payload)?;
@@ -79,9 +79,9 @@ pub fn size_of(
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
-    caching: Caching,
+    asking: Asking,
 ) -> Result<Option<u64>> {
-    find(engine, view, key, visible, caching, |found, _| length(&found))
+    find(engine, view, key, visible, asking, |found, _| length(&found))
 }
 
 /// How long the value found is, bytes.
@@ -116,9 +116,9 @@ pub fn contains(
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
-    caching: Caching,
+    asking: Asking,
 ) -> Result<bool> {
-    find(engine, view, key, visible, caching, |found, _| {
+    find(engine, view, key, visible, asking, |found, _| {
         Ok(!matches!(found, Lookup::Removed | Lookup::Absent))
     })
 }
@@ -130,11 +130,12 @@ fn find<T>(
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
-    caching: Caching,
+    asking: Asking,
     take: impl FnOnce(Lookup, &Reads) -> Result<T>,
 ) -> Result<T> {
-    let sought = Sought::new(key, caching);
+    let sought = Sought::new(key, asking.caching);
     let found = match find_in_memtables(view, sought.hashed(), visible) {
+        Lookup::Absent if asking.at_once => find_at_once(&view.tables, &sought, asking.caching),
         Lookup::Absent => find_in_tables(&view.tables, &sought),
         found => Ok(found),
     };
@@ -172,6 +173,15 @@ pub(super) fn find_in_memtables(
 /// `Corruption` if one is not where its pointer says; any error of the disk.
 pub fn load_all(view: &KeyspaceView, wanted: &[(&[u8], ValuePointer)]) -> Result<Vec<Slice>> {
     value_log::load_all(wanted, |id| view.segment(id), &Reads::default())
+}
+
+/// What tables say of a key, all that may hold it being asked at once.
+fn find_at_once(tables: &Tables, sought: &Sought<'_>, caching: Caching) -> Result<Lookup> {
+    match many::find_at_once(tables, &[sought], caching) {
+        Ok(found) => Ok(found.into_iter().next().unwrap_or(Lookup::Absent)),
+        // An older table than the one that holds it, perhaps.
+        Err(_) => find_in_tables(tables, sought),
+    }
 }
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {

@@ -3,6 +3,7 @@
 use super::Durability;
 use crate::sstable::cursor::Walk;
 use crate::sstable::reader::Caching;
+use crate::sstable::sought::Asking;
 
 /// How one write is done; [`Durability`] alone serves too, wherever these are asked for.
 ///
@@ -48,11 +49,12 @@ impl From<Durability> for WriteOptions {
 #[must_use]
 pub struct ReadOptions {
     fill_cache: bool,
+    at_once: bool,
 }
 
 impl Default for ReadOptions {
     fn default() -> ReadOptions {
-        ReadOptions { fill_cache: true }
+        ReadOptions { fill_cache: true, at_once: false }
     }
 }
 
@@ -65,8 +67,20 @@ impl ReadOptions {
         self
     }
 
-    pub(crate) fn caching(&self) -> Caching {
-        if self.fill_cache { Caching::Fill } else { Caching::Leave }
+    /// Whether a lookup asks all tables that may hold its key at once, instead of one after the other, newest
+    /// first; off by default. (LearnedKV, section 3: its LSM tree and its learned index are probed concurrently.)
+    /// Several cold reads then take little longer than one, but those of older tables are for nothing
+    /// where a newer one answers. It pays where nothing else says which tables hold a key: those of the LSM part
+    /// without filters (`lsm_filter(None)`), of data that is not in memory. Scans always look at all
+    /// tables.
+    pub fn at_once(mut self, at_once: bool) -> Self {
+        self.at_once = at_once;
+        self
+    }
+
+    pub(crate) fn asking(&self) -> Asking {
+        let caching = if self.fill_cache { Caching::Fill } else { Caching::Leave };
+        Asking { caching, at_once: self.at_once }
     }
 
     pub(crate) fn walk(&self) -> Walk {

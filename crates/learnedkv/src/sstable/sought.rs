@@ -22,6 +22,15 @@ impl Reads {
     }
 }
 
+/// How lookups are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asking {
+    /// What becomes of blocks that had to be read.
+    pub caching: Caching,
+    /// Whether all tables that may hold a key are asked at once; else one after the other, newest first.
+    pub at_once: bool,
+}
+
 /// A key that is looked up in one table after another: hashed once, when the first filter asks. It
 /// counts what filters did and the disk had to do, for the caller to add to the metrics once.
 #[derive(Debug)]
@@ -49,6 +58,23 @@ impl<'a> Sought<'a> {
             is_settled: Cell::new(false),
             has_woken: Cell::new(false),
         }
+    }
+
+    /// Another lookup of the same key, which has counted nothing.
+    pub fn again(&self) -> Sought<'a> {
+        Sought { hashed: self.hashed.clone(), ..Sought::new(self.key(), self.caching) }
+    }
+
+    /// Counts what `other` counted, a lookup of the same key, as its own.
+    pub fn absorb(&self, other: &Sought<'_>) {
+        for (own, others) in [
+            (&self.stops, &other.stops),
+            (&self.false_positives, &other.false_positives),
+            (&self.reads.requests, &other.reads.requests),
+        ] {
+            own.update(|count| count + others.take());
+        }
+        self.has_woken.set(self.has_woken.get() || other.has_woken.get());
     }
 
     /// The key.

@@ -412,3 +412,73 @@ fn many_keys_are_answered_all_or_not_at_all() {
     assert_eq!(keyspace.multi_get(&keys).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(keyspace.multi_get(&keys[..0]).unwrap_err().kind(), ErrorKind::NotFound);
 }
+
+/// Four runs without filters above settled data: all of them are asked, or the newest that answers.
+#[test]
+fn a_lookup_at_once_asks_all_tables_and_the_newest_answers() {
+    let setup = Setup {
+        memtable_bytes: 64 << 10,
+        block_cache: false,
+        mapped_reads: false,
+        automatic_conversion: false,
+        ..Setup::default()
+    };
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let db = setup.open(&faulty, 1).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default().lsm_filter(None)).unwrap();
+    // Round 0 is settled; of each later one every fifth key is overwritten, or removed.
+    for round in 0..5 {
+        for number in (0..400).filter(|number| round == 0 || number % 5 == round) {
+            match number % 7 {
+                0 if round > 0 => keyspace.remove(name(number)).unwrap(),
+                _ => keyspace.insert(name(number), format!("{round} of {number}")).unwrap(),
+            }
+        }
+        if round == 4 {
+            keyspace.remove_range(name(300)..name(310)).unwrap();
+        }
+        if round == 0 { keyspace.convert().unwrap() } else { keyspace.flush().unwrap() }
+    }
+    let in_order = ReadOptions::default().fill_cache(false);
+    let at_once = in_order.at_once(true);
+    let requests = |number: u32, options: &ReadOptions| {
+        let before = db.stats();
+        let found = keyspace.get_with(name(number), options).unwrap();
+        let after = db.stats();
+        assert_eq!(after.gets - before.gets, 1, "one lookup, however many tables");
+        (found, after.get_requests - before.get_requests)
+    };
+    let mut newest_first = 0;
+    for number in 0..420 {
+        let (expected, one_by_one) = requests(number, &in_order);
+        let (found, together) = requests(number, &at_once);
+        assert_eq!(found, expected, "{number}");
+        let there = keyspace.contains_key_with(name(number), &at_once).unwrap();
+        assert_eq!(there, expected.is_some(), "{number}");
+        let size = keyspace.size_of_with(name(number), &at_once).unwrap();
+        assert_eq!(size, expected.map(|value| value.len() as u64), "{number}");
+        assert!(together >= one_by_one, "{number}: {together} for {one_by_one}");
+        assert!(!(4..300).contains(&number) || together == 5, "{number}: {together} of 5 tables");
+        newest_first += u32::from(one_by_one == 1);
+    }
+    assert!(newest_first >= 70, "the newest run answers by itself: {newest_first}");
+
+    // A read that fails in a table older than the one that answers fails nobody.
+    let newest = name(4);
+    let expected = keyspace.get(&newest).unwrap();
+    assert!(expected.is_some());
+    let reads = Fault::never().of(&[OperationKind::Read]);
+    let counts = faulty.fail(reads);
+    keyspace.get_with(&newest, &at_once).unwrap();
+    let reads = counts.matched();
+    assert_eq!(reads, 5);
+    for failing in 0..reads {
+        faulty.clear_faults();
+        faulty.fail(Fault::at(failing).of(&[OperationKind::Read]));
+        assert_eq!(keyspace.get_with(&newest, &at_once).unwrap(), expected, "read {failing}");
+        faulty.clear_faults();
+        faulty.fail(Fault::at(failing).of(&[OperationKind::Read]));
+        let many = keyspace.multi_get_with([&newest], &at_once).unwrap();
+        assert_eq!(many, [expected.clone()], "read {failing}");
+    }
+}

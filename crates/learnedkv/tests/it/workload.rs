@@ -12,7 +12,7 @@ use std::sync::Arc;
 use learnedkv::disk::Disk;
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{
-    Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, Result, Store,
+    Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, ReadOptions, Result, Store,
 };
 
 use crate::keys::Keys;
@@ -461,6 +461,8 @@ pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
         let key = keys.key(number);
         let found = keyspace.get(&key)?;
         assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
+        let at_once = keyspace.get_with(&key, &ReadOptions::default().at_once(true))?;
+        assert_eq!(at_once, found, "at once: {key:?}");
         assert_eq!(keyspace.contains_key(&key)?, content.contains_key(&key), "contains: {key:?}");
         let size = content.get(&key).map(|value| value.len() as u64);
         assert_eq!(keyspace.size_of(&key)?, size, "size of {key:?}");
@@ -479,9 +481,12 @@ pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
 fn check_many(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
     for (step, count) in [(1, KEYS + 5), (37, 2 * KEYS), (11, 7), (1, 0)] {
         let many: Vec<_> = (0..count).map(|i| keys.key(i * step % (KEYS + 10))).collect();
-        let found = keyspace.multi_get(&many)?;
-        let expected = many.iter().map(|key| content.get(key).map(Vec::as_slice));
-        assert!(found.iter().map(Option::as_deref).eq(expected), "many keys, step {step}");
+        for options in [ReadOptions::default(), ReadOptions::default().at_once(true)] {
+            let found = keyspace.multi_get_with(&many, &options)?;
+            let expected = many.iter().map(|key| content.get(key).map(Vec::as_slice));
+            let found = found.iter().map(Option::as_deref);
+            assert!(found.eq(expected), "many keys, step {step}, {options:?}");
+        }
     }
     Ok(())
 }
