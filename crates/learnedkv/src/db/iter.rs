@@ -81,8 +81,8 @@ struct End {
     ahead: VecDeque<(Slice, Slice)>,
     /// What came behind them: nothing more, or an error.
     behind: Option<Option<Error>>,
-    /// How many entries were read together last.
-    together: usize,
+    /// How many entries were handed out, as far as that counts.
+    handed: usize,
 }
 
 /// Both ends of what is left of a range, in one keyspace at one time.
@@ -118,7 +118,7 @@ impl Ends {
     }
 
     /// Moves the cursor of one end to the next entry inwards that is left.
-    fn step(&mut self, front: bool) -> Result<Option<&MergeCursor>> {
+    fn step(&mut self, front: bool) -> Result<Option<(&KeyspaceView, &MergeCursor)>> {
         let (Some(view), visible, walk) = (&self.view, self.visible, self.options.walk()) else {
             return Ok(None);
         };
@@ -139,11 +139,13 @@ impl Ends {
         if let Some(error) = self.unread.as_deref().and_then(stops) {
             return Err(error);
         }
-        Ok(inside.then_some(cursor))
+        Ok(inside.then_some((&**view, &*cursor)))
     }
 
     /// The other end stops before what is handed out here.
     fn hand_out(&mut self, front: bool, key: &[u8]) {
+        let end = self.end(front);
+        end.handed = AHEAD_ENTRIES.min(end.handed + 1);
         let bound = if front { &mut self.lower } else { &mut self.upper };
         let mut memory = match std::mem::replace(bound, Bound::Unbounded) {
             Bound::Included(memory) | Bound::Excluded(memory) => memory,
@@ -160,7 +162,7 @@ impl Ends {
             return Some(Err(error.clone()));
         }
         let taken = self.step(front).and_then(|cursor| match cursor {
-            Some(cursor) => Ok(Some((key_of(cursor), take(cursor)?))),
+            Some((_, cursor)) => Ok(Some((key_of(cursor), take(cursor)?))),
             None => Ok(None),
         });
         match &taken {
@@ -178,14 +180,18 @@ impl Ends {
         }
         if self.end(front).ahead.is_empty() && self.end(front).behind.is_none() {
             let first = match self.step(front) {
-                // What most walks meet most: a value that stands where its key does.
-                Ok(Some(cursor)) if cursor.kind().0 == Kind::Value => {
-                    let (key, value) = (key_of(cursor), cursor.value_slice());
-                    self.end(front).together = 1;
-                    self.hand_out(front, &key);
-                    return Some(Ok((key, value)));
-                }
-                other => other.and_then(|cursor| cursor.map(Found::of).transpose()),
+                Ok(Some((view, cursor))) => match read::value_at_hand(view, cursor) {
+                    // What most walks meet most: a value that needs no read.
+                    Ok(Some(value)) => {
+                        let key = key_of(cursor);
+                        self.hand_out(front, &key);
+                        return Some(Ok((key, value)));
+                    }
+                    Ok(None) => Found::of(cursor).map(Some),
+                    Err(error) => Err(error),
+                },
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
             };
             self.read_ahead(front, first);
         }
@@ -207,10 +213,10 @@ impl Ends {
         Some(Ok(entry))
     }
 
-    /// Behind the entry that comes `first` at one end, whose value is kept apart, reads others, twice as
-    /// many as the last time, and their values together.
+    /// Behind the entry that comes `first` at one end, whose value must be read, walks over others, as many as were
+    /// handed out so far, and reads their values together.
     fn read_ahead(&mut self, front: bool, first: Result<Option<Found>>) {
-        let most = (self.end(front).together * 2).clamp(1, AHEAD_ENTRIES);
+        let most = AHEAD_ENTRIES.min(self.end(front).handed + 1);
         let mut found: Vec<Found> = Vec::new();
         let (mut bytes, mut next) = (0, first);
         let behind = loop {
@@ -225,11 +231,10 @@ impl Ends {
             if found.len() >= most || bytes >= AHEAD_BYTES {
                 break None;
             }
-            next = self.step(front).and_then(|cursor| cursor.map(Found::of).transpose());
+            next = self.step(front).and_then(|at| at.map(|(_, at)| Found::of(at)).transpose());
         };
         let Some(view) = self.view.clone() else { return };
         let end = self.end(front);
-        end.together = found.len();
         end.behind = behind;
         if let Err(error) = load(&view, &mut found) {
             // The entries before the one that cannot be read are handed out.

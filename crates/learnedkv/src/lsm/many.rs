@@ -128,7 +128,7 @@ fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<()> 
             reads.get_or_insert(&sought.reads);
         }
     }
-    let values = value_log::load_all(&wanted, |id| view.segment(id), reads.unwrap_or(&nobody))?;
+    let values = value_log::look_up_all(&wanted, |id| view.segment(id), reads.unwrap_or(&nobody))?;
     for (found, value) in places.into_iter().zip(values) {
         *found = Lookup::Value(value);
     }

@@ -172,7 +172,19 @@ pub(super) fn find_in_memtables(
 /// # Errors
 /// `Corruption` if one is not where its pointer says; any error of the disk.
 pub fn load_all(view: &KeyspaceView, wanted: &[(&[u8], ValuePointer)]) -> Result<Vec<Slice>> {
-    value_log::load_all(wanted, |id| view.segment(id), &Reads::default())
+    value_log::look_up_all(wanted, |id| view.segment(id), &Reads::default())
+}
+
+/// The value of the entry that a cursor stands on, if it needs no read.
+///
+/// # Errors
+/// `Corruption` if it is kept apart and its pointer is none, or nothing is known to be where that leads.
+pub fn value_at_hand(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<Option<Slice>> {
+    let (Kind::Pointer, Some(key)) = (cursor.kind().0, cursor.key()) else {
+        return Ok(Some(cursor.value_slice()));
+    };
+    let pointer = ValuePointer::decode(cursor.value())?;
+    Ok(view.segment(pointer.segment)?.at_hand(key, pointer))
 }
 
 /// What tables say of a key, all that may hold it being asked at once.

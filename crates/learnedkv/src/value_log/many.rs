@@ -27,6 +27,36 @@ struct Piece {
     values: Vec<usize>,
 }
 
+/// The values that `wanted` names by key and pointer, in that order: those that are at hand from where they are, the
+/// others as [`load_all`] reads them.
+///
+/// # Errors
+/// As [`load_all`].
+pub fn look_up_all(
+    wanted: &[(&[u8], ValuePointer)],
+    find: impl Fn(u64) -> Result<Arc<Segment>>,
+    reads: &Reads,
+) -> Result<Vec<Slice>> {
+    let mut values = Vec::with_capacity(wanted.len());
+    let mut missing = Vec::new();
+    for &(key, pointer) in wanted {
+        let segment = find(pointer.segment)?;
+        let value = segment.at_hand(key, pointer);
+        if value.is_none() {
+            segment.miss(pointer);
+            missing.push((key, pointer));
+        }
+        values.push(value);
+    }
+    let mut read = match missing.is_empty() {
+        true => Vec::new(),
+        false => load_all(&missing, find, reads)?,
+    }
+    .into_iter();
+    let whole = values.into_iter().map(|value| value.or_else(|| read.next()));
+    Ok(whole.map(|value| value.expect("each that was missing was read")).collect())
+}
+
 /// The values that `wanted` names by key and pointer, in that order. They are read in the order of their
 /// places, in large requests; `find` knows the segments. Memory: the values, and at most
 /// [`TOGETHER_BYTES`] or the longest of them on top. Says in `reads` what that made the disk do.

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use self::prefix::{Map, Prefix};
 
-pub use self::many::load_all;
+pub use self::many::{load_all, look_up_all};
 use crate::disk::{Mapping, PooledFile, Purpose, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::name::{file_name, file_number};
@@ -289,16 +289,25 @@ impl Segment {
     /// # Errors
     /// `Corruption` if it is not; any error of the disk.
     pub fn load(&self, key: &[u8], pointer: ValuePointer, reads: &Reads) -> Result<Slice> {
-        // What is not sound there is read, which says what is wrong.
-        if let Some(value) = self.lent(pointer).and_then(|stored| self.mapped(key, pointer, stored))
-        {
-            self.context.metrics.mapped_values.fetch_add(1, Relaxed);
+        if let Some(value) = self.at_hand(key, pointer) {
             return Ok(value);
         }
+        self.miss(pointer);
+        self.value(key, pointer, self.read(pointer.offset, pointer.end(), reads)?)
+    }
+
+    /// The value that `pointer` says is `key`'s, if it stands in the page cache for all we know, and is sound there.
+    pub fn at_hand(&self, key: &[u8], pointer: ValuePointer) -> Option<Slice> {
+        let value = self.lent(pointer).and_then(|stored| self.mapped(key, pointer, stored))?;
+        self.context.metrics.mapped_values.fetch_add(1, Relaxed);
+        Some(value)
+    }
+
+    /// Counts a value that was not at hand.
+    fn miss(&self, pointer: ValuePointer) {
         if may_be_lent(pointer) {
             self.context.metrics.value_misses.fetch_add(1, Relaxed);
         }
-        self.value(key, pointer, self.read(pointer.offset, pointer.end(), reads)?)
     }
 
     /// The value in what is `stored` of it in the map, if that is sound: lent, where it stands there as it is.

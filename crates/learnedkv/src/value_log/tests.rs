@@ -153,6 +153,37 @@ fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() 
     assert!(error.is_corruption() && error.path().is_some(), "{error:?}");
 }
 
+/// Some where they lie, some by requests, as the simulated disk has it: each comes back in its place.
+#[test]
+fn many_values_are_looked_up_where_they_lie_and_read_where_not() {
+    let context = context_that(true);
+    let (used, pointers) = write(&context, 1, 0..400);
+    let mut segments = Segments::default();
+    segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
+    let look_up = |numbers: &[usize]| {
+        let wanted: Vec<_> = numbers.iter().map(|n| (&*pointers[*n].0, pointers[*n].1)).collect();
+        look_up_all(&wanted, |id| segments.find(id), &Reads::default())
+    };
+    let (mut mapped, mut read, mut both) = (0, 0, 0);
+    let metrics = &context.metrics;
+    for round in 0..200 {
+        let numbers: Vec<_> = (0..7).map(|at| (round * 31 + at * 57) % 400).collect();
+        for (number, found) in numbers.iter().zip(look_up(&numbers).unwrap()) {
+            assert!(found == value(*number), "{number}");
+        }
+        let of = |count: &std::sync::atomic::AtomicU64| count.swap(0, Relaxed);
+        let counts = (of(&metrics.mapped_values), of(&metrics.value_requests));
+        (mapped, read) = (mapped + counts.0, read + counts.1);
+        both += usize::from(counts.0 > 0 && counts.1 > 0);
+    }
+    assert!(mapped > 200 && read > 200 && both > 0, "{mapped} where they lie, {read} read, {both}");
+    assert!(metrics.value_misses.load(Relaxed) > 200, "they count for the page cache's service");
+    assert!(look_up(&[]).unwrap().is_empty());
+    let file = context.disk.open(&segment_path(Path::new("/"), 1), Access::Random).unwrap();
+    file.write_all_at(&[0xaa; 3], pointers[7].1.offset + 20).unwrap();
+    assert!(look_up(&[6, 7, 8]).unwrap_err().is_corruption());
+}
+
 /// Compressed ones are decompressed where they lie: what is lent is the value, never what is stored.
 #[test]
 fn compressed_values_are_read_where_they_lie_but_not_lent() {

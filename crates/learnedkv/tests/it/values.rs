@@ -27,8 +27,17 @@ fn setup() -> Setup {
 }
 
 fn open(disk: &SimDisk) -> (Database, Keyspace) {
-    let db = setup().open(disk, 1).unwrap();
-    let keyspace = db.keyspace("k", setup().keyspace).unwrap();
+    open_as(&setup(), disk)
+}
+
+/// Nothing is read where the system holds it.
+fn open_unmapped(disk: &SimDisk) -> (Database, Keyspace) {
+    open_as(&Setup { mapped_reads: false, ..setup() }, disk)
+}
+
+fn open_as(setup: &Setup, disk: &SimDisk) -> (Database, Keyspace) {
+    let db = setup.open(disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
     (db, keyspace)
 }
 
@@ -220,7 +229,7 @@ fn a_sweep_reads_values_in_large_requests() {
 
 #[test]
 fn a_walk_reads_values_kept_apart_together_and_not_far_ahead_of_what_is_asked() {
-    let (db, keyspace) = open(&SimDisk::new(1));
+    let (db, keyspace) = open_unmapped(&SimDisk::new(1));
     // In four segments: neighbours by key are far apart.
     for round in 0..4 {
         put(&keyspace, (round..400).step_by(4), 300, round as u8);
@@ -255,6 +264,50 @@ fn a_walk_reads_values_kept_apart_together_and_not_far_ahead_of_what_is_asked() 
         }
         assert_eq!(from, to);
     }
+}
+
+/// They were read by requests, with all that lies between neighbours, though a get finds each where it lies.
+#[test]
+fn a_walk_takes_values_kept_apart_where_the_system_holds_them() {
+    let (db, keyspace) = open(&SimDisk::new(1));
+    for round in 0..4 {
+        put(&keyspace, (round..400).step_by(4), 300, round as u8);
+        keyspace.flush().unwrap();
+    }
+    for _ in 0..3 {
+        for (number, entry) in keyspace.iter().enumerate() {
+            let (found, value) = entry.unwrap();
+            assert!(
+                found == key(number as u32).as_bytes() && value == vec![(number % 4) as u8; 300]
+            );
+        }
+    }
+    // The simulated disk says of every fourth look that the value is not there; then the map rests.
+    let stats = db.stats();
+    assert!((400..1200).contains(&stats.mapped_values), "{stats}");
+    assert!(stats.value_read_bytes >= 308 * (1200 - stats.mapped_values), "the others: {stats}");
+}
+
+/// Each value that stood in a block began anew with one at a time: of two sorts in turn, no two were ever read
+/// together.
+#[test]
+fn values_in_blocks_do_not_shorten_what_a_walk_reads_together() {
+    let (db, keyspace) = open_unmapped(&SimDisk::new(1));
+    for number in 0..60 {
+        let length = if number % 2 == 0 { 20_000 } else { 10 };
+        put(&keyspace, [number].into_iter(), length, 1);
+    }
+    keyspace.flush().unwrap();
+    let mut iter = keyspace.iter();
+    let mut read_for = |entries: usize| {
+        let before = db.stats().value_read_bytes;
+        iter.by_ref().take(entries).for_each(|entry| drop(entry.unwrap()));
+        (db.stats().value_read_bytes - before) / 20_000
+    };
+    assert_eq!(read_for(1), 1, "one is read for one");
+    // Of the 16 that come 8 are apart, and some of those behind them were read with these.
+    let read = read_for(16);
+    assert!((11..=16).contains(&read), "{read}");
 }
 
 /// What had been read ahead was lost to whoever went on with the keys alone.
