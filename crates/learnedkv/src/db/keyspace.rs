@@ -241,6 +241,7 @@ impl Keyspace {
     /// # Errors
     /// `NotFound` if it was dropped.
     pub fn stats(&self) -> Result<KeyspaceStats> {
-        Ok(KeyspaceStats::of(&*self.handle.engine.keyspace(self.id)?))
+        let engine = &self.handle.engine;
+        Ok(KeyspaceStats::of(&*engine.keyspace(self.id)?, &engine.pace))
     }
 }

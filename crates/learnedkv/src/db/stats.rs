@@ -5,9 +5,10 @@ mod show;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::Engine;
+use crate::engine::pace::Pace;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
-use crate::tiered::fresh_bytes;
+use crate::tiered::{Debt, Space, fresh_bytes};
 use crate::view::KeyspaceView;
 
 /// A level of a keyspace of [`Store::Lsm`] now.
@@ -97,6 +98,17 @@ pub struct KeyspaceStats {
     pub unpacked_block_bytes: u64,
     /// Bytes of the keys and values in them.
     pub entry_bytes: u64,
+    /// What its tables and value segments take on the disk, bytes, without their filters and what snapshots alone hold up.
+    pub space_bytes: u64,
+    /// How much of that would be left if all were settled now, bytes: an estimate, from samples of keys. In a
+    /// keyspace of [`Store::Lsm`] nothing is estimated, and all counts as live.
+    pub live_bytes: u64,
+    /// From so much garbage on a sweep is due, bytes: `over_provision_percent` of what is live, or
+    /// `min_conversion_bytes`. 0 in a keyspace of [`Store::Lsm`].
+    pub garbage_allowed_bytes: u64,
+    /// How hard background work presses writers, from 0 (they do not pay) to 1000 (they pay the most): see
+    /// [`Stats::held_back_ms`] for what that came to.
+    pub pressure_permille: u64,
     /// Removed ranges that its tables say, until they are settled.
     pub removed_ranges: u64,
     /// Tables whose files were damaged or missing when the database was opened.
@@ -122,7 +134,7 @@ fn levels(view: &KeyspaceView) -> Vec<LevelStats> {
 }
 
 impl KeyspaceStats {
-    pub(crate) fn of(view: &KeyspaceView) -> KeyspaceStats {
+    pub(crate) fn of(view: &KeyspaceView, pace: &Pace) -> KeyspaceStats {
         let tables = &view.tables;
         let memtables =
             std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
@@ -139,6 +151,7 @@ impl KeyspaceStats {
             },
             deltas: tables.partitions.iter().filter(|p| p.delta.is_some()).count() as u64,
             watermark: tables.frozen.as_ref().map(|frozen| frozen.watermark.clone()),
+            pressure_permille: pace.pressure(view.id),
             ..KeyspaceStats::default()
         };
         let frozen = tables.frozen.iter().flat_map(|f| &f.runs);
@@ -181,7 +194,17 @@ impl KeyspaceStats {
         stats.metadata_bytes += stats.generation_bytes;
         stats.value_segments = tables.segments.iter().count() as u64;
         stats.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
+        stats.add_space(view);
         stats
+    }
+
+    fn add_space(&mut self, view: &KeyspaceView) {
+        let space = Space::of(&view.tables);
+        self.space_bytes = space.used;
+        (self.live_bytes, self.garbage_allowed_bytes) = match self.store {
+            Store::Lsm => (space.used, 0),
+            _ => (space.live, Debt::of(&view.tables).allows(&view.options)),
+        };
     }
 
     /// Metadata, bits per entry of all tables.
@@ -343,7 +366,8 @@ impl Stats {
         let view = engine.view();
         let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
         let held_up = segments.map(|segment| segment.held_up_bytes());
-        let keyspaces: Vec<_> = view.keyspaces.values().map(|k| KeyspaceStats::of(k)).collect();
+        let keyspaces: Vec<_> =
+            view.keyspaces.values().map(|k| KeyspaceStats::of(k, &engine.pace)).collect();
         let put_bytes = metrics.put_bytes.load(Relaxed);
         let tiered = view.keyspaces.unsettled_of(Store::Tiered);
         let unsettled = tiered.map(|keyspace| fresh_bytes(&keyspace.tables)).sum();

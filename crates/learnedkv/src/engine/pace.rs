@@ -69,6 +69,14 @@ impl Pace {
         self.pressed.store(!known.is_empty(), Ordering::Relaxed);
     }
 
+    /// How hard pressed a keyspace is.
+    pub fn pressure(&self, keyspace: KeyspaceId) -> u64 {
+        match self.pressed.load(Ordering::Relaxed) {
+            true => lock(&self.keyspaces).get(&keyspace).map_or(0, |pressed| pressed.pressure),
+            false => 0,
+        }
+    }
+
     /// Forgets keyspaces that are gone.
     pub fn forget_unless(&self, is_there: impl Fn(KeyspaceId) -> bool) {
         if self.pressed.load(Ordering::Relaxed) {
@@ -148,6 +156,7 @@ mod tests {
         assert_eq!(waits(&pace, &[1], 1 << 30), 0, "nobody is pressed");
         pace.press(1, FULL);
         pace.press(2, 0);
+        assert_eq!([1, 2, 3].map(|id| pace.pressure(id)), [FULL, 0, 0]);
         assert_eq!(waits(&pace, &[2], 1 << 30), 0);
         assert_eq!(waits(&pace, &[1], 50), 0, "half a tick is owed");
         let both = waits(&pace, &[2, 1], 60);

@@ -16,6 +16,6 @@ mod rewrite;
 mod settle;
 mod sweep;
 
-pub use debt::fresh_bytes;
+pub use debt::{Debt, Space, fresh_bytes};
 pub use jobs::spawn;
 pub use settle::is_busy;

@@ -454,13 +454,20 @@ fn has_a_ceiling(write: impl Fn(&Keyspace, std::ops::Range<u64>, u8)) {
         stats.lsm_bytes + stats.settled_bytes
     };
     let (live, slowed) = (used(), db.stats().held_back_ms);
-    let mut most = 0;
+    let (mut most, mut pressed) = (0, 0);
     for round in 0..2 {
         for from in (0..keys).step_by(500) {
             write(&keyspace, from..from + 500, round);
             most = most.max(used());
+            let stats = keyspace.stats().unwrap();
+            assert_eq!(stats.space_bytes, stats.lsm_bytes + stats.settled_bytes);
+            let is_about = |bytes: u64, of: u64| (of * 8 / 10..of * 13 / 10).contains(&bytes);
+            assert!(is_about(stats.live_bytes, live), "{live} live: {stats}");
+            assert!(is_about(stats.garbage_allowed_bytes, live * 3 / 10), "{live} live: {stats}");
+            pressed = pressed.max(stats.pressure_permille);
         }
     }
+    assert!((1..=1000).contains(&pressed), "{pressed}");
     // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and a tenth,
     // since what is live is known by a sample of 250 keys. Unpaced it is three times that; with
     // merges before sweeps it was 1.3 times.

@@ -47,6 +47,14 @@ impl fmt::Display for KeyspaceStats {
                 self.unpacked_value_bytes as f64 / MIB
             )?;
         }
+        writeln!(
+            f,
+            "  space          {:>12.1} MiB  {:.1} live, about; {:.1} of garbage make a sweep due; writers pay {} of 1000",
+            self.space_bytes as f64 / MIB,
+            self.live_bytes as f64 / MIB,
+            self.garbage_allowed_bytes as f64 / MIB,
+            self.pressure_permille
+        )?;
         if let Some(watermark) = &self.watermark {
             writeln!(f, "  being swept    up to key \"{}\"", watermark.escape_ascii())?;
         }
@@ -307,6 +315,10 @@ mod tests {
             block_bytes: n.bytes(),
             unpacked_block_bytes: n.bytes(),
             entry_bytes: n.bytes(),
+            space_bytes: n.bytes(),
+            live_bytes: n.bytes(),
+            garbage_allowed_bytes: n.bytes(),
+            pressure_permille: n.count(),
             removed_ranges: n.count(),
             damaged_tables: n.count(),
         }
