@@ -153,6 +153,8 @@ pub struct MergeCursor {
     forward: bool,
     /// The source that holds the current entry.
     current: Option<usize>,
+    /// The one to show were that one not there; not known where anything is covered.
+    runner_up: Option<usize>,
     /// Sources that are done with: all that is left of them is covered.
     over: Vec<usize>,
 }
@@ -165,7 +167,43 @@ impl MergeCursor {
             cursors.push(cursor);
             covers.extend(cover.map(|cover| Covering { source, cover, last: None }));
         }
-        MergeCursor { sources: cursors, covers, forward: true, current: None, over: Vec::new() }
+        MergeCursor {
+            sources: cursors,
+            covers,
+            forward: true,
+            current: None,
+            runner_up: None,
+            over: Vec::new(),
+        }
+    }
+
+    /// Whether a key comes before another in the direction of the walk.
+    #[inline]
+    fn is_ahead(&self, key: &[u8], of: &[u8]) -> bool {
+        if self.forward { key < of } else { key > of }
+    }
+
+    /// The source to show, and the one to show were that one not there: of equal keys the newest first.
+    #[inline]
+    fn two_extremes(&self) -> (Option<usize>, Option<usize>) {
+        let (mut best, mut second): (Option<(usize, &[u8])>, Option<(usize, &[u8])>) = (None, None);
+        for (index, source) in self.sources.iter().enumerate() {
+            let Some(key) = source.key() else { continue };
+            if best.is_none_or(|(_, found)| self.is_ahead(key, found)) {
+                (best, second) = (Some((index, key)), best);
+            } else if second.is_none_or(|(_, found)| self.is_ahead(key, found)) {
+                second = Some((index, key));
+            }
+        }
+        (best.map(|(index, _)| index), second.map(|(index, _)| index))
+    }
+
+    /// Whether the current source's key comes before that of all others.
+    #[inline]
+    fn is_alone_ahead(&self, current: usize) -> bool {
+        let Some(key) = self.sources[current].key() else { return false };
+        let second = self.runner_up.and_then(|second| self.sources[second].key());
+        second.is_none_or(|second| self.is_ahead(key, second))
     }
 
     /// The source to show among those that count: that of the extreme key, the newest that has it.
@@ -174,11 +212,7 @@ impl MergeCursor {
         let mut best: Option<(usize, &[u8])> = None;
         for (index, source) in self.sources.iter().enumerate() {
             let Some(key) = source.key() else { continue };
-            let better = match best {
-                None => true,
-                Some((_, found)) if self.forward => key < found,
-                Some((_, found)) => key > found,
-            };
+            let better = best.is_none_or(|(_, found)| self.is_ahead(key, found));
             if better && counts(index) {
                 best = Some((index, key));
             }
@@ -189,7 +223,7 @@ impl MergeCursor {
     /// Finds the source to show, past what is covered.
     fn choose(&mut self) -> Result<()> {
         if self.covers.is_empty() {
-            self.current = self.extreme(|_| true);
+            (self.current, self.runner_up) = self.two_extremes();
             return Ok(());
         }
         loop {
@@ -282,9 +316,18 @@ impl Cursor for MergeCursor {
     }
 
     fn advance(&mut self) -> Result<()> {
-        self.skip_shadowed().inspect_err(|_| self.current = None)?;
-        let Some(current) = self.current.take() else { return Ok(()) };
+        let Some(current) = self.current else { return Ok(()) };
+        // Mostly one source shows several entries in a row: then no other is looked at.
+        let is_alone = self.covers.is_empty() && self.is_alone_ahead(current);
+        if !is_alone {
+            self.skip_shadowed().inspect_err(|_| self.current = None)?;
+        }
+        self.current = None;
         self.sources[current].advance()?;
+        if is_alone && self.is_alone_ahead(current) {
+            self.current = Some(current);
+            return Ok(());
+        }
         self.choose().inspect_err(|_| self.current = None)
     }
 
@@ -302,5 +345,98 @@ impl Cursor for MergeCursor {
 
     fn value_slice(&self) -> Slice {
         self.source().value_slice()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Keys of one byte in order; the value says whose they are.
+    struct Bytes {
+        keys: Vec<[u8; 1]>,
+        owner: u8,
+        at: Option<usize>,
+        forward: bool,
+    }
+
+    impl Cursor for Bytes {
+        fn seek(&mut self, to: Seek<'_>) -> Result<()> {
+            self.forward = to.is_forward();
+            let before = |key: &[u8]| self.keys.partition_point(|k| k.as_slice() < key);
+            self.at = match to {
+                Seek::First => Some(0),
+                Seek::AtOrAfter(key) => Some(before(key)),
+                Seek::Last => self.keys.len().checked_sub(1),
+                Seek::Before(key) => before(key).checked_sub(1),
+            };
+            Ok(())
+        }
+
+        fn advance(&mut self) -> Result<()> {
+            self.at =
+                self.at.and_then(|at| if self.forward { Some(at + 1) } else { at.checked_sub(1) });
+            Ok(())
+        }
+
+        fn key(&self) -> Option<&[u8]> {
+            self.keys.get(self.at?).map(<[u8; 1]>::as_slice)
+        }
+
+        fn kind(&self) -> (Kind, SequenceNumber) {
+            (Kind::Value, 1)
+        }
+
+        fn value(&self) -> &[u8] {
+            std::slice::from_ref(&self.owner)
+        }
+
+        fn value_slice(&self) -> Slice {
+            Slice::copy_from(self.value())
+        }
+    }
+
+    fn walked(cursor: &mut MergeCursor, to: Seek<'_>) -> Vec<(u8, u8)> {
+        let mut found = Vec::new();
+        cursor.seek(to).unwrap();
+        while let Some(key) = cursor.key() {
+            found.push((key[0], cursor.value()[0]));
+            cursor.advance().unwrap();
+        }
+        found
+    }
+
+    /// Each key once, with the value of the newest source that has it, from wherever the walk begins: also where one
+    /// source shows many in a row, and where several end on the same key.
+    #[test]
+    fn the_newest_of_equal_keys_is_shown_in_both_directions() {
+        let mut state = 7u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) % below
+        };
+        for round in 0..600 {
+            let (mut model, mut sources) = (BTreeMap::new(), Vec::new());
+            for owner in 0..draw(5) as u8 {
+                // From very few keys to nearly all.
+                let share = 1 + draw(40);
+                let keys: Vec<_> = (0..40u8).filter(|_| draw(40) < share).map(|k| [k]).collect();
+                keys.iter().for_each(|key| _ = model.entry(key[0]).or_insert(owner));
+                let cursor = Bytes { keys, owner, at: None, forward: true };
+                sources.push(Source::new(Box::new(cursor), None));
+            }
+            let mut cursor = MergeCursor::new(sources);
+            let from = [draw(42) as u8];
+            let up: Vec<_> = model.range(from[0]..).map(|(k, o)| (*k, *o)).collect();
+            let down: Vec<_> = model.range(..from[0]).rev().map(|(k, o)| (*k, *o)).collect();
+            assert_eq!(walked(&mut cursor, Seek::AtOrAfter(&from)), up, "round {round}");
+            assert_eq!(walked(&mut cursor, Seek::Before(&from)), down, "round {round}");
+            let all: Vec<_> = model.into_iter().collect();
+            assert_eq!(walked(&mut cursor, Seek::First), all, "round {round}");
+            let back = walked(&mut cursor, Seek::Last);
+            assert!(back.iter().rev().eq(&all), "round {round}: {back:?}");
+        }
     }
 }
