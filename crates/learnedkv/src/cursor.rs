@@ -153,8 +153,6 @@ pub struct MergeCursor {
     forward: bool,
     /// The source that holds the current entry.
     current: Option<usize>,
-    /// The one to show were that one not there; not known where anything is covered.
-    runner_up: Option<usize>,
     /// Sources that are done with: all that is left of them is covered.
     over: Vec<usize>,
 }
@@ -167,43 +165,7 @@ impl MergeCursor {
             cursors.push(cursor);
             covers.extend(cover.map(|cover| Covering { source, cover, last: None }));
         }
-        MergeCursor {
-            sources: cursors,
-            covers,
-            forward: true,
-            current: None,
-            runner_up: None,
-            over: Vec::new(),
-        }
-    }
-
-    /// Whether a key comes before another in the direction of the walk.
-    #[inline]
-    fn is_ahead(&self, key: &[u8], of: &[u8]) -> bool {
-        if self.forward { key < of } else { key > of }
-    }
-
-    /// The source to show, and the one to show were that one not there: of equal keys the newest first.
-    #[inline]
-    fn two_extremes(&self) -> (Option<usize>, Option<usize>) {
-        let (mut best, mut second): (Option<(usize, &[u8])>, Option<(usize, &[u8])>) = (None, None);
-        for (index, source) in self.sources.iter().enumerate() {
-            let Some(key) = source.key() else { continue };
-            if best.is_none_or(|(_, found)| self.is_ahead(key, found)) {
-                (best, second) = (Some((index, key)), best);
-            } else if second.is_none_or(|(_, found)| self.is_ahead(key, found)) {
-                second = Some((index, key));
-            }
-        }
-        (best.map(|(index, _)| index), second.map(|(index, _)| index))
-    }
-
-    /// Whether the current source's key comes before that of all others.
-    #[inline]
-    fn is_alone_ahead(&self, current: usize) -> bool {
-        let Some(key) = self.sources[current].key() else { return false };
-        let second = self.runner_up.and_then(|second| self.sources[second].key());
-        second.is_none_or(|second| self.is_ahead(key, second))
+        MergeCursor { sources: cursors, covers, forward: true, current: None, over: Vec::new() }
     }
 
     /// The source to show among those that count: that of the extreme key, the newest that has it.
@@ -212,7 +174,11 @@ impl MergeCursor {
         let mut best: Option<(usize, &[u8])> = None;
         for (index, source) in self.sources.iter().enumerate() {
             let Some(key) = source.key() else { continue };
-            let better = best.is_none_or(|(_, found)| self.is_ahead(key, found));
+            let better = match best {
+                None => true,
+                Some((_, found)) if self.forward => key < found,
+                Some((_, found)) => key > found,
+            };
             if better && counts(index) {
                 best = Some((index, key));
             }
@@ -223,7 +189,7 @@ impl MergeCursor {
     /// Finds the source to show, past what is covered.
     fn choose(&mut self) -> Result<()> {
         if self.covers.is_empty() {
-            (self.current, self.runner_up) = self.two_extremes();
+            self.current = self.extreme(|_| true);
             return Ok(());
         }
         loop {
@@ -316,18 +282,9 @@ impl Cursor for MergeCursor {
     }
 
     fn advance(&mut self) -> Result<()> {
-        let Some(current) = self.current else { return Ok(()) };
-        // Mostly one source shows several entries in a row: then no other is looked at.
-        let is_alone = self.covers.is_empty() && self.is_alone_ahead(current);
-        if !is_alone {
-            self.skip_shadowed().inspect_err(|_| self.current = None)?;
-        }
-        self.current = None;
+        self.skip_shadowed().inspect_err(|_| self.current = None)?;
+        let Some(current) = self.current.take() else { return Ok(()) };
         self.sources[current].advance()?;
-        if is_alone && self.is_alone_ahead(current) {
-            self.current = Some(current);
-            return Ok(());
-        }
         self.choose().inspect_err(|_| self.current = None)
     }
 

@@ -34,14 +34,12 @@ impl Doubt {
     }
 
     /// What there is to doubt about a phase. Arrivals are random: three deviations are no doubt.
-    fn of(phase: &PhaseResult) -> Option<Doubt> {
+    fn of(phase: &PhaseResult) -> impl Iterator<Item = Doubt> {
         let by_chance = 3.0 / (phase.operations.max(1) as f64).sqrt();
         let reached = phase.operations as f64 / phase.seconds.max(1e-9);
         let missed = |rate: f64| reached < rate * (REACHED - by_chance);
-        if phase.rate_per_second.is_some_and(missed) {
-            return Some(Doubt::BelowRate);
-        }
-        phase.is_cut_short().then_some(Doubt::CutShort)
+        let below = phase.rate_per_second.is_some_and(missed).then_some(Doubt::BelowRate);
+        phase.is_cut_short().then_some(Doubt::CutShort).into_iter().chain(below)
     }
 }
 
@@ -61,9 +59,19 @@ pub struct Mark {
 }
 
 impl Comparison {
-    /// Marks what `engine` did of `workload`, if there is a doubt about it.
+    /// Marks what `engine` did of `workload`, where there is a doubt about it.
     pub(super) fn doubt(&mut self, case: &str, workload: &str, engine: usize, phase: &PhaseResult) {
-        let Some(doubt) = Doubt::of(phase) else { return };
+        Doubt::of(phase).for_each(|doubt| self.doubt_that(doubt, case, workload, engine, phase));
+    }
+
+    fn doubt_that(
+        &mut self,
+        doubt: Doubt,
+        case: &str,
+        workload: &str,
+        engine: usize,
+        phase: &PhaseResult,
+    ) {
         let words = match (doubt, phase.rate_per_second) {
             (Doubt::BelowRate, Some(rate)) => {
                 let reached = phase.operations as f64 / phase.seconds.max(1e-9);
@@ -166,7 +174,10 @@ impl Comparison {
         let engines: Vec<String> = row.cells.iter().enumerate().filter_map(of).collect();
         (!engines.is_empty()).then(|| {
             let who = engines.join(", ");
-            format!("{case}: others kept more than {BUSY_CORES} cores busy in rounds of {who}")
+            format!(
+                "{case}: others, or the system's own threads, kept more than {BUSY_CORES} cores busy \
+                 in rounds of {who}"
+            )
         })
     }
 }
@@ -205,7 +216,7 @@ mod tests {
             comparison.cautions.iter().any(|caution| caution.contains(words))
         };
         assert!(said(&comparison, "only 2 rounds"), "{:?}", comparison.cautions);
-        let busy = "case: others kept more than 0.1 cores busy in rounds of rocksdb (0.53)";
+        let busy = "threads, kept more than 0.1 cores busy in rounds of rocksdb (0.53)";
         assert!(said(&comparison, busy), "{:?}", comparison.cautions);
         let absent = "did not run here: fjall, fjall-separated, lmdb, redb, blobdb; \"best rival\"";
         assert!(said(&comparison, absent), "{:?}", comparison.cautions);

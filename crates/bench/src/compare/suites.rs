@@ -265,6 +265,7 @@ pub const SUITES: &[Suite] = &[
                 name: "5:5, the artifact's RocksDB",
                 workloads: "load,A,A,A,settle,~C,C,settle",
                 options: ARTIFACT,
+                seconds: 5 * SAFETY_SECONDS,
                 ..PHASES
             },
         ],
@@ -324,8 +325,20 @@ pub const SUITES: &[Suite] = &[
             Case { name: "400 B", value_size: "400", count: 2_000_000, ..VALUES },
             Case { name: "1016 B", ..VALUES },
             Case { name: "4 KiB", value_size: "4096", count: 250_000, ..VALUES },
-            Case { name: "16 KiB", value_size: "16384", count: 60_000, ..VALUES },
-            Case { name: "64 KiB", value_size: "65536", count: 16_000, ..VALUES },
+            Case {
+                name: "16 KiB",
+                value_size: "16384",
+                count: 60_000,
+                operations: 60_000,
+                ..VALUES
+            },
+            Case {
+                name: "64 KiB",
+                value_size: "65536",
+                count: 16_000,
+                operations: 16_000,
+                ..VALUES
+            },
         ],
     },
     Suite {
@@ -386,7 +399,7 @@ pub const SUITES: &[Suite] = &[
         about: "Poisson arrivals, latencies from when an operation was due",
         cases: &[
             Case {
-                workloads: "load,settle,A=35k,settle,B=30k,settle,~C,C=25k,E/20=1k,settle",
+                workloads: "load,settle,A=35k,settle,B=30k,settle,~C,C=20k,E/20=1k,settle",
                 ..WARM
             },
             Case {

@@ -109,7 +109,7 @@ impl std::fmt::Debug for Ends {
 
 /// Values kept apart are read together for so many entries at most, at each end,
 const AHEAD_ENTRIES: usize = 64;
-/// and until they are so long, bytes.
+/// and until the values of all these are so long, bytes.
 const AHEAD_BYTES: u64 = 256 << 10;
 
 impl Ends {
@@ -222,7 +222,8 @@ impl Ends {
         let behind = loop {
             match next {
                 Ok(Some(next)) => {
-                    bytes += next.apart.map_or(0, |pointer| pointer.length);
+                    let here = next.value.as_ref().map_or(0, |value| value.len() as u64);
+                    bytes += next.apart.map_or(here, |pointer| pointer.length);
                     found.push(next);
                 }
                 Ok(None) => break Some(None),

@@ -100,11 +100,13 @@ pub struct KeyspaceStats {
     pub entry_bytes: u64,
     /// What its tables and value segments take on the disk, bytes, without their filters and what snapshots alone hold up.
     pub space_bytes: u64,
-    /// How much of that would be left if all were settled now, bytes: an estimate, from samples of keys. In a
-    /// keyspace of [`Store::Lsm`] nothing is estimated, and all counts as live.
+    /// How much of that would be left if all were settled now, bytes, at most all of it: an estimate, from samples
+    /// of keys. (While a sweep is under way it asks the indexes of what is being settled, which are
+    /// read where they are paged.) In a keyspace of [`Store::Lsm`] nothing is estimated, and all counts as live.
     pub live_bytes: u64,
-    /// From so much garbage on a sweep is due, bytes: `over_provision_percent` of what is live, or
-    /// `min_conversion_bytes`. 0 in a keyspace of [`Store::Lsm`].
+    /// So much garbage may lie, bytes: `over_provision_percent` of what is live, or `min_conversion_bytes` if that
+    /// is more. With it a sweep is due at the latest, once there is anything fresh to settle, and garbage beyond it presses
+    /// writers. 0 in a keyspace of [`Store::Lsm`].
     pub garbage_allowed_bytes: u64,
     /// How hard background work presses writers, from 0 (they do not pay) to 1000 (they pay the most): see
     /// [`Stats::held_back_ms`] for what that came to.
@@ -199,12 +201,15 @@ impl KeyspaceStats {
     }
 
     fn add_space(&mut self, view: &KeyspaceView) {
+        if self.store == Store::Lsm {
+            self.space_bytes = Space::used(&view.tables);
+            self.live_bytes = self.space_bytes;
+            return;
+        }
         let space = Space::of(&view.tables);
         self.space_bytes = space.used;
-        (self.live_bytes, self.garbage_allowed_bytes) = match self.store {
-            Store::Lsm => (space.used, 0),
-            _ => (space.live, Debt::of(&view.tables).allows(&view.options)),
-        };
+        self.live_bytes = space.live.min(space.used);
+        self.garbage_allowed_bytes = Debt::of(&view.tables).allows(&view.options);
     }
 
     /// Metadata, bits per entry of all tables.
@@ -266,7 +271,8 @@ pub struct Stats {
     /// Lookups of single keys: `get`, `contains_key`, `size_of`, what conditional commits look up, and each
     /// key of a `multi_get` once.
     pub gets: u64,
-    /// Of these, how many asked the settled run: nothing newer said anything of their key.
+    /// Of these, how many asked the settled run: nothing newer said anything of their key, or all were to be asked
+    /// at once ([`crate::ReadOptions::at_once`]).
     pub settled_gets: u64,
     /// Read requests to the disk that these lookups made, for blocks, separated values, and indexes of paged
     /// tables: nobody else's, as those of walks, merges and sweeps. Where all that is looked up is settled

@@ -69,10 +69,10 @@ impl Pace {
         self.pressed.store(!known.is_empty(), Ordering::Relaxed);
     }
 
-    /// How hard pressed a keyspace is.
+    /// How hard pressed a keyspace is, [`FULL`] at most.
     pub fn pressure(&self, keyspace: KeyspaceId) -> u64 {
         match self.pressed.load(Ordering::Relaxed) {
-            true => lock(&self.keyspaces).get(&keyspace).map_or(0, |pressed| pressed.pressure),
+            true => lock(&self.keyspaces).get(&keyspace).map_or(0, |p| p.pressure.min(FULL)),
             false => 0,
         }
     }
@@ -156,7 +156,9 @@ mod tests {
         assert_eq!(waits(&pace, &[1], 1 << 30), 0, "nobody is pressed");
         pace.press(1, FULL);
         pace.press(2, 0);
-        assert_eq!([1, 2, 3].map(|id| pace.pressure(id)), [FULL, 0, 0]);
+        pace.press(4, 7 * FULL);
+        assert_eq!([1, 2, 3, 4].map(|id| pace.pressure(id)), [FULL, 0, 0, FULL]);
+        pace.press(4, 0);
         assert_eq!(waits(&pace, &[2], 1 << 30), 0);
         assert_eq!(waits(&pace, &[1], 50), 0, "half a tick is owed");
         let both = waits(&pace, &[2, 1], 60);

@@ -16,6 +16,9 @@ use crate::view::{Group, KeyspaceView, Run, Tables};
 
 use super::read;
 
+/// So many keys are looked for in all tables at once: each answer holds a block.
+const KEYS_AT_ONCE: usize = 256;
+
 /// The values of `keys`, which may come in any order and more than once, in that order.
 ///
 /// # Errors
@@ -62,14 +65,16 @@ fn find_in_tables(
     Asking { caching, at_once }: Asking,
 ) -> Result<()> {
     if at_once {
-        let open = sought.iter_mut().filter(|(_, found)| *found == Lookup::Absent);
-        let (open, places): (Vec<_>, Vec<_>) =
-            open.map(|(sought, found)| (&*sought, found)).unzip();
-        if let Ok(found) = find_at_once(tables, &open, caching) {
+        return sought.chunks_mut(KEYS_AT_ONCE).try_for_each(|some| {
+            let open = some.iter_mut().filter(|(_, found)| *found == Lookup::Absent);
+            let (open, places): (Vec<_>, Vec<_>) = open.map(|(key, found)| (&*key, found)).unzip();
+            let Ok(found) = find_at_once(tables, &open, caching) else {
+                // Perhaps what failed is older than what holds the key.
+                return find_in_tables(tables, some, Asking { caching, at_once: false });
+            };
             places.into_iter().zip(found).for_each(|(place, found)| *place = found);
-            return Ok(());
-        }
-        // Perhaps what failed is older than what holds the key.
+            Ok(())
+        });
     }
     for level in levels(tables) {
         let open = sought.iter_mut().filter(|(_, found)| *found == Lookup::Absent);

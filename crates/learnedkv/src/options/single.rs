@@ -68,11 +68,12 @@ impl ReadOptions {
     }
 
     /// Whether a lookup asks all tables that may hold its key at once, instead of one after the other, newest
-    /// first; off by default. (LearnedKV, section 3: its LSM tree and its learned index are probed concurrently.)
+    /// first; off by default. (The concurrent probing of LearnedKV.)
     /// Several cold reads then take little longer than one, but those of older tables are for nothing
     /// where a newer one answers. It pays where nothing else says which tables hold a key: those of the LSM part
-    /// without filters (`lsm_filter(None)`), of data that is not in memory. Scans always look at all
-    /// tables.
+    /// without filters (`lsm_filter(None)`), of data that is not in memory. Indexes that are paged are still read one
+    /// after the other; where a table cannot be read, all are asked again in turn: so a damaged one fails nobody whom
+    /// a newer one answers. Scans always look at all tables.
     pub fn at_once(mut self, at_once: bool) -> Self {
         self.at_once = at_once;
         self

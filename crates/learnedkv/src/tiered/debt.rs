@@ -146,8 +146,6 @@ impl Space {
     /// files stay to the sweep's end.
     pub fn of(tables: &Tables) -> Space {
         let debt = Debt::of(tables);
-        let needed = |s: &Arc<Segment>| s.occupied_bytes().saturating_sub(s.held_up_bytes());
-        let segments = tables.segments.iter().map(needed).sum::<u64>();
         let (mut frozen, mut gone) = (0, debt.shadowed + debt.overwritten + debt.covered);
         if let Some(part) = &tables.frozen {
             for table in part.runs.iter().flatten() {
@@ -161,7 +159,14 @@ impl Space {
             }
         }
         let live = (debt.settled + debt.fresh + frozen).saturating_sub(gone);
-        Space { used: tables.all().map(|t| t.file_bytes()).sum::<u64>() + segments, live }
+        Space { used: Space::used(tables), live }
+    }
+
+    /// What a keyspace's tables and value segments take, without what snapshots alone hold up.
+    pub fn used(tables: &Tables) -> u64 {
+        let needed = |s: &Arc<Segment>| s.occupied_bytes().saturating_sub(s.held_up_bytes());
+        let segments = tables.segments.iter().map(needed).sum::<u64>();
+        tables.all().map(|t| t.file_bytes()).sum::<u64>() + segments
     }
 
     /// What is not live.

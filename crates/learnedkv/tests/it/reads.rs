@@ -1,11 +1,12 @@
 //! Reads beside those the model compares: edges of prefixes, errors in iterators, options per call,
 //! estimates, keyspaces that are gone.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use learnedkv::disk::OperationKind;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::{
     Database, Durability, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, ReadOptions,
     WriteOptions,
@@ -413,9 +414,8 @@ fn many_keys_are_answered_all_or_not_at_all() {
     assert_eq!(keyspace.multi_get(&keys[..0]).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// Four runs without filters above settled data: all of them are asked, or the newest that answers.
-#[test]
-fn a_lookup_at_once_asks_all_tables_and_the_newest_answers() {
+/// Four runs without filters above settled data: each overwrites or removes some of it.
+fn four_runs(faulty: &FaultyDisk) -> (Database, Keyspace) {
     let setup = Setup {
         memtable_bytes: 64 << 10,
         block_cache: false,
@@ -423,8 +423,7 @@ fn a_lookup_at_once_asks_all_tables_and_the_newest_answers() {
         automatic_conversion: false,
         ..Setup::default()
     };
-    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
-    let db = setup.open(&faulty, 1).unwrap();
+    let db = setup.open(faulty, 1).unwrap();
     let keyspace = db.keyspace("k", KeyspaceOptions::default().lsm_filter(None)).unwrap();
     // Round 0 is settled; of each later one every fifth key is overwritten, or removed.
     for round in 0..5 {
@@ -439,6 +438,14 @@ fn a_lookup_at_once_asks_all_tables_and_the_newest_answers() {
         }
         if round == 0 { keyspace.convert().unwrap() } else { keyspace.flush().unwrap() }
     }
+    (db, keyspace)
+}
+
+/// All of them are asked, or the newest that answers.
+#[test]
+fn a_lookup_at_once_asks_all_tables_and_the_newest_answers() {
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let (db, keyspace) = four_runs(&faulty);
     let in_order = ReadOptions::default().fill_cache(false);
     let at_once = in_order.at_once(true);
     let requests = |number: u32, options: &ReadOptions| {
@@ -463,22 +470,31 @@ fn a_lookup_at_once_asks_all_tables_and_the_newest_answers() {
     }
     assert!(newest_first >= 70, "the newest run answers by itself: {newest_first}");
 
-    // A read that fails in a table older than the one that answers fails nobody.
-    let newest = name(4);
-    let expected = keyspace.get(&newest).unwrap();
+    // Of the tables that hold the key the newest decides: one that is older may fail, for good too.
+    let key = name(4);
+    let expected = keyspace.get(&key).unwrap();
     assert!(expected.is_some());
-    let reads = Fault::never().of(&[OperationKind::Read]);
-    let counts = faulty.fail(reads);
-    keyspace.get_with(&newest, &at_once).unwrap();
-    let reads = counts.matched();
-    assert_eq!(reads, 5);
-    for failing in 0..reads {
+    let names = faulty.list(Path::new("/db")).unwrap();
+    let mut tables: Vec<_> = names.into_iter().filter(|n| n.starts_with("table-")).collect();
+    tables.sort();
+    assert_eq!(tables.len(), 5);
+    let newest = tables.pop().unwrap();
+    let fail = |name: &str| {
         faulty.clear_faults();
-        faulty.fail(Fault::at(failing).of(&[OperationKind::Read]));
-        assert_eq!(keyspace.get_with(&newest, &at_once).unwrap(), expected, "read {failing}");
-        faulty.clear_faults();
-        faulty.fail(Fault::at(failing).of(&[OperationKind::Read]));
-        let many = keyspace.multi_get_with([&newest], &at_once).unwrap();
-        assert_eq!(many, [expected.clone()], "read {failing}");
+        faulty.fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with(name).from_then_on());
+    };
+    for older in &tables {
+        fail(older);
+        assert_eq!(keyspace.get_with(&key, &at_once).unwrap(), expected, "{older} fails");
+        let many = keyspace.multi_get_with([&key], &at_once).unwrap();
+        assert_eq!(many, [expected.clone()], "{older} fails");
+    }
+    fail(&newest);
+    for key in [&key, &name(5)] {
+        for options in [&at_once, &in_order] {
+            let error = keyspace.get_with(key, options).expect_err("the newest fails");
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            keyspace.multi_get_with([key], options).expect_err("the newest fails");
+        }
     }
 }

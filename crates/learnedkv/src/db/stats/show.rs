@@ -47,14 +47,7 @@ impl fmt::Display for KeyspaceStats {
                 self.unpacked_value_bytes as f64 / MIB
             )?;
         }
-        writeln!(
-            f,
-            "  space          {:>12.1} MiB  {:.1} live, about; {:.1} of garbage make a sweep due; writers pay {} of 1000",
-            self.space_bytes as f64 / MIB,
-            self.live_bytes as f64 / MIB,
-            self.garbage_allowed_bytes as f64 / MIB,
-            self.pressure_permille
-        )?;
+        self.show_space(f)?;
         if let Some(watermark) = &self.watermark {
             writeln!(f, "  being swept    up to key \"{}\"", watermark.escape_ascii())?;
         }
@@ -78,6 +71,19 @@ impl fmt::Display for KeyspaceStats {
 }
 
 impl KeyspaceStats {
+    fn show_space(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  space          {:>12.1} MiB  ", self.space_bytes as f64 / MIB)?;
+        if self.garbage_allowed_bytes > 0 {
+            write!(
+                f,
+                "{:.1} live, about; {:.1} of garbage may lie; ",
+                self.live_bytes as f64 / MIB,
+                self.garbage_allowed_bytes as f64 / MIB
+            )?;
+        }
+        writeln!(f, "writers pay {} of 1000", self.pressure_permille)
+    }
+
     fn show_metadata(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.damaged_tables > 0 {
             writeln!(
