@@ -108,7 +108,7 @@ pub(super) fn find_at_once(
         });
         asked.extend(tables);
     }
-    let probes = asked.iter().map(|(_, table, sought)| Probe { table: *table, sought });
+    let probes = asked.iter().map(|(_, table, sought)| Probe { table, sought });
     let answers = many::get_many(&probes.collect::<Vec<_>>(), caching);
     asked.iter().for_each(|(key, _, own)| sought[*key].absorb(own));
     let mut found = vec![Lookup::Absent; sought.len()];
