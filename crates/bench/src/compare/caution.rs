@@ -21,6 +21,8 @@ const REACHED: f64 = 0.99;
 pub enum Doubt {
     /// The time limit ended the mix: the engine did less than others, here and before what follows.
     CutShort,
+    /// An earlier mix of the engine was cut short: this one began elsewhere than others'.
+    AfterCut,
     /// The rate of an open loop was not reached.
     BelowRate,
 }
@@ -29,6 +31,7 @@ impl Doubt {
     fn words(self) -> &'static str {
         match self {
             Doubt::CutShort => "cut short",
+            Doubt::AfterCut => "after a cut",
             Doubt::BelowRate => "below the rate",
         }
     }
@@ -59,9 +62,21 @@ pub struct Mark {
 }
 
 impl Comparison {
-    /// Marks what `engine` did of `workload`, where there is a doubt about it.
-    pub(super) fn doubt(&mut self, case: &str, workload: &str, engine: usize, phase: &PhaseResult) {
-        Doubt::of(phase).for_each(|doubt| self.doubt_that(doubt, case, workload, engine, phase));
+    /// Marks what `engine` did of `workload`, where there is a doubt about it; `cut`: one of its mixes before was cut
+    /// short, from here on this one too.
+    pub(super) fn doubt(
+        &mut self,
+        case: &str,
+        workload: &str,
+        engine: usize,
+        phase: &PhaseResult,
+        cut: &mut bool,
+    ) {
+        let after = (*cut && !phase.is_cut_short()).then_some(Doubt::AfterCut);
+        for doubt in Doubt::of(phase).chain(after) {
+            self.doubt_that(doubt, case, workload, engine, phase);
+            *cut |= doubt == Doubt::CutShort;
+        }
     }
 
     fn doubt_that(
@@ -101,7 +116,7 @@ impl Comparison {
             0 => {}
             rounds => words.push(format!("{rounds} {KILLED}")),
         }
-        for doubt in [Doubt::CutShort, Doubt::BelowRate] {
+        for doubt in [Doubt::CutShort, Doubt::AfterCut, Doubt::BelowRate] {
             let whole = row.workload == WHOLE_RUN && doubt == Doubt::CutShort;
             let of_row = |mark: &&Mark| {
                 let here = mark.case == row.case && mark.engine == engine && mark.doubt == doubt;
@@ -147,11 +162,13 @@ impl Comparison {
             ));
         }
         words.extend(self.cases.iter().filter_map(|(case, _)| self.busy(case)));
-        words.extend(self.marks.iter().map(|mark| {
+        // What came after a cut is said with the cut.
+        let told = self.marks.iter().filter(|mark| mark.doubt != Doubt::AfterCut);
+        words.extend(told.map(|mark| {
             let engine = &self.engines[mark.engine].name;
             let so = match mark.doubt {
                 Doubt::CutShort => ": engines' operations differ, here and before what follows",
-                Doubt::BelowRate => "",
+                Doubt::AfterCut | Doubt::BelowRate => "",
             };
             let (case, workload, what) = (&mark.case, &mark.workload, mark.doubt.words());
             format!("{case}: {engine}: {workload} {what} ({}){so}", mark.words)

@@ -85,7 +85,7 @@ pub(super) const WARM: Case = Case {
     value_size: "1016",
     threads: 1,
     requests: "zipfian",
-    workloads: "load,settle,A,settle,B,settle,F,settle,~C,C,absent,E/20,D,settle",
+    workloads: "load,settle,A,settle,B,settle,F,settle,~C,C,~absent,absent,E/20,D,settle",
     operations: 300_000,
     seconds: SAFETY_SECONDS,
     memory_budget_bytes: 256 * MIB,
@@ -175,13 +175,13 @@ const DIST: Case =
 pub(super) const SOSD: Case = Case {
     keys: "sosd",
     value_size: "100",
-    workloads: "load,settle,A,settle,~C,C,absent,E/20,settle",
+    workloads: "load,settle,A,settle,~C,C,~absent,absent,E/20,settle",
     ..WARM
 };
 const VALUES: Case = Case { workloads: "load,settle,A,settle,~C,C,E/20,settle", ..WARM };
 const SIZES: Case = Case {
     count: 4_000_000,
-    workloads: "load,settle,A,settle,B,settle,~C,C,absent,E/20,settle",
+    workloads: "load,settle,A,settle,B,settle,~C,C,~absent,absent,E/20,settle",
     ..WARM
 };
 const SCAN: Case = Case {
@@ -190,7 +190,7 @@ const SCAN: Case = Case {
     ..WARM
 };
 const ABSENT: Case =
-    Case { workloads: "load,settle,absent,~C,C,settle", options: FILTERED, ..WARM };
+    Case { workloads: "load,settle,~absent,absent,~C,C,settle", options: FILTERED, ..WARM };
 const THREADS: Case = Case { workloads: "load,settle,A,settle,B,settle,~C,C,E/20,settle", ..WARM };
 const DURABLE: Case = Case {
     count: 100_000,

@@ -303,7 +303,7 @@ impl Comparison {
         let compacted = self.settling == Settling::Compacted.name();
         let settle = if compacted { COMPACT } else { SETTLE };
         let is_btree = self.engines[engine].rival && !self.engines[engine].lsm_rival;
-        let mut seen: Vec<&str> = Vec::new();
+        let (mut seen, mut cut): (Vec<&str>, bool) = (Vec::new(), false);
         for phase in &result.report.phases {
             let before = seen.iter().filter(|name| **name == phase.name).count();
             seen.push(&phase.name);
@@ -312,7 +312,7 @@ impl Comparison {
                 0 => name.to_string(),
                 again => format!("{name} ({})", again + 1),
             };
-            self.doubt(case, &workload, engine, phase);
+            self.doubt(case, &workload, engine, phase, &mut cut);
             if phase.warms_up {
                 continue;
             }
@@ -494,7 +494,7 @@ mod tests {
             "case: rocksdb: A cut short (60 of 100 operations in 1 s): engines' operations differ",
             "case: rocksdb: ~B cut short (7 of 9 operations in 1 s)",
             "case: learnedkv: C=1m below the rate (0.97 of its rate)",
-            "970000 (below the rate)",
+            "970000 (after a cut, below the rate)",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }

@@ -289,7 +289,7 @@ fn a_load_counts_with_what_it_leaves_and_reports_say_how_all_were_settled() {
         let of = |workload: &str, metric: &str| comparison.row(case, workload, metric).unwrap();
         let with_rest = of(&format!("load + {name}"), "throughput");
         for (round, report) in reports.iter().enumerate() {
-            let [load, settle, absent] = [0, 1, 2].map(|number| &report.phases[number]);
+            let [load, settle, absent] = [0, 1, 3].map(|number| &report.phases[number]);
             let operations = load.operations as f64;
             let all = load.engine_seconds + settle.seconds;
             // The last bit of a number may go on its way through JSON.
@@ -429,7 +429,8 @@ fn a_mix_that_the_time_limit_ends_is_said_to_differ() {
     assert!(good, "{err}\n{out}");
     let comparison = comparison(dir.path());
     let marked: Vec<_> = comparison.marks.iter().map(|mark| mark.workload.as_str()).collect();
-    assert_eq!(marked, ["absent", "~C", "C"]);
+    // What comes after is told from it, the last settle too.
+    assert_eq!(marked, ["~absent", "absent", "~C", "C", "settle (2)"]);
     assert!(out.contains(" (cut short)"), "{out}");
     // In the drawing, too.
     let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
