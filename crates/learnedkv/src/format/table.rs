@@ -231,13 +231,13 @@ pub struct Properties {
     pub unpacked_bytes: u64,
     /// The largest sequence number in it.
     pub last_sequence: SequenceNumber,
-    /// Bytes of settled entries that its entries overwrote when it was written, estimated.
+    /// Bytes of settled entries that its entries overwrote when it was written, estimated; of a delta: of its base.
     pub shadowed_bytes: u64,
     /// Bytes of older entries of the LSM part that its entries overwrote when it was written, estimated.
     pub overwritten_bytes: u64,
     /// How many ranges of keys it says are gone from all older data; they stand in a section.
     pub ranges: u64,
-    /// Bytes of settled entries that these covered when it was written, estimated.
+    /// Bytes of settled entries that these covered when it was written, estimated; of a delta: of its base.
     pub covered_bytes: u64,
     /// The smallest key of an entry; ranges may go beyond. One byte 0 if there is no entry.
     pub smallest: Vec<u8>,

@@ -79,7 +79,7 @@ impl FlushJob {
         let (cursor, ranges) = entries(keyspace, sealed);
         let (options, apart) = (keyspace.options.lsm_table(), keyspace.options.fresh_apart());
         let output = Output::new(&self.engine, options, apart, &sources)
-            .with_shadow(Shadow::over(None, 0))
+            .with_shadow(Shadow::over_nothing())
             .with_ranges(ranges);
         let (versions, _) = sealed.memtable.counts();
         let output = match generation::of_flush(&self.engine, keyspace, versions) {

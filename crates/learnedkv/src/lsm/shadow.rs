@@ -6,6 +6,7 @@ use super::read;
 use crate::error::Result;
 use crate::format::range::Ranges;
 use crate::slice::Lookup;
+use crate::sstable::cursor::Clipped;
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::scale;
 use crate::sstable::sought::Sought;
@@ -17,14 +18,20 @@ const SAMPLE: u64 = 256;
 /// hundred values would find nothing, or take each it finds for hundreds.
 const SHORT_BYTES: u64 = 4 << 10;
 
+/// What is older than a table being written.
+enum Older {
+    /// All of these but the newest runs, so many.
+    Tables(Arc<Tables>, usize),
+    /// The base that a delta is written for.
+    Base(Clipped),
+}
+
 /// Bytes of older entries that the entries of a table being written overwrite or remove, estimated from a sample of
 /// its keys. Of each key the newest older version counts: what that overwrites itself is
 /// counted where it stands.
 pub struct Shadow {
     /// None: nothing is looked up now.
-    tables: Option<Arc<Tables>>,
-    /// How many runs are no older than the table.
-    newer: usize,
+    older: Option<Older>,
     /// What the first tables are like.
     usual: Option<Usual>,
     settled_bytes: u64,
@@ -47,23 +54,28 @@ struct Usual {
 }
 
 impl Usual {
-    fn of(tables: &Tables) -> Usual {
-        let add = |a: (u64, u64), b: (u64, u64)| (a.0 + b.0, a.1 + b.1);
-        let blocks = |table: &Arc<Table>| {
-            let properties = table.properties();
-            (properties.data_bytes, properties.unpacked_bytes)
+    fn of(older: &Older) -> Usual {
+        let tables = match older {
+            Older::Tables(tables, _) => tables,
+            Older::Base(base) => return Usual::of_tables(std::iter::once(&base.table), std::iter::empty()),
         };
-        let sums = tables.all().map(|table| {
-            let properties = table.properties();
-            (table.file_bytes() + properties.separated_bytes(), properties.entries)
-        });
-        let (bytes, entries) = sums.fold((0, 0), add);
         let frozen = tables.frozen.iter().flat_map(|frozen| frozen.runs.iter().flatten());
-        Usual {
-            entry_bytes: bytes / entries.max(1),
-            settled: tables.settled().chain(frozen).map(blocks).fold((0, 0), add),
-            fresh: tables.runs.iter().flatten().map(blocks).fold((0, 0), add),
-        }
+        Usual::of_tables(tables.settled().chain(frozen), tables.runs.iter().flatten())
+    }
+
+    fn of_tables<'a>(
+        settled: impl Iterator<Item = &'a Arc<Table>>,
+        fresh: impl Iterator<Item = &'a Arc<Table>>,
+    ) -> Usual {
+        let (mut bytes, mut entries) = (0, 0);
+        let mut add = |sum: (u64, u64), table: &Arc<Table>| {
+            let properties = table.properties();
+            bytes += table.file_bytes() + properties.separated_bytes();
+            entries += properties.entries;
+            (sum.0 + properties.data_bytes, sum.1 + properties.unpacked_bytes)
+        };
+        let (settled, fresh) = (settled.fold((0, 0), &mut add), fresh.fold((0, 0), &mut add));
+        Usual { entry_bytes: bytes / entries.max(1), settled, fresh }
     }
 }
 
@@ -78,20 +90,30 @@ fn taken_bytes(key: &[u8], found: &Lookup, packed: (u64, u64)) -> Result<u64> {
 }
 
 impl Shadow {
-    /// Over all of `tables` but the `newer` newest runs.
-    pub fn over(tables: Option<Arc<Tables>>, newer: usize) -> Shadow {
-        Shadow { tables, newer, usual: None, settled_bytes: 0, fresh_bytes: 0 }
+    /// Over nothing, until it is said what: [`Shadow::look_at`].
+    pub fn over_nothing() -> Shadow {
+        Shadow { older: None, usual: None, settled_bytes: 0, fresh_bytes: 0 }
     }
 
-    /// Over these tables from now on, likewise. Those of before are held no more.
+    /// Over all of `tables` but the `newer` newest runs.
+    pub fn over(tables: Arc<Tables>, newer: usize) -> Shadow {
+        Shadow { older: Some(Older::Tables(tables, newer)), ..Shadow::over_nothing() }
+    }
+
+    /// Of a delta: over its base.
+    pub fn over_base(base: Clipped) -> Shadow {
+        Shadow { older: Some(Older::Base(base)), ..Shadow::over_nothing() }
+    }
+
+    /// Over all of these tables from now on. Those of before are held no more.
     pub fn look_at(&mut self, tables: Option<Arc<Tables>>) {
-        self.tables = tables;
+        self.older = tables.map(|tables| Older::Tables(tables, 0));
     }
 
     /// An entry of this key, of that hash, is written, with a value of so many bytes; without, it removes one.
     pub fn add(&mut self, key: &[u8], hash: u64, value_bytes: Option<u64>) {
-        let Some(tables) = &self.tables else { return };
-        let usual = *self.usual.get_or_insert_with(|| Usual::of(tables));
+        let Some(older) = &self.older else { return };
+        let usual = *self.usual.get_or_insert_with(|| Usual::of(older));
         let share = share(value_bytes.unwrap_or(usual.entry_bytes));
         if hash % SAMPLE < share {
             // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
@@ -101,30 +123,41 @@ impl Shadow {
 
     /// Counts what `key` overwrites, for `weight` keys.
     fn look_up(&mut self, key: &[u8], weight: u64, usual: Usual) -> Result<()> {
-        let Some(tables) = &self.tables else { return Ok(()) };
         let sought = Sought::new(key, Caching::Leave);
         let bytes =
             |found: &Lookup, packed| Ok(taken_bytes(key, found, packed)?.saturating_mul(weight));
-        // Levels are compacted by their sizes, whatever they overwrite.
-        let newer = if tables.level_count > 0 { tables.runs.len() } else { self.newer };
-        for run in tables.runs.iter().skip(newer) {
-            match read::find_in_run(run, &sought)? {
-                Lookup::Absent => {}
-                found => {
-                    self.fresh_bytes += bytes(&found, usual.fresh)?;
-                    return Ok(());
+        let below = match &self.older {
+            None => Lookup::Absent,
+            Some(Older::Base(base)) => base.table.get(&sought)?,
+            Some(Older::Tables(tables, newer)) => {
+                // Levels are compacted by their sizes, whatever they overwrite.
+                let newer = if tables.level_count > 0 { tables.runs.len() } else { *newer };
+                for run in tables.runs.iter().skip(newer) {
+                    match read::find_in_run(run, &sought)? {
+                        Lookup::Absent => {}
+                        found => {
+                            self.fresh_bytes += bytes(&found, usual.fresh)?;
+                            return Ok(());
+                        }
+                    }
                 }
+                // What is frozen is settled soon.
+                read::find_below_runs(tables, &sought)?
             }
-        }
-        // What is frozen is settled soon.
-        self.settled_bytes += bytes(&read::find_below_runs(tables, &sought)?, usual.settled)?;
+        };
+        self.settled_bytes += bytes(&below, usual.settled)?;
         Ok(())
     }
 
     /// Settled bytes that `ranges` cover: whole blocks, and of separated values as large a share.
     pub fn covered(&self, ranges: &Ranges) -> u64 {
-        let settled = self.tables.iter().flat_map(|tables| read::settled_tables(tables));
-        settled.map(|clipped| clipped.covered_bytes(ranges)).sum()
+        match &self.older {
+            None => 0,
+            Some(Older::Base(base)) => base.covered_bytes(ranges),
+            Some(Older::Tables(tables, _)) => {
+                read::settled_tables(tables).map(|clipped| clipped.covered_bytes(ranges)).sum()
+            }
+        }
     }
 
     /// The estimates for the table that ends now: of the settled run, and of the LSM part.

@@ -4,13 +4,14 @@
 //! Recency is structural: memtables, runs, frozen part, delta, base. The first that holds a key
 //! holds its newest version, and no job ever places older data above newer.
 //!
-//! [`sweep`] settles, [`settle`] says when, [`rewrite`] what is cheaper than that, [`press`] slows writers where it
+//! [`sweep`] settles ([`plan`] what and where), [`settle`] says when, [`rewrite`] what is cheaper than that, [`press`] slows writers where it
 //! cannot keep up, [`ingest`] takes sorted data in bulk.
 //! This room knows the engine and its parts; it never knows the API above it.
 
 mod debt;
 pub mod ingest;
 mod jobs;
+mod plan;
 mod press;
 mod rewrite;
 mod settle;

@@ -50,7 +50,7 @@ impl Rewrite {
     pub fn instead_of_sweep(tables: &Tables, options: &KeyspaceOptions) -> Option<Rewrite> {
         let debt = Debt::of(tables);
         let allowed = debt.allows(options);
-        let stays = debt.shadowed + debt.covered;
+        let stays = debt.shadowed + debt.covered + debt.replaced;
         if tables.frozen.is_some() || debt.is_due_for_fresh(options) || stays > allowed / 4 * 3 {
             return None;
         }

@@ -23,8 +23,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::debt::{self, Debt};
+use super::plan::Course;
 use super::rewrite::Rewrite;
-use super::sweep::{self, Course, Next, SweepStep};
+use super::sweep::{self, Next, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Job, Step};
@@ -385,11 +386,7 @@ impl SettleJob {
     fn course(&self, keyspace: &KeyspaceView) -> Course {
         let mut shared = lock(&self.shared);
         let sweeping = shared.sweeps.entry(keyspace.id).or_default();
-        let begin = || {
-            let over_provision = keyspace.options.over_provision();
-            let victims = Arc::new(debt::victims(&keyspace.tables, over_provision));
-            Course { victims, ..Course::default() }
-        };
+        let begin = || Course::of(&keyspace.tables, &keyspace.options);
         sweeping.course.get_or_insert_with(begin).clone()
     }
 

@@ -1,11 +1,12 @@
 //! The sweep: the frozen part is merged into the settled run, partition by partition.
 //!
 //! One step, at watermark W, which is always the lower key of a partition P:
-//! 1. Nothing frozen lies in P, no entry and no removed range over anything that is there, and P points
-//!    into no segment that the sweep empties (a victim): W rises to the first partition where that is not so.
+//! 1. Nothing frozen lies in P, no entry and no removed range over anything that is there, P points
+//!    into no segment that the sweep empties (a victim), and its delta does not replace too much of it: W rises to
+//!    the first partition where that is not so.
 //! 2. What lies in P, with its delta, and what removed ranges cover of the base, stays below the delta limit
-//!    (in bytes and in entries), and the base points into no victim: they become P's new delta, which carries
-//!    the ranges on. So they do where the base cannot be read.
+//!    (in bytes and in entries), and the base points into no victim and is not [outgrown](Course): they become
+//!    P's new delta, which carries the ranges on. So they do where the base cannot be read.
 //! 3. Else P's base is rewritten from all of them, without tombstones, up to the partition size; if
 //!    that ends within P, the rest of P becomes a partition of its own, with the old tables cut off
 //!    below W'. What a range covers is not read: of a partition that is covered whole nothing. Partitions
@@ -31,28 +32,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::plan::{Course, Plan, Rewrite, is_covered_by};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Opened};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
 use crate::format::range::Ranges;
-use crate::format::table::SegmentUse;
 use crate::lsm::output::{Output, Written};
 use crate::lsm::read::{clip, run_source};
+use crate::lsm::shadow::Shadow;
 use crate::manifest::KeyspaceState;
-use crate::sstable::cursor::{self, Clipped, Walk};
+use crate::sstable::cursor::{self, Walk};
 use crate::sstable::reader::Table;
-use crate::sstable::{scale, table_path};
+use crate::sstable::table_path;
 use crate::value_log::{Segment, Segments};
 use crate::view::{Frozen, KeyspaceView, Partition, Tables, damage_of};
-
-/// What a step does to its partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rewrite {
-    Delta,
-    Base,
-}
 
 /// One step of a sweep under way.
 pub struct SweepStep {
@@ -85,28 +80,6 @@ pub struct SkipTo {
     keyspace: KeyspaceId,
     at: Place,
     watermark: Watermark,
-}
-
-/// What a sweep keeps in mind from step to step. It is found again after a crash.
-#[derive(Debug, Clone, Default)]
-pub struct Course {
-    /// The value segments that it empties.
-    pub victims: Arc<BTreeSet<u64>>,
-    /// Bases that could not be read: they get deltas, and stay.
-    pub unreadable: BTreeSet<TableId>,
-}
-
-impl Course {
-    fn empties(&self, table: &Arc<Table>) -> bool {
-        table.properties().segments.iter().any(|used| self.victims.contains(&used.segment))
-    }
-
-    /// Whether a partition is to be rewritten though nothing frozen lies in it.
-    fn wants(&self, partition: &Partition) -> bool {
-        let readable = |t: &&Arc<Table>| !self.unreadable.contains(&t.id());
-        let base = partition.base.as_ref().filter(readable);
-        base.into_iter().chain(&partition.delta).any(|table| self.empties(table))
-    }
 }
 
 /// The partitions at the watermark as a step found them: one, or several to be joined. An ingest may
@@ -275,185 +248,6 @@ fn commit(
     engine.edit(0, opened, plan, |_| {})
 }
 
-/// What lies in a partition's range, whole blocks, with the separated values that move into blocks. Fresh
-/// and settled tables may be compressed differently: what they hold is compared uncompressed.
-#[derive(Debug, Clone, Copy, Default)]
-struct Size {
-    stored_bytes: u64,
-    unpacked_bytes: u64,
-    entries: u64,
-    tombstones: u64,
-}
-
-impl Size {
-    /// That of a table's part, without the blocks all of whose keys lie in one of the `removed` ranges.
-    fn of(clipped: &Clipped, removed: &Ranges, separate_at: u64) -> Size {
-        let moves = |used: &SegmentUse| used.mean_length() < separate_at;
-        let whole = clipped.table.properties();
-        let stored = clipped.alive_bytes(&[], None, removed);
-        let share = |of: u64| scale(stored, of, whole.data_bytes.max(1));
-        let moved = whole.segments.iter().filter(|used| moves(used));
-        let (moved, unpacked) = moved.fold((0, 0), |(stored, unpacked), used| {
-            (stored + used.bytes, unpacked + used.value_bytes)
-        });
-        Size {
-            stored_bytes: stored + share(moved),
-            unpacked_bytes: share(whole.unpacked_bytes) + share(unpacked),
-            entries: share(whole.entries),
-            tombstones: share(whole.tombstones),
-        }
-    }
-
-    fn add(&mut self, other: Size) {
-        self.stored_bytes += other.stored_bytes;
-        self.unpacked_bytes += other.unpacked_bytes;
-        self.entries += other.entries;
-        self.tombstones += other.tombstones;
-    }
-}
-
-/// What lies in a partition's range and is not covered by newer ranges.
-struct Weights {
-    frozen: Size,
-    delta: Size,
-    base: Size,
-    /// The base as if nothing were covered.
-    whole_base: Size,
-    /// All ranges that cover the base.
-    removed: Ranges,
-    /// Whether these leave nothing of it.
-    is_covered: bool,
-}
-
-impl Weights {
-    fn of(view: &KeyspaceView, frozen: &Frozen, at: usize) -> Weights {
-        let (tables, separate_at) = (&view.tables, view.options.separate_settled_at());
-        let (partition, upper) = (&tables.partitions[at], tables.upper(at));
-        let mut removed = Ranges::default();
-        // Newest first: what each says is gone from those behind it.
-        let mut weigh = |of: &mut dyn Iterator<Item = &Arc<Table>>| {
-            let (mut size, mut ranges) = (Size::default(), Vec::new());
-            for clipped in of.map(|table| clip(table, &partition.lower, upper)) {
-                size.add(Size::of(&clipped, &removed, separate_at));
-                ranges.extend(clipped.ranges());
-            }
-            if !ranges.is_empty() {
-                removed = Ranges::union(removed.iter().cloned().chain(ranges).collect());
-            }
-            size
-        };
-        let mut in_frozen = Size::default();
-        frozen.runs.iter().for_each(|run| in_frozen.add(weigh(&mut run.iter())));
-        let delta = weigh(&mut partition.delta.iter());
-        let base = weigh(&mut partition.base.iter());
-        let clipped = partition.base.iter().map(|base| clip(base, &partition.lower, upper));
-        let mut whole_base = Size::default();
-        clipped.for_each(|c| whole_base.add(Size::of(&c, &Ranges::default(), separate_at)));
-        let around = removed.stretch(&partition.lower);
-        let is_covered = around.is_covered
-            && around.keys.end().is_none_or(|end| upper.is_some_and(|upper| upper <= end));
-        Weights { frozen: in_frozen, delta, base, whole_base, removed, is_covered }
-    }
-
-    /// What a partition will take: no tombstones, and each takes an entry from the base.
-    fn left(&self) -> u64 {
-        let part = |size: Size, entries| scale(size.stored_bytes, entries, size.entries.max(1));
-        let tombstones = self.frozen.tombstones + self.delta.tombstones;
-        let values = |size: Size| part(size, size.entries - size.tombstones);
-        let base = part(self.base, self.base.entries.saturating_sub(tombstones));
-        values(self.frozen) + values(self.delta) + base
-    }
-
-    fn newer_bytes(&self) -> u64 {
-        self.frozen.unpacked_bytes + self.delta.unpacked_bytes
-    }
-
-    /// Whether all that is newer, and what it covers of the base, is a small part of the base.
-    fn fits_delta(&self, limit_percent: u64) -> bool {
-        let limit = |whole: u64| scale(whole, limit_percent, 100);
-        let (base, whole) = (self.base, self.whole_base);
-        let covered_bytes = whole.unpacked_bytes - base.unpacked_bytes;
-        // By entries too: tombstones are small, and what they remove is given back by a rewrite alone.
-        let covered = whole.entries - base.entries;
-        self.newer_bytes() + covered_bytes <= limit(whole.unpacked_bytes)
-            && self.frozen.entries + self.delta.entries + covered <= limit(whole.entries)
-    }
-}
-
-/// Whether a range of the frozen part lies over anything that a partition holds.
-fn is_covered_by(frozen: &Frozen, tables: &Tables, at: usize) -> bool {
-    let (partition, upper) = (&tables.partitions[at], tables.upper(at));
-    let lower = partition.lower.as_slice();
-    (partition.base.is_some() || partition.delta.is_some())
-        && frozen.runs.iter().flatten().any(|t| !t.ranges().overlapping(lower, upper).is_empty())
-}
-
-/// What a step is to do.
-struct Plan {
-    rewrite: Rewrite,
-    /// The partition behind the last one that it may take.
-    end: usize,
-    target_bytes: u64,
-    /// What a delta says is gone from the base.
-    ranges: Ranges,
-}
-
-impl Plan {
-    fn of(
-        view: &KeyspaceView,
-        frozen: &Frozen,
-        at: usize,
-        course: &Course,
-        disk_is_full: bool,
-    ) -> Plan {
-        let (tables, options) = (&view.tables, &view.options);
-        let weights = Weights::of(view, frozen, at);
-        let unreadable = |table: &Arc<Table>| course.unreadable.contains(&table.id());
-        let rewrites_delta = |base: &Arc<Table>| {
-            let fits =
-                weights.fits_delta(options.delta_limit()) && !course.empties(base) && !disk_is_full;
-            !weights.is_covered && (unreadable(base) || fits)
-        };
-        if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
-            let (end, ranges) = (at + 1, weights.removed);
-            return Plan {
-                rewrite: Rewrite::Delta,
-                end,
-                target_bytes: options.partition(),
-                ranges,
-            };
-        }
-        let (partition_bytes, ranges) = (options.partition(), Ranges::default());
-        let mut stored = weights.left();
-        let mut end = at + 1;
-        while let Some(next) = tables.partitions.get(end) {
-            let next_weights = Weights::of(view, frozen, end);
-            stored += next_weights.left();
-            let is_readable = !next.base.as_ref().is_some_and(unreadable);
-            let delta_is_readable = damage_of(&next.delta).is_none();
-            if stored > partition_bytes / 2
-                || !(is_readable || next_weights.is_covered)
-                || !delta_is_readable
-            {
-                break;
-            }
-            end += 1;
-        }
-        if end > at + 1 {
-            return Plan { rewrite: Rewrite::Base, end, target_bytes: partition_bytes, ranges };
-        }
-        // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
-        // base did; where there is none, as it did when it was flushed.
-        let base = weights.base;
-        let like = if base.unpacked_bytes > 0 { base } else { weights.frozen };
-        let total = weights.newer_bytes() + base.unpacked_bytes;
-        let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
-        let parts = total.div_ceil(partition_bytes).max(1);
-        let target_bytes = (total / parts).max(partition_bytes / 2);
-        Plan { rewrite: Rewrite::Base, end, target_bytes, ranges }
-    }
-}
-
 impl SweepStep {
     fn begin(
         engine: &Arc<Engine>,
@@ -487,6 +281,20 @@ impl SweepStep {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
         }
         let cursor = MergeCursor::new(sources);
+        let output = Output::new(
+            engine,
+            view.options.settled_table(),
+            view.options.settled_apart(),
+            &tables.segments,
+        );
+        // A delta says what it replaces.
+        let output = match (rewrite, &tables.partitions[at].base) {
+            (Rewrite::Delta, Some(base)) => {
+                let lower = &tables.partitions[at].lower;
+                output.with_shadow(Shadow::over_base(clip(base, lower, tables.upper(at))))
+            }
+            _ => output,
+        };
         Ok(SweepStep {
             engine: engine.clone(),
             keyspace: view.id,
@@ -494,17 +302,12 @@ impl SweepStep {
             rewrite,
             cursor,
             begun: false,
-            output: Output::new(
-                engine,
-                view.options.settled_table(),
-                view.options.settled_apart(),
-                &tables.segments,
-            )
-            .with_victims(course.victims.clone())
-            .moving_values(!disk_is_full)
-            .with_ranges(plan.ranges)
-            .waking_filters(woken)
-            .replacing(frozen.runs.iter().flatten().chain(replaced())),
+            output: output
+                .with_victims(course.victims.clone())
+                .moving_values(!disk_is_full)
+                .with_ranges(plan.ranges)
+                .waking_filters(woken)
+                .replacing(frozen.runs.iter().flatten().chain(replaced())),
             target_bytes: plan.target_bytes,
             fresh_segments: fresh_segments(tables),
             written_bytes: 0,

@@ -6,6 +6,7 @@ mod concurrency;
 mod corruption;
 mod crash;
 mod damaged;
+mod deltas;
 mod durability;
 mod examples;
 mod faults;
