@@ -286,7 +286,7 @@ pub trait LogRegion: Send + Sync + fmt::Debug {
     fn capacity_bytes(&self) -> u64;
 
     /// Makes memory ready for what will be published: to be synced after every few records
-    /// (`synced_often`), or in large parts. A hint, given before anything is reserved.
+    /// (`synced_often`), or in large parts. A hint, given once, when nothing but a header was published yet.
     fn make_ready(&self, _synced_often: bool) {}
 
     /// The next `length_bytes` bytes, or `None` if so many are not left. Reservations are handed

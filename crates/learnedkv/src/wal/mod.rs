@@ -518,7 +518,6 @@ fn create_segment(
     let path = segment_path(dir, id);
     // Fails if the file is there already; then it is not ours to remove.
     let region = disk.create_log_region(&path, bytes)?;
-    region.make_ready(synced_often);
     let ready = || {
         let header = region.reserve(SEGMENT_HEADER_BYTES);
         let header =
@@ -533,6 +532,8 @@ fn create_segment(
         // What cannot be removed now is an orphan that the next open removes.
         let _ = disk.remove(&path);
     })?;
+    // Afterwards: the sync of the header would go through all that was made ready beside it.
+    region.make_ready(synced_often);
     Ok(Arc::new(Segment { id, region }))
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{direct, platform};
 use crate::disk::{File, Mapping, region};
@@ -18,11 +19,23 @@ pub(super) struct RealFile {
     direct: Option<fs::File>,
     /// Such a handle of a file that is read through the cache otherwise; made when it is first wanted.
     around: OnceLock<Option<fs::File>>,
+    /// Up to here the system was told to begin writing.
+    handed_bytes: AtomicU64,
 }
+
+/// What is written in order is handed to the device in pieces of so many bytes, whole ones: so it is written beside
+/// what comes next, and the sync at the end is short.
+const HANDED_BYTES: u64 = 4 << 20;
 
 impl RealFile {
     pub(super) fn new(path: &Path, file: fs::File, direct: Option<fs::File>) -> RealFile {
-        RealFile { path: path.to_path_buf(), file, direct, around: OnceLock::new() }
+        RealFile {
+            path: path.to_path_buf(),
+            file,
+            direct,
+            around: OnceLock::new(),
+            handed_bytes: AtomicU64::new(0),
+        }
     }
 
     /// The handle that reads go through, and whether it is one with `O_DIRECT`; if it can be had, for
@@ -62,6 +75,16 @@ impl RealFile {
         Ok(())
     }
 
+    /// After a write that ended there.
+    fn hand_over(&self, end_bytes: u64) {
+        let handed = self.handed_bytes.load(Ordering::Relaxed);
+        let end_bytes = end_bytes - end_bytes % HANDED_BYTES;
+        if end_bytes > handed {
+            self.handed_bytes.store(end_bytes, Ordering::Relaxed);
+            platform::begin_writing(&self.file, handed, end_bytes - handed);
+        }
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -91,7 +114,9 @@ impl File for RealFile {
 
     fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         platform::write_all_at(&self.file, bytes, offset_bytes)
-            .map_err(|e| Error::io("write", &self.path, &e).at_offset(offset_bytes))
+            .map_err(|e| Error::io("write", &self.path, &e).at_offset(offset_bytes))?;
+        self.hand_over(offset_bytes + bytes.len() as u64);
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
@@ -125,5 +150,33 @@ impl File for RealFile {
 
     fn length_bytes(&self) -> Result<u64> {
         Ok(self.file.metadata().map_err(self.failed("read the file's length"))?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_in_order_is_handed_over_in_whole_pieces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let options = fs::File::options().read(true).write(true).create_new(true).open(&path);
+        let file = RealFile::new(&path, options.unwrap(), None);
+        let (piece, part) = (HANDED_BYTES as usize, HANDED_BYTES as usize * 3 / 8);
+        let written: Vec<u8> = (0..5 * part).map(|at| (at / 1000) as u8).collect();
+        for (number, handed_pieces) in [0, 0, 1, 1, 1].into_iter().enumerate() {
+            let from = number * part;
+            file.write_all_at(&written[from..from + part], from as u64).unwrap();
+            assert_eq!(file.handed_bytes.load(Ordering::Relaxed), handed_pieces * HANDED_BYTES);
+        }
+        file.write_all_at(&written[..10], 0).unwrap();
+        assert_eq!(file.handed_bytes.load(Ordering::Relaxed), HANDED_BYTES);
+        file.write_all_at(&vec![7; 3 * piece], piece as u64).unwrap();
+        assert_eq!(file.handed_bytes.load(Ordering::Relaxed), 4 * HANDED_BYTES);
+        file.sync().unwrap();
+        let mut read = vec![0; piece + 1];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert!(read[..piece] == written[..piece] && read[piece] == 7);
     }
 }

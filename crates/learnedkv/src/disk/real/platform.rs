@@ -324,6 +324,24 @@ pub(super) fn punch(file: &File, offset_bytes: u64, length_bytes: u64) -> Result
     }
 }
 
+/// Has the system begin to write what was written to this range; nothing is waited for. A hint.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+pub(super) fn begin_writing(file: &File, offset_bytes: u64, length_bytes: u64) {
+    use std::os::fd::AsRawFd;
+    let (Ok(offset), Ok(length)) = (offset_bytes.try_into(), length_bytes.try_into()) else {
+        return;
+    };
+    // SAFETY: it takes no pointer; the descriptor is that of `file`, which is open.
+    let _ = unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE)
+    };
+}
+
+/// A sync writes all at once.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn begin_writing(_file: &File, _offset_bytes: u64, _length_bytes: u64) {}
+
 /// Where data begins from `offset_bytes` on, or the file ends; `None` where the system cannot tell.
 #[cfg(target_os = "linux")]
 pub(super) fn data_from(file: &File, offset_bytes: u64) -> Option<u64> {

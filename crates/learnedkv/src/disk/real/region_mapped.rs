@@ -61,6 +61,9 @@ impl MappedRegion {
         let Ok(map) = MmapOptions::new().len(length_bytes as usize).map_raw(&file) else {
             return Err(file);
         };
+        // Until it is made ready: the page of the header, which is synced at once, is to be a small one.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::Random);
         Ok(MappedRegion {
             path: path.to_path_buf(),
             #[cfg(not(target_os = "linux"))]
@@ -101,8 +104,8 @@ impl LogRegion for MappedRegion {
     /// more for each record that is synced by itself, where a page would do. They cost fewer faults.
     #[cfg(target_os = "linux")]
     fn make_ready(&self, synced_often: bool) {
-        if synced_often {
-            let _ = self.map.advise(memmap2::Advice::Random);
+        if !synced_often {
+            let _ = self.map.advise(memmap2::Advice::Normal);
         }
         populate(&self.map, 0, self.map.len());
     }
