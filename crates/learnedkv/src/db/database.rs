@@ -166,9 +166,10 @@ impl Builder {
         self
     }
 
-    /// How many threads do background work; 2 by default: one for flushes, which writers wait for, one for
-    /// the rest. More let compactions of keyspaces of [`crate::Store::Lsm`] run side by side, up to three at
-    /// once; give them where there are cores to spare.
+    /// How many threads do background work; 3 by default, 2 at least: one for flushes, which writers wait for, the
+    /// others for the rest: what settles, and beside it what makes log segments and removes files, which waits
+    /// for the disk more than it computes. More let compactions of keyspaces of [`crate::Store::Lsm`] run
+    /// side by side, up to three at once; give them where there are cores to spare.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.background_threads = threads;
         self
@@ -220,8 +221,8 @@ impl Builder {
     }
 }
 
-/// One for what writers wait for, one for the rest.
-const BACKGROUND_THREADS: usize = 2;
+/// One for what writers wait for, two for the rest, which waits for the disk half of its time.
+const BACKGROUND_THREADS: usize = 3;
 
 impl Database {
     /// Begins to say how the database in directory `path` is opened.
