@@ -47,6 +47,7 @@ struct Measured {
     kernel_written: Rounds,
     space: Rounds,
     data_bytes: Rounds,
+    committed_bytes: Rounds,
     log_bytes: Rounds,
 }
 
@@ -135,7 +136,8 @@ impl Plan<'_> {
              k puts/s as median (lowest-highest) of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. \
              Space is what tables, filters and values occupied at their highest (looked at every 20 ms), over what \
              the design allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
-             partitions; the log beside it. Beside the speed stands what `stats()` calls sustainable at the end of the \
+             partitions; the log beside it. Committed is what of it `stats()` said then: the rest was being written, or \
+             waited to be removed. Beside the speed stands what `stats()` calls sustainable at the end of the \
              load, over all since the open. Every value is checked at the end.",
         ));
         let names = [
@@ -147,6 +149,7 @@ impl Plan<'_> {
             "as stats() says, k puts/s",
             "written per byte put",
             "space, MB",
+            "committed then, MB",
             "over the allowed",
             "stands",
             "log, MB",
@@ -161,6 +164,7 @@ impl Plan<'_> {
                 m.said.show(1e3, 0),
                 m.kernel_written.show(1.0, 2),
                 m.data_bytes.show(1e6, 0),
+                m.committed_bytes.show(1e6, 0),
                 m.space.show(1.0, 2),
                 SPACE.judge_rounds(&m.space, 1.0),
                 m.log_bytes.show(1e6, 0),
@@ -188,7 +192,9 @@ impl Load<'_> {
         ranks: impl Iterator<Item = usize>,
         measured: &mut Measured,
     ) -> Result<()> {
-        let watch = Watch::begin(&self.run.dir);
+        let keyspace = self.store.keyspace.clone();
+        let committed = move || keyspace.stats().map_or(0, |stats| stats.space_bytes);
+        let watch = Watch::beside(&self.run.dir, committed);
         let (before, used) = (self.store.stats(), Usage::now());
         let clock = Instant::now();
         let (mut value, mut count, mut longest) = (Vec::new(), 0u64, Duration::ZERO);
@@ -213,6 +219,7 @@ impl Load<'_> {
         // Until it is at rest the space counts too.
         self.store.settle()?;
         let (most, most_log) = (watch.most_data_bytes() as f64, watch.most_log_bytes() as f64);
+        let committed = watch.committed_bytes() as f64;
         drop(watch);
         // Every key has one value that is live; what the store is at rest may be more.
         let live = (self.keys.len() as u64 * u64::from(KEY_BYTES + VALUE_BYTES)) as f64;
@@ -227,6 +234,7 @@ impl Load<'_> {
         let put_bytes = (after.put_bytes - before.put_bytes) as f64;
         measured.kernel_written.push(used.written_bytes as f64 / put_bytes);
         measured.data_bytes.push(most);
+        measured.committed_bytes.push(committed);
         measured.space.push(most / allowed);
         measured.log_bytes.push(most_log);
         Ok(())

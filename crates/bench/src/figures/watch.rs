@@ -19,6 +19,7 @@ const MEMORY_LOOKS: u32 = 10;
 struct Seen {
     stop: AtomicBool,
     most_data_bytes: AtomicU64,
+    committed_bytes: AtomicU64,
     most_log_bytes: AtomicU64,
     most_memory_bytes: AtomicU64,
 }
@@ -33,12 +34,19 @@ pub struct Watch {
 impl Watch {
     /// Begins to look at `dir`.
     pub fn begin(dir: &Path) -> Watch {
+        Watch::beside(dir, || 0)
+    }
+
+    /// The same, of a store that says what its committed files take, bytes.
+    pub fn beside(dir: &Path, committed: impl Fn() -> u64 + Send + 'static) -> Watch {
         let seen = Arc::new(Seen::default());
         let (dir, shared) = (dir.to_path_buf(), seen.clone());
         let thread = std::thread::spawn(move || {
             while !shared.stop.load(Relaxed) {
                 let (data, log) = occupied(&dir);
-                shared.most_data_bytes.fetch_max(data, Relaxed);
+                if data > shared.most_data_bytes.fetch_max(data, Relaxed) {
+                    shared.committed_bytes.store(committed(), Relaxed);
+                }
                 shared.most_log_bytes.fetch_max(log, Relaxed);
                 for _ in 0..MEMORY_LOOKS {
                     shared.most_memory_bytes.fetch_max(private_bytes(), Relaxed);
@@ -52,6 +60,11 @@ impl Watch {
     /// The most that tables, filters and value segments took together, bytes.
     pub fn most_data_bytes(&self) -> u64 {
         self.seen.most_data_bytes.load(Relaxed)
+    }
+
+    /// What the store said when it was the most, bytes.
+    pub fn committed_bytes(&self) -> u64 {
+        self.seen.committed_bytes.load(Relaxed)
     }
 
     /// The most memory that the process had to itself, bytes. What lasts less than 2 ms may be missed.
