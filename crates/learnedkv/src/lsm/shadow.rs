@@ -22,8 +22,8 @@ const SHORT_BYTES: u64 = 4 << 10;
 enum Older {
     /// All of these but the newest runs, so many.
     Tables(Arc<Tables>, usize),
-    /// The base that a delta is written for.
-    Base(Clipped),
+    /// The base that a delta is written for, but for the keys in these ranges, which the delta says are gone.
+    Base(Clipped, Ranges),
 }
 
 /// Bytes of older entries that the entries of a table being written overwrite or remove, estimated from a sample of
@@ -57,7 +57,9 @@ impl Usual {
     fn of(older: &Older) -> Usual {
         let tables = match older {
             Older::Tables(tables, _) => tables,
-            Older::Base(base) => return Usual::of_tables(std::iter::once(&base.table), std::iter::empty()),
+            Older::Base(base, _) => {
+                return Usual::of_tables(std::iter::once(&base.table), std::iter::empty());
+            }
         };
         let frozen = tables.frozen.iter().flat_map(|frozen| frozen.runs.iter().flatten());
         Usual::of_tables(tables.settled().chain(frozen), tables.runs.iter().flatten())
@@ -100,9 +102,9 @@ impl Shadow {
         Shadow { older: Some(Older::Tables(tables, newer)), ..Shadow::over_nothing() }
     }
 
-    /// Of a delta: over its base.
-    pub fn over_base(base: Clipped) -> Shadow {
-        Shadow { older: Some(Older::Base(base)), ..Shadow::over_nothing() }
+    /// Of a delta with these removed ranges: over its base. What the ranges cover counts once.
+    pub fn over_base(base: Clipped, removed: Ranges) -> Shadow {
+        Shadow { older: Some(Older::Base(base, removed)), ..Shadow::over_nothing() }
     }
 
     /// Over all of these tables from now on. Those of before are held no more.
@@ -128,7 +130,8 @@ impl Shadow {
             |found: &Lookup, packed| Ok(taken_bytes(key, found, packed)?.saturating_mul(weight));
         let below = match &self.older {
             None => Lookup::Absent,
-            Some(Older::Base(base)) => base.table.get(&sought)?,
+            Some(Older::Base(_, removed)) if removed.covers(key) => Lookup::Absent,
+            Some(Older::Base(base, _)) => base.table.get(&sought)?,
             Some(Older::Tables(tables, newer)) => {
                 // Levels are compacted by their sizes, whatever they overwrite.
                 let newer = if tables.level_count > 0 { tables.runs.len() } else { *newer };
@@ -153,7 +156,7 @@ impl Shadow {
     pub fn covered(&self, ranges: &Ranges) -> u64 {
         match &self.older {
             None => 0,
-            Some(Older::Base(base)) => base.covered_bytes(ranges),
+            Some(Older::Base(base, _)) => base.covered_bytes(ranges),
             Some(Older::Tables(tables, _)) => {
                 read::settled_tables(tables).map(|clipped| clipped.covered_bytes(ranges)).sum()
             }

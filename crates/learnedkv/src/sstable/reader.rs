@@ -121,6 +121,8 @@ pub struct Table {
     context: Arc<TableContext>,
     /// Why it could not be opened; see [`damaged`].
     damage: Option<Error>,
+    /// See [`Table::note_unreadable`].
+    unreadable: AtomicBool,
     obsolete: AtomicBool,
     /// What of its metadata is counted in the metrics.
     counted_bytes: AtomicU64,
@@ -215,6 +217,7 @@ impl Table {
             mapped: Mapped::default(),
             context: context.clone(),
             damage: None,
+            unreadable: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
             counted_bytes: AtomicU64::new(0),
         };
@@ -323,6 +326,16 @@ impl Table {
             false => file.read_exact_at(buffer, offset_bytes),
         });
         read.map_err(|e| e.at_path(&self.path))
+    }
+
+    /// Says that somebody who wanted to write it anew could not read it.
+    pub fn note_unreadable(&self) {
+        self.unreadable.store(true, Relaxed);
+    }
+
+    /// Whether it can be read, as far as is known.
+    pub fn is_readable(&self) -> bool {
+        self.damage.is_none() && !self.unreadable.load(Relaxed)
     }
 
     /// Where its file is.

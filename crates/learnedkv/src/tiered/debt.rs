@@ -29,7 +29,7 @@ pub struct Debt {
     /// Bytes of the LSM part that its newer entries overwrite or remove, estimated: merges of runs find them, and
     /// then they are `dead` or gone.
     pub overwritten: u64,
-    /// Settled bytes that removed ranges of the LSM part cover, at most all.
+    /// Settled bytes that removed ranges of the LSM part cover, at most all that are not replaced.
     pub covered: u64,
     /// Settled bytes that deltas overwrite, remove or cover in their bases, estimated.
     pub replaced: u64,
@@ -40,18 +40,19 @@ pub fn bytes(table: &Arc<Table>) -> u64 {
     table.file_bytes() + table.properties().separated_bytes()
 }
 
-/// The bases that can be read and have a delta, and how many bytes of each that replaces, estimated.
-pub fn replaced(tables: &Tables) -> impl Iterator<Item = (&Arc<Table>, u64)> {
+/// The bases that have a delta, and how many bytes of each that replaces, estimated: of a small one perhaps more than it
+/// has. Without those that cannot be read: no sweep is rid of them.
+pub fn replaced(tables: &Tables) -> impl Iterator<Item = (usize, &Arc<Table>, u64)> {
     // Of a partition that was cut in two both have the same.
     let mut seen = BTreeSet::new();
-    let deltas = tables.deltas.iter().map(|at| &tables.partitions[*at]);
-    let both = deltas.filter_map(|p| Some((p.base.as_ref()?, p.delta.as_ref()?)));
-    both.filter(move |(base, delta)| base.damage().is_none() && seen.insert(delta.id())).map(
-        |(base, delta)| {
+    let deltas = tables.deltas.iter().map(|at| (*at, &tables.partitions[*at]));
+    let both = deltas.filter_map(|(at, p)| Some((at, p.base.as_ref()?, p.delta.as_ref()?)));
+    both.filter(|(_, base, delta)| base.is_readable() && delta.is_readable())
+        .filter(move |(_, _, delta)| seen.insert(delta.id()))
+        .map(|(at, base, delta)| {
             let of = delta.properties();
-            (base, (of.shadowed_bytes + of.covered_bytes).min(bytes(base)))
-        },
-    )
+            (at, base, of.shadowed_bytes + of.covered_bytes)
+        })
 }
 
 /// What the LSM part takes, with the values it points at, bytes.
@@ -70,14 +71,16 @@ impl Debt {
         let fresh = || tables.runs.iter().flatten();
         let settled = tables.settled().map(bytes).sum();
         let covered: u64 = fresh().map(|t| t.properties().covered_bytes).sum();
+        let replaced = replaced(tables).map(|(_, _, bytes)| bytes).sum::<u64>().min(settled);
         Debt {
             fresh: fresh_bytes(tables),
             settled,
             dead: garbage::dead(tables).values().sum(),
             shadowed: fresh().map(|t| t.properties().shadowed_bytes).sum(),
             overwritten: fresh().map(|t| t.properties().overwritten_bytes).sum(),
-            covered: covered.min(settled),
-            replaced: replaced(tables).map(|(_, bytes)| bytes).sum(),
+            // What is replaced is not covered again.
+            covered: covered.min(settled - replaced),
+            replaced,
         }
     }
 
@@ -120,7 +123,10 @@ impl Debt {
         let shrinks = share(gone.saturating_sub(self.fresh), over_provision);
         let allowed = share(self.settled.saturating_sub(self.replaced), over_provision);
         let allowed = allowed.saturating_sub(self.replaced);
-        let for_garbage = times(allowed, self.fresh, grows.saturating_add(shrinks));
+        let for_garbage = match allowed {
+            0 => 0,
+            _ => times(allowed, self.fresh, grows.saturating_add(shrinks)),
+        };
         let worth_one = options.min_conversion().saturating_sub(self.dead + self.covered);
         let enough = options.min_conversion().saturating_sub(self.replaced);
         let worth_one = worth_one.min(times(enough, self.fresh, grows));
@@ -138,9 +144,10 @@ impl Debt {
         self.shadowed + self.overwritten + self.covered + self.replaced
     }
 
-    /// What is settled and live, about: all that is live, at most as much as is settled.
+    /// What is settled and live, about: all that is live, at most as much as is settled and not replaced.
     fn stays(&self) -> u64 {
-        self.settled.min((self.settled + self.fresh).saturating_sub(self.gone()))
+        let most = self.settled.saturating_sub(self.replaced);
+        most.min((self.settled + self.fresh).saturating_sub(self.gone()))
     }
 
     /// The garbage that a keyspace is to have, bytes.

@@ -7,6 +7,7 @@ use super::debt::{self, Debt};
 use crate::format::entry::TableId;
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
+use crate::lsm::garbage;
 use crate::lsm::read::clip;
 use crate::options::KeyspaceOptions;
 use crate::sstable::cursor::Clipped;
@@ -33,13 +34,24 @@ pub struct Course {
 }
 
 impl Course {
-    /// That of a sweep which begins.
-    pub fn of(tables: &Tables, options: &KeyspaceOptions) -> Course {
+    /// That of a sweep which begins, or goes on after a restart.
+    pub fn of(tables: &Tables, options: &KeyspaceOptions, disk_is_full: bool) -> Course {
+        let victims = debt::victims(tables, options.over_provision());
+        let outgrown = outgrown(tables, options, &victims, disk_is_full);
         Course {
-            victims: Arc::new(debt::victims(tables, options.over_provision())),
-            outgrown: Arc::new(outgrown(tables, options)),
-            ..Course::default()
+            victims: Arc::new(victims),
+            outgrown: Arc::new(outgrown),
+            unreadable: BTreeSet::new(),
         }
+    }
+
+    /// Leaves a base as it is that could not be read (then it gets a delta), or whose delta could not. False: there is no
+    /// way around it.
+    pub fn leave(&mut self, base: TableId, is_damaged: bool) -> bool {
+        if is_damaged {
+            self.unreadable.insert(base);
+        }
+        Arc::make_mut(&mut self.outgrown).remove(&base) || is_damaged
     }
 
     /// Whether a base is to be rewritten whatever is new.
@@ -56,22 +68,36 @@ impl Course {
         let readable = |t: &&Arc<Table>| !self.unreadable.contains(&t.id());
         let base = partition.base.as_ref().filter(readable);
         base.is_some_and(|base| self.rewrites(base))
-            || base.is_some() && partition.delta.iter().any(|delta| self.empties(delta))
+            || partition.delta.as_ref().is_some_and(|delta| self.empties(delta))
     }
 }
 
-/// The bases whose deltas replace the largest part of them: so many that what is replaced in the others is
-/// less than half of the garbage that is allowed. Else what a sweep leaves would make the next one due at once.
-fn outgrown(tables: &Tables, options: &KeyspaceOptions) -> BTreeSet<TableId> {
-    let debt = Debt::of(tables);
-    let (mut left, most) = (debt.replaced, debt.allows(options) / 2);
-    let mut bases: Vec<_> = debt::replaced(tables).collect();
+/// The bases whose deltas replace the largest part of them: so many that what is replaced in the others is less than
+/// half of the garbage that is allowed beside what stays dead in value segments, or that nothing is, where the disk
+/// is full. Else what a sweep leaves might make the next one due at once. Those behind the watermark are left out.
+fn outgrown(
+    tables: &Tables,
+    options: &KeyspaceOptions,
+    victims: &BTreeSet<u64>,
+    disk_is_full: bool,
+) -> BTreeSet<TableId> {
+    let dead = garbage::dead(tables);
+    let stays_dead = dead.iter().filter(|(segment, _)| !victims.contains(*segment));
+    let stays_dead: u64 = stays_dead.map(|(_, bytes)| bytes).sum();
+    let most = match disk_is_full {
+        true => 0,
+        false => Debt::of(tables).allows(options).saturating_sub(stays_dead) / 2,
+    };
+    let watermark = tables.frozen.as_ref().map(|frozen| tables.partition(&frozen.watermark));
+    let ahead = |at: usize| watermark.is_none_or(|watermark| at >= watermark);
     let share = |bytes: u64, base: &Arc<Table>| {
         (u128::from(bytes) << 32) / u128::from(debt::bytes(base).max(1))
     };
-    bases.sort_by_key(|(base, bytes)| std::cmp::Reverse(share(*bytes, base)));
+    let mut bases: Vec<_> = debt::replaced(tables).filter(|(at, ..)| ahead(*at)).collect();
+    let mut left: u64 = bases.iter().map(|(_, _, bytes)| bytes).sum();
+    bases.sort_by_key(|(_, base, bytes)| std::cmp::Reverse(share(*bytes, base)));
     let mut chosen = BTreeSet::new();
-    for (base, bytes) in bases {
+    for (_, base, bytes) in bases {
         if left <= most {
             break;
         }
@@ -89,6 +115,10 @@ struct Size {
     unpacked_bytes: u64,
     entries: u64,
     tombstones: u64,
+    /// Of settled entries that these overwrite or remove, estimated, with separated values, bytes.
+    shadowed_bytes: u64,
+    /// With all its separated values.
+    weight: u64,
 }
 
 impl Size {
@@ -107,6 +137,8 @@ impl Size {
             unpacked_bytes: share(whole.unpacked_bytes) + share(unpacked),
             entries: share(whole.entries),
             tombstones: share(whole.tombstones),
+            shadowed_bytes: share(whole.shadowed_bytes),
+            weight: clipped.table.weight(stored, |_| true),
         }
     }
 
@@ -115,6 +147,8 @@ impl Size {
         self.unpacked_bytes += other.unpacked_bytes;
         self.entries += other.entries;
         self.tombstones += other.tombstones;
+        self.shadowed_bytes += other.shadowed_bytes;
+        self.weight += other.weight;
     }
 }
 
@@ -174,15 +208,18 @@ impl Weights {
         self.frozen.unpacked_bytes + self.delta.unpacked_bytes
     }
 
-    /// Whether all that is newer, and what it covers of the base, is a small part of the base.
+    /// Whether all that is newer, what it covers and what it replaces of the base is a small part of the base.
     fn fits_delta(&self, limit_percent: u64) -> bool {
         let limit = |whole: u64| scale(whole, limit_percent, 100);
         let (base, whole) = (self.base, self.whole_base);
         let covered_bytes = whole.unpacked_bytes - base.unpacked_bytes;
         // By entries too: tombstones are small, and what they remove is given back by a rewrite alone.
         let covered = whole.entries - base.entries;
+        // And by what they replace: long values may give way to short ones.
+        let replaced = self.frozen.shadowed_bytes + self.delta.shadowed_bytes;
         self.newer_bytes() + covered_bytes <= limit(whole.unpacked_bytes)
             && self.frozen.entries + self.delta.entries + covered <= limit(whole.entries)
+            && replaced + (whole.weight - base.weight) <= limit(whole.weight)
     }
 }
 
@@ -192,6 +229,12 @@ pub fn is_covered_by(frozen: &Frozen, tables: &Tables, at: usize) -> bool {
     let lower = partition.lower.as_slice();
     (partition.base.is_some() || partition.delta.is_some())
         && frozen.runs.iter().flatten().any(|t| !t.ranges().overlapping(lower, upper).is_empty())
+}
+
+/// The largest part of a base that a delta takes, per cent. All deltas together leave room for other garbage: where less
+/// than usual is allowed, so is less of this.
+fn delta_limit(options: &KeyspaceOptions) -> u64 {
+    options.delta_limit().min(options.over_provision() * 5 / 6)
 }
 
 /// What a step is to do.
@@ -220,7 +263,7 @@ impl Plan {
         let unreadable = |table: &Arc<Table>| course.unreadable.contains(&table.id());
         let rewrites_delta = |base: &Arc<Table>| {
             let fits =
-                weights.fits_delta(options.delta_limit()) && !course.rewrites(base) && !disk_is_full;
+                weights.fits_delta(delta_limit(options)) && !course.rewrites(base) && !disk_is_full;
             !weights.is_covered && (unreadable(base) || fits)
         };
         if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
@@ -262,4 +305,3 @@ impl Plan {
         Plan { rewrite: Rewrite::Base, end, target_bytes, ranges }
     }
 }
-

@@ -4,9 +4,10 @@
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
 //!   yet. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay a quarter of a
-//!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] well before the ceiling: files take space
-//!   for a while when they are written and removed. So what is put while a sweep runs is no
-//!   more than the sweep gives back, whatever both rates are.
+//!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] a partition before the
+//!   ceiling at the latest: files take space for a while when they are written and removed. So what is put
+//!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (Where `min_conversion` is
+//!   more than the ceiling, the ceiling is a sixth beyond it.)
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
 //! * **Runs** that wait to be merged: each costs every lookup.
 //!
@@ -25,8 +26,9 @@ use crate::lsm::merge::MAX_RUNS_WHILE_FLUSHING;
 use crate::options::{KeyspaceOptions, Store};
 use crate::view::Tables;
 
-/// Garbage, per mille of what begins a sweep: where writers begin to pay, and where they pay [`FULL`].
-const SPACE: (u64, u64) = (1000, 1350);
+/// Garbage, per mille of what begins a sweep: where writers begin to pay, and where they pay [`FULL`], at the least
+/// and at most.
+const SPACE: (u64, [u64; 2]) = (1000, [1150, 1350]);
 /// Fresh data, likewise.
 const FRESH: (u64, u64) = (4000, 12_000);
 /// Runs: as many as wait at most while there is time to merge them, and twice that.
@@ -92,9 +94,15 @@ fn permille(part: u64, whole: u64) -> u64 {
 
 /// How hard garbage presses, beyond a quarter of a partition: a sweep gives back a step at a time.
 fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
-    let promised = share(space.live, options.over_provision()).max(options.min_conversion());
-    let garbage = space.garbage().saturating_sub(options.partition() / 4);
-    between(permille(garbage, promised), SPACE)
+    let over_provision = share(space.live, options.over_provision());
+    let promised = over_provision.max(options.min_conversion());
+    let (partition, first) = (options.partition(), options.partition() / 4);
+    // Without the partition that a step is writing.
+    let ceiling =
+        (2 * u128::from(over_provision) + u128::from(partition)).min(u64::MAX.into()) as u64;
+    let (from, [least, most]) = SPACE;
+    let full = permille(ceiling.saturating_sub(first), promised).clamp(least, most);
+    between(permille(space.garbage().saturating_sub(first), promised), (from, full))
 }
 
 fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 {
@@ -124,8 +132,8 @@ mod tests {
             KeyspaceOptions::default().partition_bytes(100_000).min_conversion_bytes(1_000_000);
         let pressure =
             |garbage: u64| by_space(&Space { used: 50_000 + garbage, live: 50_000 }, &options);
-        assert_eq!([0, 1_025_000, 1_375_000].map(pressure), [0, 0, FULL]);
-        assert!(pressure(1_026_000) > 0 && pressure(1_374_000) < FULL);
+        assert_eq!([0, 1_025_000, 1_175_000].map(pressure), [0, 0, FULL]);
+        assert!(pressure(1_026_000) > 0 && pressure(1_174_000) < FULL);
     }
 
     /// What begins a sweep was a share of what is settled, what presses one of what is live: whoever removed
@@ -164,8 +172,9 @@ mod tests {
 
     #[test]
     fn pressure_rises_from_nothing_to_full_and_has_an_end() {
-        assert_eq!([0, 1000, 1001, 1350].map(|g| between(g, SPACE)), [0, 0, 2, FULL]);
-        assert_eq!(between(u64::MAX, SPACE), FULL);
+        let ends = (1000, 1350);
+        assert_eq!([0, 1000, 1001, 1350].map(|g| between(g, ends)), [0, 0, 2, FULL]);
+        assert_eq!(between(u64::MAX, ends), FULL);
         assert_eq!(permille(u64::MAX, 0), u64::MAX);
     }
 }

@@ -54,11 +54,17 @@ impl Rewrite {
         if tables.frozen.is_some() || debt.is_due_for_fresh(options) || stays > allowed / 4 * 3 {
             return None;
         }
-        let sweep =
-            Cost { writes: moved(tables, options) + touched(tables), frees: debt.garbage() };
+        // Of what deltas replace it leaves some.
+        let leaves = debt.replaced.min(allowed / 2);
+        let sweep = Cost {
+            writes: moved(tables, options) + touched(tables),
+            frees: debt.garbage() - leaves,
+        };
         let candidates = candidates(tables);
         let dead: u64 = candidates.iter().map(|candidate| candidate.dead).sum();
-        Rewrite::of(tables, &candidates, &sweep, allowed, options.partition()).or_else(|| {
+        let garbage = debt.garbage();
+        let of = Rewrite::of(tables, &candidates, &sweep, (garbage, allowed), options.partition());
+        of.or_else(|| {
             let runs = 0..tables.runs.len();
             let might_do =
                 dead + debt.overwritten >= allowed / 4 && debt.overwritten >= allowed / 8;
@@ -77,7 +83,7 @@ impl Rewrite {
         tables: &Tables,
         candidates: &[Candidate],
         sweep: &Cost,
-        allowed: u64,
+        (garbage, allowed): (u64, u64),
         piece_bytes: u64,
     ) -> Option<Rewrite> {
         let mut live = 0;
@@ -87,7 +93,7 @@ impl Rewrite {
         });
         let plan = &candidates[..count.count()];
         let (all, whole) = Rewrite::merging(tables, plan)?;
-        let left = sweep.frees.saturating_sub(whole.frees);
+        let left = garbage.saturating_sub(whole.frees);
         let is_worth = whole.frees >= allowed / 4 && left <= allowed / 4 * 3;
         if !is_worth || !whole.is_cheaper(sweep) {
             return None;

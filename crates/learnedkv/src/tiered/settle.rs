@@ -148,13 +148,11 @@ impl SettleJob {
                     self.let_go();
                 }
                 Err(e) => {
-                    let Some(base) = step.unreadable_base(&e) else { return Err(e) };
-                    // Not lost, and in nobody's way: what is newer becomes its delta.
-                    let at = self.at.unwrap_or_default();
-                    if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
-                        sweeping.course.get_or_insert_default().unreadable.insert(base);
-                        sweeping.damage = Some(e.clone());
+                    if !self.goes_on_without(&step, &e) {
+                        return Err(e);
                     }
+                    // Not lost, and in nobody's way: what is newer becomes its delta, or stays that.
+                    let at = self.at.unwrap_or_default();
                     self.engine.health.note_background(engine::Work::Settle(at), &Err(e));
                     self.let_go();
                 }
@@ -166,6 +164,25 @@ impl SettleJob {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the sweep goes on though this step failed: leaving alone what the step could not read.
+    fn goes_on_without(&self, step: &SweepStep, error: &Error) -> bool {
+        let Some((base, is_base)) = step.unread(error) else { return false };
+        let at = self.at.unwrap_or_default();
+        let mut shared = lock(&self.shared);
+        let Some(sweeping) = shared.sweeps.get_mut(&at) else { return false };
+        let goes_on = sweeping.course.as_mut().is_some_and(|course| {
+            let is_damaged = is_base && error.is_corruption();
+            course.leave(base, is_damaged)
+        });
+        if goes_on {
+            sweeping.damage = Some(error.clone());
+            let view = self.engine.view();
+            let tables = view.keyspaces.get(&at).into_iter().flat_map(|k| k.tables.settled());
+            tables.filter(|t| Some(t.path()) == error.path()).for_each(|t| t.note_unreadable());
+        }
+        goes_on
     }
 
     fn succeeded(&self) {
@@ -386,7 +403,8 @@ impl SettleJob {
     fn course(&self, keyspace: &KeyspaceView) -> Course {
         let mut shared = lock(&self.shared);
         let sweeping = shared.sweeps.entry(keyspace.id).or_default();
-        let begin = || Course::of(&keyspace.tables, &keyspace.options);
+        let full = self.engine.ballast.is_given_up();
+        let begin = || Course::of(&keyspace.tables, &keyspace.options, full);
         sweeping.course.get_or_insert_with(begin).clone()
     }
 

@@ -37,7 +37,7 @@ use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Opened};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, TableId};
-use crate::format::manifest::{Change, PartitionRecord, Watermark};
+use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark};
 use crate::format::range::Ranges;
 use crate::lsm::output::{Output, Written};
 use crate::lsm::read::{clip, run_source};
@@ -291,7 +291,8 @@ impl SweepStep {
         let output = match (rewrite, &tables.partitions[at].base) {
             (Rewrite::Delta, Some(base)) => {
                 let lower = &tables.partitions[at].lower;
-                output.with_shadow(Shadow::over_base(clip(base, lower, tables.upper(at))))
+                let base = clip(base, lower, tables.upper(at));
+                output.with_shadow(Shadow::over_base(base, plan.ranges.clone()))
             }
             _ => output,
         };
@@ -319,12 +320,15 @@ impl SweepStep {
         self.written_bytes
     }
 
-    /// The base that a step which failed could not read, if that is why.
-    pub fn unreadable_base(&self, error: &Error) -> Option<TableId> {
+    /// Whose base or delta the step could not read, if that is why it failed: the base, and whether it is that.
+    pub fn unread(&self, error: &Error) -> Option<(TableId, bool)> {
         let dir = self.engine.dir();
-        let bases = self.old.partitions.iter().filter_map(|p| p.base.as_ref());
-        let mut ids = bases.map(|base| base.id);
-        ids.find(|id| error.is_corruption() && error.path() == Some(&table_path(dir, *id)))
+        let is = |table: &TableRecord| error.path() == Some(&table_path(dir, table.id));
+        self.old.partitions.iter().find_map(|partition| {
+            let base = partition.base.as_ref()?;
+            let is_delta = partition.delta.as_ref().is_some_and(is);
+            (is(base) || is_delta).then(|| (base.id, is(base)))
+        })
     }
 
     /// Goes on. `None`: not over yet; else whether the whole sweep is over.

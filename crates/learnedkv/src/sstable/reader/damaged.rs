@@ -83,6 +83,7 @@ impl Table {
             context: context.clone(),
             generation: None,
             damage: Some(damage),
+            unreadable: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
             counted_bytes: AtomicU64::new(0),
         };
