@@ -319,8 +319,9 @@ impl KeyspaceOptions {
         self
     }
 
-    /// How large a partition's delta table may get before the base is rewritten, percent of the
-    /// base; 25 by default.
+    /// How large a partition's delta table may get before the base is rewritten, percent of the base, and how much
+    /// of the base it may replace; 25 by default. Five sixths of `over_provision_percent` at most: what deltas replace
+    /// is garbage.
     pub fn delta_limit_percent(mut self, percent: u64) -> Self {
         self.delta_limit_percent = percent;
         self
@@ -334,8 +335,8 @@ impl KeyspaceOptions {
     }
 
     /// How much garbage there may be before a sweep begins by itself, percent of the settled bytes that stay; 30
-    /// by default. A value segment is emptied where more of it than that is dead, percent of its live bytes. Garbage is what fresh entries overwrite in the settled run, and dead bytes of value
-    /// segments. Less of it costs more rewriting: each byte put is written about
+    /// by default. A value segment is emptied where more of it than that is dead, percent of its live bytes. Garbage is what fresh entries overwrite in the settled run and in each other, what delta tables
+    /// replace, and dead bytes of value segments. Less of it costs more rewriting: each byte put is written about
     /// 1 + 100 / `over_provision_percent` times more if keys are updated evenly.
     pub fn over_provision_percent(mut self, percent: u64) -> Self {
         self.over_provision_percent = percent;

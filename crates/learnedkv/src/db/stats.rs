@@ -100,8 +100,8 @@ pub struct KeyspaceStats {
     pub entry_bytes: u64,
     /// What its tables and value segments take on the disk, bytes, without their filters and what snapshots alone hold up.
     pub space_bytes: u64,
-    /// How much of that would be left if all were settled now, bytes, at most all of it: an estimate, from samples
-    /// of keys. (While a sweep is under way it asks the indexes of what is being settled, which are
+    /// How much of that would be left if all were settled now and no partition had a delta, bytes, at most all of it: an
+    /// estimate, from samples of keys. (While a sweep is under way it asks the indexes of what is being settled, which are
     /// read where they are paged.) In a keyspace of [`Store::Lsm`] nothing is estimated, and all counts as live.
     pub live_bytes: u64,
     /// So much garbage may lie, bytes: `over_provision_percent` of what is live, or `min_conversion_bytes` if that

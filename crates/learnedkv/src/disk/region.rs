@@ -32,6 +32,11 @@ impl Cursor {
         self.capacity_bytes
     }
 
+    /// Whether anything was reserved.
+    pub(in crate::disk) fn is_begun(&self) -> bool {
+        self.next_bytes.load(Ordering::Relaxed) > 0
+    }
+
     /// The next `length_bytes` bytes, or `None` if so many are not left.
     pub(in crate::disk) fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
         let offset_bytes = self

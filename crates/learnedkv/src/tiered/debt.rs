@@ -167,7 +167,7 @@ pub(super) fn share(bytes: u64, percent: u64) -> u64 {
 pub struct Space {
     /// All its tables and value segments, without what snapshots alone hold up.
     pub used: u64,
-    /// What would be left of them if all were settled now, estimated.
+    /// What would be left of them if all were settled now and no partition had a delta, estimated.
     pub live: u64,
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::debt::{self, Debt};
 use crate::format::entry::TableId;
+use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
 use crate::lsm::garbage;
@@ -23,35 +24,56 @@ pub enum Rewrite {
 }
 
 /// What a sweep keeps in mind from step to step. It is found again after a crash.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Course {
     /// The value segments that it empties.
     pub victims: Arc<BTreeSet<u64>>,
+    /// The largest part of a base that a delta takes and replaces, per cent.
+    pub delta_limit: u64,
     /// Bases that could not be read: they get deltas, and stay.
-    pub unreadable: BTreeSet<TableId>,
+    unreadable: BTreeSet<TableId>,
     /// Bases that are rewritten to be rid of what their deltas replace.
     outgrown: Arc<BTreeSet<TableId>>,
 }
 
 impl Course {
-    /// That of a sweep which begins, or goes on after a restart.
+    /// That of a sweep which begins, or goes on after a restart. What it leaves is not to make the next one due at
+    /// once: dead bytes of segments that are no victims, what old deltas replace, and what new ones do.
     pub fn of(tables: &Tables, options: &KeyspaceOptions, disk_is_full: bool) -> Course {
         let victims = debt::victims(tables, options.over_provision());
-        let outgrown = outgrown(tables, options, &victims, disk_is_full);
+        let allowed = Debt::of(tables).allows(options);
+        let left = allowed.saturating_sub(dead_after(tables, options, &victims));
+        // Where less than usual is left, deltas are smaller: five sixths of what is allowed, at 30 per cent the usual 25.
+        let largest = scale(options.over_provision() * 5 / 6, left, allowed.max(1));
+        let most = if disk_is_full { 0 } else { left / 4 };
         Course {
             victims: Arc::new(victims),
-            outgrown: Arc::new(outgrown),
+            delta_limit: options.delta_limit().min(largest),
             unreadable: BTreeSet::new(),
+            outgrown: Arc::new(outgrown(tables, most)),
         }
     }
 
-    /// Leaves a base as it is that could not be read (then it gets a delta), or whose delta could not. False: there is no
-    /// way around it.
-    pub fn leave(&mut self, base: TableId, is_damaged: bool) -> bool {
-        if is_damaged {
+    /// Has a base be rewritten: its delta would replace too much of it.
+    pub fn outgrow(&mut self, base: TableId) {
+        Arc::make_mut(&mut self.outgrown).insert(base);
+    }
+
+    /// After a step failed, beginning with the partition of base `first`: that is no longer rewritten for its delta
+    /// alone, and what `is_damaged` gets a delta. False: there is no way around what failed.
+    pub fn leave(&mut self, first: Option<TableId>, is_damaged: Option<TableId>) -> bool {
+        let outgrown = Arc::make_mut(&mut self.outgrown);
+        let changes = first.is_some_and(|base| outgrown.remove(&base)) || is_damaged.is_some();
+        if let Some(base) = is_damaged {
+            outgrown.remove(&base);
             self.unreadable.insert(base);
         }
-        Arc::make_mut(&mut self.outgrown).remove(&base) || is_damaged
+        changes
+    }
+
+    /// Whether a base could not be read.
+    pub fn is_unreadable(&self, base: &Arc<Table>) -> bool {
+        self.unreadable.contains(&base.id())
     }
 
     /// Whether a base is to be rewritten whatever is new.
@@ -65,29 +87,30 @@ impl Course {
 
     /// Whether a partition is to be rewritten though nothing frozen lies in it.
     pub fn wants(&self, partition: &Partition) -> bool {
-        let readable = |t: &&Arc<Table>| !self.unreadable.contains(&t.id());
-        let base = partition.base.as_ref().filter(readable);
-        base.is_some_and(|base| self.rewrites(base))
-            || partition.delta.as_ref().is_some_and(|delta| self.empties(delta))
+        let (base, delta) = (partition.base.as_ref(), partition.delta.as_ref());
+        let outgrown = |base: &Arc<Table>| {
+            self.outgrown.contains(&base.id()) && delta.is_none_or(|delta| delta.is_readable())
+        };
+        base.filter(|b| !self.is_unreadable(b)).is_some_and(|b| self.empties(b) || outgrown(b))
+            || delta.is_some_and(|delta| self.empties(delta))
     }
 }
 
-/// The bases whose deltas replace the largest part of them: so many that what is replaced in the others is less than
-/// half of the garbage that is allowed beside what stays dead in value segments, or that nothing is, where the disk
-/// is full. Else what a sweep leaves might make the next one due at once. Those behind the watermark are left out.
-fn outgrown(
-    tables: &Tables,
-    options: &KeyspaceOptions,
-    victims: &BTreeSet<u64>,
-    disk_is_full: bool,
-) -> BTreeSet<TableId> {
+/// Bytes of value segments that will be dead after a sweep which empties `victims`: of those that settled tables use, or
+/// will. The others go.
+fn dead_after(tables: &Tables, options: &KeyspaceOptions, victims: &BTreeSet<u64>) -> u64 {
+    let settled = tables.settled().flat_map(|table| &table.properties().segments);
+    let frozen = tables.frozen.iter().flat_map(|frozen| frozen.runs.iter().flatten());
+    let frozen = frozen.flat_map(|table| &table.properties().segments);
+    let stay = frozen.filter(|used| used.mean_length() >= options.separate_settled_at());
+    let used: BTreeSet<u64> = settled.chain(stay).map(|used| used.segment).collect();
     let dead = garbage::dead(tables);
-    let stays_dead = dead.iter().filter(|(segment, _)| !victims.contains(*segment));
-    let stays_dead: u64 = stays_dead.map(|(_, bytes)| bytes).sum();
-    let most = match disk_is_full {
-        true => 0,
-        false => Debt::of(tables).allows(options).saturating_sub(stays_dead) / 2,
-    };
+    used.difference(victims).filter_map(|segment| dead.get(segment)).sum()
+}
+
+/// The bases whose deltas replace the largest part of them: so many that what is replaced in the others is no more than
+/// `most` bytes. Those behind the watermark are left out.
+fn outgrown(tables: &Tables, most: u64) -> BTreeSet<TableId> {
     let watermark = tables.frozen.as_ref().map(|frozen| tables.partition(&frozen.watermark));
     let ahead = |at: usize| watermark.is_none_or(|watermark| at >= watermark);
     let share = |bytes: u64, base: &Arc<Table>| {
@@ -107,6 +130,30 @@ fn outgrown(
     chosen
 }
 
+/// What a delta that was written is held against.
+pub struct Limit {
+    base: Clipped,
+    percent: u64,
+}
+
+impl Limit {
+    /// Whether a delta, whose keys lie below `end`, replaces too much of its base: much more than it may take, of what
+    /// will stay of it. (Long values may give way to short ones, or to tombstones.) An estimate: a fifth more is let be.
+    pub fn is_passed_by(&self, delta: &TableRecord, end: Option<&[u8]>) -> bool {
+        let of = &delta.properties;
+        let replaced = of.shadowed_bytes + of.covered_bytes;
+        let base = self.base.alive_bytes(&[], end, &Ranges::default());
+        let base = self.base.table.weight(base, |_| true);
+        let stays = base.saturating_sub(replaced) + delta.file_bytes + of.separated_bytes();
+        u128::from(replaced) * 500 > u128::from(stays) * u128::from(self.percent) * 6
+    }
+
+    /// The base.
+    pub fn base(&self) -> TableId {
+        self.base.table.id()
+    }
+}
+
 /// What lies in a partition's range, whole blocks, with the separated values that move into blocks. Fresh
 /// and settled tables may be compressed differently: what they hold is compared uncompressed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -115,10 +162,6 @@ struct Size {
     unpacked_bytes: u64,
     entries: u64,
     tombstones: u64,
-    /// Of settled entries that these overwrite or remove, estimated, with separated values, bytes.
-    shadowed_bytes: u64,
-    /// With all its separated values.
-    weight: u64,
 }
 
 impl Size {
@@ -137,8 +180,6 @@ impl Size {
             unpacked_bytes: share(whole.unpacked_bytes) + share(unpacked),
             entries: share(whole.entries),
             tombstones: share(whole.tombstones),
-            shadowed_bytes: share(whole.shadowed_bytes),
-            weight: clipped.table.weight(stored, |_| true),
         }
     }
 
@@ -147,8 +188,6 @@ impl Size {
         self.unpacked_bytes += other.unpacked_bytes;
         self.entries += other.entries;
         self.tombstones += other.tombstones;
-        self.shadowed_bytes += other.shadowed_bytes;
-        self.weight += other.weight;
     }
 }
 
@@ -208,18 +247,15 @@ impl Weights {
         self.frozen.unpacked_bytes + self.delta.unpacked_bytes
     }
 
-    /// Whether all that is newer, what it covers and what it replaces of the base is a small part of the base.
+    /// Whether all that is newer, and what it covers of the base, is a small part of the base.
     fn fits_delta(&self, limit_percent: u64) -> bool {
         let limit = |whole: u64| scale(whole, limit_percent, 100);
         let (base, whole) = (self.base, self.whole_base);
         let covered_bytes = whole.unpacked_bytes - base.unpacked_bytes;
         // By entries too: tombstones are small, and what they remove is given back by a rewrite alone.
         let covered = whole.entries - base.entries;
-        // And by what they replace: long values may give way to short ones.
-        let replaced = self.frozen.shadowed_bytes + self.delta.shadowed_bytes;
         self.newer_bytes() + covered_bytes <= limit(whole.unpacked_bytes)
             && self.frozen.entries + self.delta.entries + covered <= limit(whole.entries)
-            && replaced + (whole.weight - base.weight) <= limit(whole.weight)
     }
 }
 
@@ -229,12 +265,6 @@ pub fn is_covered_by(frozen: &Frozen, tables: &Tables, at: usize) -> bool {
     let lower = partition.lower.as_slice();
     (partition.base.is_some() || partition.delta.is_some())
         && frozen.runs.iter().flatten().any(|t| !t.ranges().overlapping(lower, upper).is_empty())
-}
-
-/// The largest part of a base that a delta takes, per cent. All deltas together leave room for other garbage: where less
-/// than usual is allowed, so is less of this.
-fn delta_limit(options: &KeyspaceOptions) -> u64 {
-    options.delta_limit().min(options.over_provision() * 5 / 6)
 }
 
 /// What a step is to do.
@@ -247,6 +277,8 @@ pub struct Plan {
     pub target_bytes: u64,
     /// What a delta says is gone from the base.
     pub ranges: Ranges,
+    /// What it is held against, where there is a way to do without it.
+    pub limit: Option<Limit>,
 }
 
 impl Plan {
@@ -260,19 +292,22 @@ impl Plan {
     ) -> Plan {
         let (tables, options) = (&view.tables, &view.options);
         let weights = Weights::of(view, frozen, at);
-        let unreadable = |table: &Arc<Table>| course.unreadable.contains(&table.id());
+        let unreadable = |table: &Arc<Table>| course.is_unreadable(table);
         let rewrites_delta = |base: &Arc<Table>| {
             let fits =
-                weights.fits_delta(delta_limit(options)) && !course.rewrites(base) && !disk_is_full;
+                weights.fits_delta(course.delta_limit) && !course.rewrites(base) && !disk_is_full;
             !weights.is_covered && (unreadable(base) || fits)
         };
         if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
-            let (end, ranges) = (at + 1, weights.removed);
+            let (partition, upper) = (&tables.partitions[at], tables.upper(at));
+            let base = partition.base.as_ref().filter(|base| !unreadable(base));
+            let base = base.map(|base| clip(base, &partition.lower, upper));
             return Plan {
                 rewrite: Rewrite::Delta,
-                end,
+                end: at + 1,
                 target_bytes: options.partition(),
-                ranges,
+                ranges: weights.removed,
+                limit: base.map(|base| Limit { base, percent: course.delta_limit }),
             };
         }
         let (partition_bytes, ranges) = (options.partition(), Ranges::default());
@@ -292,7 +327,8 @@ impl Plan {
             end += 1;
         }
         if end > at + 1 {
-            return Plan { rewrite: Rewrite::Base, end, target_bytes: partition_bytes, ranges };
+            let target_bytes = partition_bytes;
+            return Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None };
         }
         // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
         // base did; where there is none, as it did when it was flushed.
@@ -302,6 +338,6 @@ impl Plan {
         let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
         let parts = total.div_ceil(partition_bytes).max(1);
         let target_bytes = (total / parts).max(partition_bytes / 2);
-        Plan { rewrite: Rewrite::Base, end, target_bytes, ranges }
+        Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None }
     }
 }

@@ -6,8 +6,8 @@
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay a quarter of a
 //!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] a partition before the
 //!   ceiling at the latest: files take space for a while when they are written and removed. So what is put
-//!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (Where `min_conversion` is
-//!   more than the ceiling, the ceiling is a sixth beyond it.)
+//!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (A sixth beyond where a sweep
+//!   begins at the least: where `min_conversion` is most of what the ceiling leaves, or more, that is beyond it.)
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
 //! * **Runs** that wait to be merged: each costs every lookup.
 //!
@@ -157,6 +157,8 @@ mod tests {
                         Debt { dead, ..of },
                         Debt { overwritten: fresh / 100 * percent, ..of },
                         Debt { covered, dead, shadowed: shadowed / 2, ..of },
+                        Debt { replaced: shadowed / 4, ..of },
+                        Debt { replaced: shadowed / 4, dead, shadowed: shadowed / 2, ..of },
                     ] {
                         let used = settled + fresh + debt.dead;
                         let space = Space { used, live: used.saturating_sub(debt.garbage()) };

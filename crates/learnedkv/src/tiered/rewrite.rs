@@ -54,11 +54,10 @@ impl Rewrite {
         if tables.frozen.is_some() || debt.is_due_for_fresh(options) || stays > allowed / 4 * 3 {
             return None;
         }
-        // Of what deltas replace it leaves some.
-        let leaves = debt.replaced.min(allowed / 2);
+        // What deltas replace is left out of both: some of it a sweep leaves, the rest costs it bases that runs may not touch.
         let sweep = Cost {
             writes: moved(tables, options) + touched(tables),
-            frees: debt.garbage() - leaves,
+            frees: debt.garbage() - debt.replaced,
         };
         let candidates = candidates(tables);
         let dead: u64 = candidates.iter().map(|candidate| candidate.dead).sum();

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use super::debt::{self, Debt};
 use super::plan::Course;
 use super::rewrite::Rewrite;
-use super::sweep::{self, Next, SweepStep};
+use super::sweep::{self, Ended, Next, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Job, Step};
@@ -138,7 +138,7 @@ impl SettleJob {
             },
             Work::Sweep(mut step) => match step.step() {
                 Ok(None) => self.work = Work::Sweep(step),
-                Ok(Some(ends)) => self.after_step(ends, step.swept_bytes()),
+                Ok(Some(ended)) => self.after_step(ended, step.swept_bytes()),
                 Err(e)
                     if e.kind() == ErrorKind::DiskFull
                         && self.engine.give_up_ballast(self.room_seen) =>
@@ -166,23 +166,26 @@ impl SettleJob {
         Ok(true)
     }
 
-    /// Whether the sweep goes on though this step failed: leaving alone what the step could not read.
+    /// Whether the sweep goes on though this step failed: it leaves what can be left, and goes round a damaged base.
     fn goes_on_without(&self, step: &SweepStep, error: &Error) -> bool {
-        let Some((base, is_base)) = step.unread(error) else { return false };
+        if error.kind() == ErrorKind::DiskFull {
+            return false;
+        }
         let at = self.at.unwrap_or_default();
         let mut shared = lock(&self.shared);
         let Some(sweeping) = shared.sweeps.get_mut(&at) else { return false };
-        let goes_on = sweeping.course.as_mut().is_some_and(|course| {
-            let is_damaged = is_base && error.is_corruption();
-            course.leave(base, is_damaged)
-        });
-        if goes_on {
-            sweeping.damage = Some(error.clone());
+        let damaged = step.unreadable_base(error);
+        let leave = |course: &mut Course| course.leave(step.first_base(), damaged);
+        if !sweeping.course.as_mut().is_some_and(leave) {
+            return false;
+        }
+        sweeping.damage = Some(error.clone());
+        if error.is_corruption() {
             let view = self.engine.view();
             let tables = view.keyspaces.get(&at).into_iter().flat_map(|k| k.tables.settled());
             tables.filter(|t| Some(t.path()) == error.path()).for_each(|t| t.note_unreadable());
         }
-        goes_on
+        true
     }
 
     fn succeeded(&self) {
@@ -197,12 +200,15 @@ impl SettleJob {
         }
     }
 
-    fn after_step(&mut self, ends: bool, swept_bytes: u64) {
+    fn after_step(&mut self, ended: Ended, swept_bytes: u64) {
         let at = self.at.unwrap_or_default();
         if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
             sweeping.swept_bytes += swept_bytes;
+            if let (Ended::Outgrown(base), Some(course)) = (&ended, &mut sweeping.course) {
+                course.outgrow(*base);
+            }
         }
-        if ends {
+        if matches!(ended, Ended::Sweep) {
             self.succeeded();
             self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
             self.finish();

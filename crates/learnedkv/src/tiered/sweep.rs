@@ -32,12 +32,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::plan::{Course, Plan, Rewrite, is_covered_by};
+use super::plan::{Course, Limit, Plan, Rewrite, is_covered_by};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Opened};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, TableId};
-use crate::format::manifest::{Change, PartitionRecord, TableRecord, Watermark};
+use crate::format::manifest::{Change, PartitionRecord, Watermark};
 use crate::format::range::Ranges;
 use crate::lsm::output::{Output, Written};
 use crate::lsm::read::{clip, run_source};
@@ -63,8 +63,20 @@ pub struct SweepStep {
     target_bytes: u64,
     /// The segments that only frozen tables point into.
     fresh_segments: Segments,
+    /// What a delta is held against.
+    limit: Option<Limit>,
     /// What it wrote, once it is over.
     written_bytes: u64,
+}
+
+/// How a step ended.
+pub enum Ended {
+    /// The watermark moved, unless an ingest came between.
+    Step,
+    /// So did the sweep.
+    Sweep,
+    /// The delta it wrote would replace too much of this base, and is dropped: the base is to be rewritten.
+    Outgrown(TableId),
 }
 
 /// What to do at the watermark.
@@ -311,6 +323,7 @@ impl SweepStep {
                 .replacing(frozen.runs.iter().flatten().chain(replaced())),
             target_bytes: plan.target_bytes,
             fresh_segments: fresh_segments(tables),
+            limit: plan.limit,
             written_bytes: 0,
         })
     }
@@ -320,22 +333,24 @@ impl SweepStep {
         self.written_bytes
     }
 
-    /// Whose base or delta the step could not read, if that is why it failed: the base, and whether it is that.
-    pub fn unread(&self, error: &Error) -> Option<(TableId, bool)> {
+    /// The base that a step which failed could not read, if that is why.
+    pub fn unreadable_base(&self, error: &Error) -> Option<TableId> {
         let dir = self.engine.dir();
-        let is = |table: &TableRecord| error.path() == Some(&table_path(dir, table.id));
-        self.old.partitions.iter().find_map(|partition| {
-            let base = partition.base.as_ref()?;
-            let is_delta = partition.delta.as_ref().is_some_and(is);
-            (is(base) || is_delta).then(|| (base.id, is(base)))
-        })
+        let bases = self.old.partitions.iter().filter_map(|p| p.base.as_ref());
+        let mut ids = bases.map(|base| base.id);
+        ids.find(|id| error.is_corruption() && error.path() == Some(&table_path(dir, *id)))
     }
 
-    /// Goes on. `None`: not over yet; else whether the whole sweep is over.
+    /// The base of the partition at the watermark.
+    pub fn first_base(&self) -> Option<TableId> {
+        self.old.partitions[0].base.as_ref().map(|base| base.id)
+    }
+
+    /// Goes on. `None`: not over yet.
     ///
     /// # Errors
     /// Those of the disk; the step is then given up, and begun again later.
-    pub fn step(&mut self) -> Result<Option<bool>> {
+    pub fn step(&mut self) -> Result<Option<Ended>> {
         if !std::mem::replace(&mut self.begun, true) {
             self.cursor.seek(Seek::AtOrAfter(self.old.lower()))?;
         }
@@ -356,7 +371,7 @@ impl SweepStep {
             .collect()
     }
 
-    fn install(&mut self) -> Result<bool> {
+    fn install(&mut self) -> Result<Ended> {
         let Written { mut tables, mut opened, bytes: written } = self.output.finish()?;
         let new = tables.pop();
         let ways = self.ways();
@@ -364,6 +379,11 @@ impl SweepStep {
         // Where the output stopped within a partition, its rest keeps the old tables; so do those behind it.
         let rest = self.cursor.key().map(<[u8]>::to_vec);
         rest.iter().for_each(|rest| self.old.end_at(rest));
+        let end = rest.as_ref().or(self.old.upper.as_ref()).map(Vec::as_slice);
+        let passed = |limit: &&Limit| new.as_ref().is_some_and(|new| limit.is_passed_by(new, end));
+        if let Some(limit) = self.limit.as_ref().filter(passed) {
+            return Ok(Ended::Outgrown(limit.base()));
+        }
         let old = &self.old.partitions[0];
         let lower = old.lower.clone();
         let mut partitions = vec![match self.rewrite {
@@ -398,6 +418,6 @@ impl SweepStep {
             self.engine.metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);
             self.engine.metrics.swept_bytes.fetch_add(written, Ordering::Relaxed);
         }
-        Ok(fits && ends)
+        Ok(if fits && ends { Ended::Sweep } else { Ended::Step })
     }
 }

@@ -76,13 +76,14 @@ impl RealFile {
     }
 
     /// After a write that ended there.
-    fn hand_over(&self, end_bytes: u64) {
+    fn hand_over(&self, end_bytes: u64) -> std::io::Result<()> {
         let handed = self.handed_bytes.load(Ordering::Relaxed);
         let end_bytes = end_bytes - end_bytes % HANDED_BYTES;
-        if end_bytes > handed {
-            self.handed_bytes.store(end_bytes, Ordering::Relaxed);
-            platform::begin_writing(&self.file, handed, end_bytes - handed);
+        if end_bytes <= handed {
+            return Ok(());
         }
+        self.handed_bytes.store(end_bytes, Ordering::Relaxed);
+        platform::begin_writing(&self.file, handed, end_bytes - handed)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -114,9 +115,8 @@ impl File for RealFile {
 
     fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         platform::write_all_at(&self.file, bytes, offset_bytes)
-            .map_err(|e| Error::io("write", &self.path, &e).at_offset(offset_bytes))?;
-        self.hand_over(offset_bytes + bytes.len() as u64);
-        Ok(())
+            .and_then(|()| self.hand_over(offset_bytes + bytes.len() as u64))
+            .map_err(|e| Error::io("write", &self.path, &e).at_offset(offset_bytes))
     }
 
     fn sync(&self) -> Result<()> {
@@ -174,6 +174,9 @@ mod tests {
         assert_eq!(file.handed_bytes.load(Ordering::Relaxed), HANDED_BYTES);
         file.write_all_at(&vec![7; 3 * piece], piece as u64).unwrap();
         assert_eq!(file.handed_bytes.load(Ordering::Relaxed), 4 * HANDED_BYTES);
+        // Beyond the end, and where the system cannot say it: nothing comes of it.
+        platform::begin_writing(&file.file, 1 << 50, 1 << 20).unwrap();
+        platform::begin_writing(&fs::File::open("/dev/null").unwrap(), 0, 1).unwrap();
         file.sync().unwrap();
         let mut read = vec![0; piece + 1];
         file.read_exact_at(&mut read, 0).unwrap();

@@ -324,23 +324,40 @@ pub(super) fn punch(file: &File, offset_bytes: u64, length_bytes: u64) -> Result
     }
 }
 
-/// Has the system begin to write what was written to this range; nothing is waited for. A hint.
+/// Has the system begin to write what was written to this range; no write is waited for. What the system refuses is
+/// not done; what goes wrong as it begins is an error, which no later sync reports.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
-pub(super) fn begin_writing(file: &File, offset_bytes: u64, length_bytes: u64) {
+pub(super) fn begin_writing(file: &File, offset_bytes: u64, length_bytes: u64) -> Result<()> {
     use std::os::fd::AsRawFd;
     let (Ok(offset), Ok(length)) = (offset_bytes.try_into(), length_bytes.try_into()) else {
-        return;
+        return Ok(());
     };
-    // SAFETY: it takes no pointer; the descriptor is that of `file`, which is open.
-    let _ = unsafe {
-        libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE)
-    };
+    loop {
+        // SAFETY: it takes no pointer; the descriptor is that of `file`, which is open.
+        let done = unsafe {
+            libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE)
+        };
+        if done == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            // The answers of file systems and sandboxes that do not do it.
+            Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL | libc::ESPIPE | libc::EPERM) => {
+                return Ok(());
+            }
+            _ => return Err(error),
+        }
+    }
 }
 
 /// A sync writes all at once.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn begin_writing(_file: &File, _offset_bytes: u64, _length_bytes: u64) {}
+pub(super) fn begin_writing(_file: &File, _offset_bytes: u64, _length_bytes: u64) -> Result<()> {
+    Ok(())
+}
 
 /// Where data begins from `offset_bytes` on, or the file ends; `None` where the system cannot tell.
 #[cfg(target_os = "linux")]

@@ -162,6 +162,7 @@ impl LogRegion for SimRegion {
     }
 
     fn make_ready(&self, synced_often: bool) {
+        assert!(self.cursor.is_begun(), "a header's sync goes through all that was made ready");
         self.synced_often.store(synced_often, Ordering::Relaxed);
     }
 
