@@ -14,7 +14,7 @@ use crate::options::KeyspaceOptions;
 use crate::sstable::cursor::Clipped;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
-use crate::view::{Frozen, KeyspaceView, Partition, Tables, damage_of};
+use crate::view::{Frozen, KeyspaceView, Partition, Tables};
 
 /// What a step does to its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Course {
     unreadable: BTreeSet<TableId>,
     /// Bases that are rewritten to be rid of what their deltas replace.
     outgrown: Arc<BTreeSet<TableId>>,
+    /// Those where that failed: they may have any delta.
+    left: BTreeSet<TableId>,
 }
 
 impl Course {
@@ -51,28 +53,37 @@ impl Course {
             delta_limit: options.delta_limit().min(largest),
             unreadable: BTreeSet::new(),
             outgrown: Arc::new(outgrown(tables, most)),
+            left: BTreeSet::new(),
         }
     }
 
     /// Has a base be rewritten: its delta would replace too much of it.
     pub fn outgrow(&mut self, base: TableId) {
-        Arc::make_mut(&mut self.outgrown).insert(base);
+        if !self.left.contains(&base) {
+            Arc::make_mut(&mut self.outgrown).insert(base);
+        }
     }
 
     /// After a step failed, beginning with the partition of base `first`: that is no longer rewritten for its delta
-    /// alone, and what `is_damaged` gets a delta. False: there is no way around what failed.
+    /// alone, and what `is_damaged` gets a delta. False: there is no way around what failed. Of each base it
+    /// says true once.
     pub fn leave(&mut self, first: Option<TableId>, is_damaged: Option<TableId>) -> bool {
-        let outgrown = Arc::make_mut(&mut self.outgrown);
-        let changes = first.is_some_and(|base| outgrown.remove(&base)) || is_damaged.is_some();
-        if let Some(base) = is_damaged {
-            outgrown.remove(&base);
-            self.unreadable.insert(base);
+        let mut changes = false;
+        for base in first.into_iter().chain(is_damaged) {
+            if Arc::make_mut(&mut self.outgrown).remove(&base) {
+                changes |= self.left.insert(base);
+            }
         }
-        changes
+        is_damaged.is_some_and(|base| self.unreadable.insert(base)) || changes
+    }
+
+    /// Whether there is a way to do without a delta over a base.
+    fn may_rewrite(&self, base: &Arc<Table>) -> bool {
+        base.is_readable() && !self.is_unreadable(base) && !self.left.contains(&base.id())
     }
 
     /// Whether a base could not be read.
-    pub fn is_unreadable(&self, base: &Arc<Table>) -> bool {
+    fn is_unreadable(&self, base: &Arc<Table>) -> bool {
         self.unreadable.contains(&base.id())
     }
 
@@ -300,7 +311,7 @@ impl Plan {
         };
         if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
             let (partition, upper) = (&tables.partitions[at], tables.upper(at));
-            let base = partition.base.as_ref().filter(|base| !unreadable(base));
+            let base = partition.base.as_ref().filter(|base| course.may_rewrite(base));
             let base = base.map(|base| clip(base, &partition.lower, upper));
             return Plan {
                 rewrite: Rewrite::Delta,
@@ -317,7 +328,7 @@ impl Plan {
             let next_weights = Weights::of(view, frozen, end);
             stored += next_weights.left();
             let is_readable = !next.base.as_ref().is_some_and(unreadable);
-            let delta_is_readable = damage_of(&next.delta).is_none();
+            let delta_is_readable = next.delta.iter().all(|delta| delta.is_readable());
             if stored > partition_bytes / 2
                 || !(is_readable || next_weights.is_covered)
                 || !delta_is_readable
@@ -339,5 +350,33 @@ impl Plan {
         let parts = total.div_ceil(partition_bytes).max(1);
         let target_bytes = (total / parts).max(partition_bytes / 2);
         Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A delta that replaced too much was dropped, the base could not be read for the disk's sake, so a delta was written, and
+    /// so on for ever.
+    #[test]
+    fn a_base_that_could_not_be_rewritten_is_not_tried_again() {
+        let mut course = Course {
+            victims: Arc::default(),
+            delta_limit: 25,
+            unreadable: BTreeSet::new(),
+            outgrown: Arc::default(),
+            left: BTreeSet::new(),
+        };
+        assert!(!course.leave(Some(7), None), "nothing is to be left");
+        course.outgrow(7);
+        assert!(course.outgrown.contains(&7) && course.leave(Some(7), None));
+        course.outgrow(7);
+        assert!(!course.outgrown.contains(&7) && !course.leave(Some(7), None));
+        // One that is damaged, joined to another.
+        course.outgrow(8);
+        assert!(course.leave(Some(7), Some(8)) && course.unreadable.contains(&8));
+        assert!(!course.leave(Some(7), Some(8)));
+        assert!(!course.leave(None, None));
     }
 }

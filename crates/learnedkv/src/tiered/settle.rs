@@ -138,7 +138,12 @@ impl SettleJob {
             },
             Work::Sweep(mut step) => match step.step() {
                 Ok(None) => self.work = Work::Sweep(step),
-                Ok(Some(ended)) => self.after_step(ended, step.swept_bytes()),
+                Ok(Some(ended)) => {
+                    let swept_bytes = step.swept_bytes();
+                    // What it does not keep is removed first.
+                    drop(step);
+                    self.after_step(ended, swept_bytes);
+                }
                 Err(e)
                     if e.kind() == ErrorKind::DiskFull
                         && self.engine.give_up_ballast(self.room_seen) =>
@@ -172,20 +177,22 @@ impl SettleJob {
             return false;
         }
         let at = self.at.unwrap_or_default();
+        let view = self.engine.view();
+        let tables = view.keyspaces.get(&at).into_iter().flat_map(|k| k.tables.settled());
+        let mut blamed = tables.filter(|table| Some(table.path()) == error.path()).peekable();
+        let is_of_table = blamed.peek().is_some();
+        if error.is_corruption() {
+            blamed.for_each(|table| table.note_unreadable());
+        }
         let mut shared = lock(&self.shared);
         let Some(sweeping) = shared.sweeps.get_mut(&at) else { return false };
         let damaged = step.unreadable_base(error);
         let leave = |course: &mut Course| course.leave(step.first_base(), damaged);
-        if !sweeping.course.as_mut().is_some_and(leave) {
-            return false;
+        let goes_on = sweeping.course.as_mut().is_some_and(leave);
+        if goes_on && is_of_table {
+            sweeping.damage = Some(error.clone());
         }
-        sweeping.damage = Some(error.clone());
-        if error.is_corruption() {
-            let view = self.engine.view();
-            let tables = view.keyspaces.get(&at).into_iter().flat_map(|k| k.tables.settled());
-            tables.filter(|t| Some(t.path()) == error.path()).for_each(|t| t.note_unreadable());
-        }
-        true
+        goes_on
     }
 
     fn succeeded(&self) {

@@ -325,7 +325,7 @@ pub(super) fn punch(file: &File, offset_bytes: u64, length_bytes: u64) -> Result
 }
 
 /// Has the system begin to write what was written to this range; no write is waited for. What the system refuses is
-/// not done; what goes wrong as it begins is an error, which no later sync reports.
+/// not done; what goes wrong as it begins is an error, which a later sync may not report.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(super) fn begin_writing(file: &File, offset_bytes: u64, length_bytes: u64) -> Result<()> {
@@ -342,12 +342,21 @@ pub(super) fn begin_writing(file: &File, offset_bytes: u64, length_bytes: u64) -
             return Ok(());
         }
         let error = std::io::Error::last_os_error();
+        // The answers of file systems and sandboxes that do not do it, and of a system that has no memory for it now:
+        // what was written is written by the sync.
+        let refusals = [
+            libc::ENOSYS,
+            libc::EOPNOTSUPP,
+            libc::EINVAL,
+            libc::ESPIPE,
+            libc::EPERM,
+            libc::EACCES,
+            libc::ENOMEM,
+            libc::EAGAIN,
+        ];
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            // The answers of file systems and sandboxes that do not do it.
-            Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL | libc::ESPIPE | libc::EPERM) => {
-                return Ok(());
-            }
+            Some(code) if refusals.contains(&code) => return Ok(()),
             _ => return Err(error),
         }
     }
