@@ -121,8 +121,8 @@ fn open_as(settings: &OpenSettings, blobs: bool) -> Result<Box<dyn Engine>> {
     let mut options = format!(
         "create_if_missing=true;compression={compression};max_background_jobs={};\
          bytes_per_sync=1048576;use_direct_reads={};",
-        // As many threads as ours has: one more than cores, since they wait for the disk.
-        cores.max(2) + 1,
+        // As its documentation says, as many as there are cores; no fewer than ours has by default.
+        cores.max(3),
         settings.reads == Reads::Direct
     );
     if let Some(Compression::Zstd { level }) = settings.compression {
