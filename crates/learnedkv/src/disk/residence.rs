@@ -2,9 +2,11 @@
 //!
 //! A mapped page that the system has dropped costs a page fault when it is read: a wait for the device that
 //! nobody planned, a page at a time. So the first read through a map, and one in [`LOOK_EVERY`] after it,
-//! is preceded by a look ([`File::read_cached_at`](super::File::read_cached_at)). When that finds nothing, the map rests for a
+//! is preceded by a look ([`File::read_cached_at`](super::File::read_cached_at)). Looks come more and more rarely
+//! while they find what they look for, down to one in [`LOOK_RARELY`] after some thirty of them. When one finds nothing,
+//! the map rests for a
 //! number of reads, twice as many each time ([`MOST_REST`] at most); each look that finds what it looks
-//! for takes a 64th off the next rest. The first read after a rest is looked at again.
+//! for takes a 64th off the next rest. The first read after a rest is looked at again, and then one in [`LOOK_EVERY`].
 //!
 //! So a file of which nothing is cached meets no fault, and one that stays in memory is read there nearly
 //! always. Between them: the map is used while fewer than some 2 % of looks find nothing (there a doubling
@@ -13,8 +15,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// One in so many reads through a map is looked at.
+/// One in so many reads through a map is looked at: at first, or where looks did not find what they looked for,
 const LOOK_EVERY: u32 = 64;
+/// and where they always did.
+const LOOK_RARELY: u32 = 512;
 /// So many reads a map rests: at least, and at most.
 const LEAST_REST: u32 = 256;
 const MOST_REST: u32 = 1 << 16;
@@ -24,6 +28,8 @@ const MOST_REST: u32 = 1 << 16;
 pub struct Residence {
     /// Reads through the map until somebody looks.
     until_look: AtomicU32,
+    /// How many reads lie between looks, beyond [`LOOK_EVERY`].
+    patience: AtomicU32,
     /// For so many more reads the map is not used.
     rest: AtomicU32,
     /// How long it rests when it is lost next.
@@ -45,7 +51,8 @@ impl Residence {
     /// Whether to look before one more read through the map. Counts the read.
     pub fn is_due(&self) -> bool {
         let until_look = self.until_look.load(Relaxed);
-        self.until_look.store(until_look.checked_sub(1).unwrap_or(LOOK_EVERY - 1), Relaxed);
+        let next = || LOOK_EVERY + self.patience.load(Relaxed) - 1;
+        self.until_look.store(until_look.checked_sub(1).unwrap_or_else(next), Relaxed);
         until_look == 0
     }
 
@@ -59,6 +66,10 @@ impl Residence {
     pub fn saw(&self, is_there: bool) {
         self.was_there.store(is_there, Relaxed);
         let next = self.next_rest.load(Relaxed).max(LEAST_REST);
+        let patience = self.patience.load(Relaxed);
+        let longer = patience + (LOOK_EVERY + patience) / 16;
+        let most = LOOK_RARELY - LOOK_EVERY;
+        self.patience.store(if is_there { longer.min(most) } else { 0 }, Relaxed);
         if is_there {
             self.next_rest.store(next - next / 64, Relaxed);
         } else {
@@ -66,5 +77,36 @@ impl Residence {
             self.until_look.store(0, Relaxed);
             self.next_rest.store((next * 2).min(MOST_REST), Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads through the map until one is due to be looked at, that one included.
+    fn until_due(residence: &Residence) -> u32 {
+        1 + (0..).take_while(|_| !residence.is_due()).count() as u32
+    }
+
+    #[test]
+    fn looks_come_rarely_where_they_find_what_they_look_for_and_often_after_one_that_does_not() {
+        let residence = Residence::default();
+        assert_eq!(until_due(&residence), 1, "the first read is looked at");
+        residence.saw(true);
+        assert_eq!(until_due(&residence), LOOK_EVERY);
+        let mut before = LOOK_EVERY;
+        for _ in 0..40 {
+            residence.saw(true);
+            let next = until_due(&residence);
+            assert!(next >= before && next <= LOOK_RARELY, "{before}, then {next}");
+            before = next;
+        }
+        assert_eq!(before, LOOK_RARELY);
+        residence.saw(false);
+        assert!((0..LEAST_REST).all(|_| residence.rests()) && !residence.rests());
+        assert_eq!(until_due(&residence), 1, "the first read after a rest is looked at");
+        residence.saw(true);
+        assert!(until_due(&residence) < 2 * LOOK_EVERY);
     }
 }
