@@ -127,11 +127,22 @@ impl<I: Weight> BlockCache<I> {
     }
 
     /// A buffer of `length` bytes to read a block into, its content any.
+    ///
+    /// At most twice as large as asked for: what is cached in it counts, and takes, all of it.
     pub fn buffer(&self, length: usize) -> Vec<u8> {
-        let mut buffer = self.recycled.buffers().pop().unwrap_or_default();
-        if buffer.capacity() < length {
-            return vec![0; length];
-        }
+        let kept = {
+            let mut buffers = self.recycled.buffers();
+            let fits = |buffer: &Vec<u8>| (length..=2 * length).contains(&buffer.capacity());
+            match buffers.iter().rposition(fits) {
+                Some(at) => Some(buffers.swap_remove(at)),
+                None => {
+                    // Others are wanted now.
+                    buffers.pop();
+                    None
+                }
+            }
+        };
+        let Some(mut buffer) = kept else { return vec![0; length] };
         buffer.resize(length, 0);
         buffer
     }
@@ -218,5 +229,33 @@ impl<I: Weight> BlockCache<I> {
         {
             kept.set_capacity(capacity_bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Weight for () {
+        fn size_bytes(&self) -> usize {
+            0
+        }
+    }
+
+    /// A buffer of 64 KiB took in a block of 4, again and again, and what was cached weighed sixteen times as much.
+    #[test]
+    fn a_buffer_is_no_more_than_twice_what_it_is_for() {
+        let cache = BlockCache::<()>::new(1 << 20);
+        (0..10).for_each(|_| cache.give_back(vec![0; 64 << 10]));
+        for _ in 0..10 {
+            let buffer = cache.buffer(4096);
+            assert!((4096..=8192).contains(&buffer.capacity()), "{}", buffer.capacity());
+            cache.give_back(buffer);
+        }
+        let first = cache.buffer(4096);
+        let place = first.as_ptr();
+        cache.give_back(first);
+        let second = cache.buffer(3000);
+        assert_eq!(second.as_ptr(), place, "one that suits is taken");
     }
 }

@@ -27,7 +27,8 @@ pub enum ErrorKind {
     Unsupported,
     /// An argument is outside what is allowed.
     InvalidArgument,
-    /// A log or manifest sync failed earlier: writes are refused until the database is reopened.
+    /// A log or manifest sync failed earlier: writes are refused until the database is reopened. Of a write that was
+    /// under way just then: it may be visible, and may be there after reopening.
     Poisoned,
     /// The database was closed.
     Closed,
@@ -110,6 +111,16 @@ impl Error {
     #[must_use]
     pub fn and_say(mut self, more: &str) -> Error {
         self.inner.message.push_str(more);
+        self
+    }
+
+    /// The same error, of a sync: what was to be synced is written, visible, and may be durable. So it is not
+    /// `DiskFull`, which says that nothing was written.
+    #[must_use]
+    pub(crate) fn in_doubt(mut self) -> Error {
+        if self.inner.kind == ErrorKind::DiskFull {
+            self.inner.kind = ErrorKind::Io;
+        }
         self
     }
 

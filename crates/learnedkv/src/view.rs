@@ -203,6 +203,8 @@ pub struct Tables {
     pub deltas: Vec<usize>,
     /// Whether any of the tables says that ranges are gone.
     pub has_ranges: bool,
+    /// Which tables of partitions do.
+    pub ranged: Ranged,
     /// The value segments that any of the tables points into.
     pub segments: Segments,
     /// The tables that could not be opened ([`Table::damage`]).
@@ -214,6 +216,27 @@ pub struct Tables {
 /// Why the first of `tables` that could not be opened could not be; `None` if all could.
 pub fn damage_of<'a>(tables: impl IntoIterator<Item = &'a Arc<Table>>) -> Option<error::Error> {
     tables.into_iter().find_map(|table| table.damage().cloned())
+}
+
+/// Which tables of partitions say that ranges are gone.
+#[derive(Debug, Clone, Default)]
+pub struct Ranged {
+    /// The numbers of the partitions whose deltas do.
+    pub deltas: Vec<usize>,
+    /// Whether any of the bases does. (None that is written does.)
+    pub bases: bool,
+}
+
+impl Ranged {
+    fn of(partitions: &[Partition]) -> Ranged {
+        let has = |table: &Option<Arc<Table>>| {
+            table.as_ref().is_some_and(|table| table.properties().ranges > 0)
+        };
+        Ranged {
+            deltas: (0..partitions.len()).filter(|at| has(&partitions[*at].delta)).collect(),
+            bases: partitions.iter().any(|partition| has(&partition.base)),
+        }
+    }
 }
 
 impl Tables {
@@ -269,6 +292,7 @@ impl Tables {
             groups,
             level_count,
             frozen,
+            ranged: Ranged::of(&partitions),
             partitions,
             deltas,
             has_ranges,
@@ -306,6 +330,7 @@ impl Tables {
             runs,
             level_count: self.level_count,
             frozen,
+            ranged: Ranged::of(&partitions),
             partitions,
             deltas,
             has_ranges: self.has_ranges,

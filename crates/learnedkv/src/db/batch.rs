@@ -122,7 +122,7 @@ impl Batch {
     /// Commits it with the database's durability.
     ///
     /// # Errors
-    /// As [`Keyspace::insert`]; nothing of it was written then.
+    /// As [`Keyspace::insert`], of all of it.
     pub fn commit(self) -> Result<()> {
         self.commit_with(WriteOptions::default())
     }
@@ -130,7 +130,7 @@ impl Batch {
     /// As [`Batch::commit`], done as `options` say: `commit_with(Durability::Synced)`.
     ///
     /// # Errors
-    /// As [`Keyspace::insert_with`]; nothing of it was written unless a sync failed.
+    /// As [`Keyspace::insert_with`], of all of it.
     pub fn commit_with(mut self, options: impl Into<WriteOptions>) -> Result<()> {
         let durability = options.into().durability_or(self.handle.engine.options.durability);
         if let Some(error) = self.error {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Batch, Keyspace, Snapshot, Stats};
 use crate::disk::Disk;
 use crate::disk::real::RealDisk;
-use crate::engine::{DatabaseHealth, Engine, OpenReport, Opened, open};
+use crate::engine::{DatabaseHealth, Engine, OpenReport, Opened, Without, open};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, ThreadExecutor};
 use crate::format::manifest::Change;
@@ -321,11 +321,19 @@ impl Database {
     /// `NotFound` if there is none of that name; any error of the disk.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let engine = self.engine();
+        let mut retention = None;
         let plan = |state: &crate::manifest::State| {
-            let found = state.keyspaces.iter().find(|(_, k)| k.name == name);
-            found.map(|(id, _)| vec![Change::DropKeyspace { keyspace: *id }])
+            let (&keyspace, _) = state.keyspaces.iter().find(|(_, k)| k.name == name)?;
+            // Of what was never flushed the log forgets here, or, if nobody flushes anything, never.
+            let keep = engine.log.retention(engine.oldest_needed(Without::Keyspace(keyspace)));
+            let changes = vec![Change::DropKeyspace { keyspace }, keep.change.clone()];
+            retention = Some(keep);
+            Some(changes)
         };
         if engine.edit(engine.log.reserved(), &Opened::default(), plan, |_| {})? {
+            if let Some(retention) = retention {
+                engine.log.remove(&retention);
+            }
             return Ok(());
         }
         Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}")))

@@ -81,6 +81,8 @@ struct End {
     ahead: VecDeque<(Slice, Slice)>,
     /// What came behind them: nothing more, or an error.
     behind: Option<Option<Error>>,
+    /// What stands behind them and was walked over, its value too long to be read with theirs.
+    left: Option<Found>,
     /// How many entries were handed out, as far as that counts.
     handed: usize,
 }
@@ -109,7 +111,7 @@ impl std::fmt::Debug for Ends {
 
 /// Values kept apart are read together for so many entries at most, at each end,
 const AHEAD_ENTRIES: usize = 64;
-/// and until the values of all these are so long, bytes.
+/// the values of all these, if they are more than one, so long at most, bytes.
 const AHEAD_BYTES: u64 = 256 << 10;
 
 impl Ends {
@@ -130,16 +132,28 @@ impl Ends {
         } else {
             cursor.advance()?;
         }
-        read::skip_removed(cursor)?;
-        let inside = cursor.key().is_some_and(|key| match front {
-            true => is_below(key, &self.upper),
-            false => is_above(key, &self.lower),
-        });
+        let (lower, upper) = (&self.lower, &self.upper);
+        let is_inside = |cursor: &MergeCursor| {
+            cursor
+                .key()
+                .is_some_and(|key| if front { is_below(key, upper) } else { is_above(key, lower) })
+        };
+        let mut inside = is_inside(cursor);
+        // What was removed behind the bound is not gone through.
+        while inside && cursor.kind().0 == Kind::Tombstone {
+            cursor.advance()?;
+            inside = is_inside(cursor);
+        }
         let stops = |unread: &Unread| unread.stops(cursor.key(), front).cloned();
         if let Some(error) = self.unread.as_deref().and_then(stops) {
             return Err(error);
         }
         Ok(inside.then_some((&**view, &*cursor)))
+    }
+
+    /// Whether neither end has come to a key yet.
+    fn is_left(&self, key: &[u8]) -> bool {
+        is_above(key, &self.lower) && is_below(key, &self.upper)
     }
 
     /// The other end stops before what is handed out here.
@@ -179,19 +193,23 @@ impl Ends {
             return Some(Err(error.clone()));
         }
         if self.end(front).ahead.is_empty() && self.end(front).behind.is_none() {
-            let first = match self.step(front) {
-                Ok(Some((view, cursor))) => match read::value_at_hand(view, cursor) {
-                    // What most walks meet most: a value that needs no read.
-                    Ok(Some(value)) => {
-                        let key = key_of(cursor);
-                        self.hand_out(front, &key);
-                        return Some(Ok((key, value)));
-                    }
-                    Ok(None) => Found::of(cursor).map(Some),
+            let first = match self.end(front).left.take() {
+                // The other end may have handed it out.
+                Some(left) => Ok(self.is_left(&left.key).then_some(left)),
+                None => match self.step(front) {
+                    Ok(Some((view, cursor))) => match read::value_at_hand(view, cursor) {
+                        // What most walks meet most: a value that needs no read.
+                        Ok(Some(value)) => {
+                            let key = key_of(cursor);
+                            self.hand_out(front, &key);
+                            return Some(Ok((key, value)));
+                        }
+                        Ok(None) => Found::of(cursor).map(Some),
+                        Err(error) => Err(error),
+                    },
+                    Ok(None) => Ok(None),
                     Err(error) => Err(error),
                 },
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
             };
             self.read_ahead(front, first);
         }
@@ -204,12 +222,11 @@ impl Ends {
             }
         };
         // The other end may have handed it out since it was read.
-        let (key, bounds) = (&*entry.0, (&self.lower, &self.upper));
-        if !(is_above(key, bounds.0) && is_below(key, bounds.1)) {
+        if !self.is_left(&entry.0) {
             self.finish(None);
             return None;
         }
-        self.hand_out(front, key);
+        self.hand_out(front, &entry.0);
         Some(Ok(entry))
     }
 
@@ -218,12 +235,16 @@ impl Ends {
     fn read_ahead(&mut self, front: bool, first: Result<Option<Found>>) {
         let most = AHEAD_ENTRIES.min(self.end(front).handed + 1);
         let mut found: Vec<Found> = Vec::new();
-        let (mut bytes, mut next) = (0, first);
+        let (mut bytes, mut next, mut left) = (0, first, None);
         let behind = loop {
             match next {
                 Ok(Some(next)) => {
-                    let here = next.value.as_ref().map_or(0, |value| value.len() as u64);
-                    bytes += next.apart.map_or(here, |pointer| pointer.length);
+                    let length = next.value_bytes();
+                    if !found.is_empty() && bytes + length > AHEAD_BYTES {
+                        left = Some(next);
+                        break None;
+                    }
+                    bytes += length;
                     found.push(next);
                 }
                 Ok(None) => break Some(None),
@@ -236,10 +257,10 @@ impl Ends {
         };
         let Some(view) = self.view.clone() else { return };
         let end = self.end(front);
-        end.behind = behind;
+        (end.behind, end.left) = (behind, left);
         if let Err(error) = load(&view, &mut found) {
             // The entries before the one that cannot be read are handed out.
-            end.behind = Some(Some(error));
+            (end.behind, end.left) = (Some(Some(error)), None);
         }
         let read = found.into_iter().map_while(|found| Some((found.key, found.value?)));
         end.ahead.extend(read);
@@ -294,6 +315,12 @@ struct Found {
 }
 
 impl Found {
+    /// How long its value is.
+    fn value_bytes(&self) -> u64 {
+        let here = self.value.as_ref().map_or(0, |value| value.len() as u64);
+        self.apart.map_or(here, |pointer| pointer.length)
+    }
+
     fn of(cursor: &MergeCursor) -> Result<Found> {
         let key = key_of(cursor);
         match cursor.kind().0 {

@@ -66,8 +66,9 @@ impl Keyspace {
     /// Sets the value of a key.
     ///
     /// # Errors
-    /// `InvalidArgument` for a key above 64 KiB or a value above 64 GiB; `DiskFull`, `Poisoned`,
-    /// `ReadOnly`, `Closed`: then nothing was written.
+    /// `InvalidArgument` for a key above 64 KiB or a value above 64 GiB; `DiskFull`, `ReadOnly`, `Closed`: then
+    /// nothing was written. `Poisoned` as well if the database was poisoned before the call. An error that it became
+    /// poisoned by, or meanwhile: the value may be visible, and may be there or not after reopening.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.insert_with(key, value, WriteOptions::default())
     }
@@ -191,7 +192,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// `InvalidArgument` if a key is not above the one before; any error of the disk. Then nothing
-    /// was taken.
+    /// was taken, unless the database is poisoned by it: then all may be there after reopening, or nothing.
     pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         entries: impl IntoIterator<Item = (K, V)>,

@@ -122,7 +122,7 @@ impl<'a> Operation<'a> {
     ) -> Result<bool> {
         let most_bytes = OP_OVERHEAD_BYTES + key.len() + self.value.len();
         let encode = |out: &mut _| put_op(out, keyspace, self.kind, key, &self.value);
-        let payload = engine.payloads.encode(most_bytes, encode);
+        let payload = engine.payloads.encode(keyspace, most_bytes, encode);
         let committed = commit(Commit {
             payload: &payload,
             count: 1,

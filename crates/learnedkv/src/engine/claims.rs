@@ -8,7 +8,7 @@
 //! nobody begins the same again in between. A file that could not be read is left alone, and nothing
 //! else; a keyspace where something else failed (a full disk, say) waits until somebody asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -66,6 +66,12 @@ impl Claims {
         self.held.values().all(|held| !held.meets(claim))
     }
 
+    /// The first level in which any of a keyspace is held that meets `extent`.
+    pub fn first_level(&self, keyspace: KeyspaceId, extent: &Extent) -> Option<usize> {
+        let held = self.held.values().filter(|held| held.keyspace == keyspace);
+        held.filter(|held| held.extent.meets(extent)).map(|held| *held.levels.start()).min()
+    }
+
     /// Whether any of a keyspace is held.
     pub fn any_of(&self, keyspace: KeyspaceId) -> bool {
         self.held.values().any(|held| held.keyspace == keyspace)
@@ -74,6 +80,12 @@ impl Claims {
     /// Whether any at all is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
+    }
+
+    /// Holds others, and returns those that were held.
+    #[cfg(test)]
+    pub fn swap(&mut self, held: BTreeMap<u64, Claim>) -> BTreeMap<u64, Claim> {
+        std::mem::replace(&mut self.held, held)
     }
 
     /// How many are held.
@@ -97,6 +109,15 @@ impl Claims {
         let asked_since = unread.insisted != health.insisted()
             || unread.asked.is_some_and(|asked| asked != health.asked());
         (!asked_since).then_some(&unread.error)
+    }
+
+    /// All that are left alone.
+    pub fn avoided(&self, health: &Health) -> BTreeSet<TableId> {
+        self.unreadable
+            .keys()
+            .filter(|file| self.avoids(**file, health).is_some())
+            .copied()
+            .collect()
     }
 
     /// Has a keyspace left alone until somebody asks again who had not by `asked`.

@@ -65,6 +65,7 @@ use payloads::Payloads;
 use periodic::Periodic;
 pub use periodic::SyncJob;
 pub use streams::Streamed;
+pub use unflushed::Without;
 
 /// The shared part of a database. See the module page.
 #[derive(Debug)]
@@ -168,9 +169,10 @@ impl Engine {
     /// Commits operations: all of them are visible and as durable as asked for, or none.
     ///
     /// # Errors
-    /// `DiskFull` or another error of the disk: nothing was written. `Poisoned`, `Closed`,
-    /// `NotFound` (a keyspace was dropped) likewise. An error of a sync: the commit is visible and
-    /// may or may not be durable, and the writer is poisoned.
+    /// `DiskFull` or another error of the disk: nothing was written. `Closed`, `NotFound` (a keyspace was
+    /// dropped) likewise. An error of a sync, own or another's (`Poisoned`): the commit is visible and
+    /// may or may not be durable, and the writer is poisoned. `Poisoned` where an earlier record could not be
+    /// written: it is not visible, and may be there after reopening.
     pub fn commit(&self, commit: Commit<'_>, durability: Durability) -> Result<()> {
         self.check_room_for(commit.payload)?;
         self.keep_pace(commit.keyspaces, commit.bytes())?;
@@ -433,7 +435,9 @@ impl Engine {
             }
             return Err(e);
         }
-        self.show(manifest.state(), &touched, opened, memtables)?;
+        // What is durable and not shown must not be taken for what did not happen.
+        let shown = self.show(manifest.state(), &touched, opened, memtables);
+        shown.inspect_err(|e| self.poison(e))?;
         drop(guard);
         self.executor.notify();
         Ok(true)

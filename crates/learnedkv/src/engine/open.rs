@@ -138,7 +138,7 @@ pub fn open(
         let log = Log::read_only(disk.clone(), dir, loaded.database, &recovered);
         (None, log, Vec::new(), Ballast::none(&disk, dir))
     } else {
-        recovery::make_durable(&*disk, dir, &recovered)?;
+        make_durable(&*disk, dir, &recovered)?;
         let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
         let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
         let removed = remove_orphans(&*disk, dir, &manifest, &log, &view)?;
@@ -187,6 +187,17 @@ pub fn open(
     });
     engine.fit_cache();
     Ok((engine, report))
+}
+
+/// Makes what was read of the log durable, with the room held back if need be: what is written in its place takes some where
+/// the file system copies it.
+fn make_durable(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<()> {
+    match recovery::make_durable(disk, dir, recovered) {
+        Err(e) if e.kind() == ErrorKind::DiskFull && Ballast::spend(disk, dir) => {
+            recovery::make_durable(disk, dir, recovered)
+        }
+        done => done,
+    }
 }
 
 /// A new database.

@@ -53,7 +53,8 @@ fn a_memtable_expects_numbers_before_they_are_given_out() {
             seen.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let payload = engine.payloads.encode(64, |out| put_op(out, 1, Kind::Value, b"key", b"value"));
+    let payload =
+        engine.payloads.encode(1, 64, |out| put_op(out, 1, Kind::Value, b"key", b"value"));
     let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
     engine.commit(commit, Durability::Buffered).unwrap();
     disk.stop_observing();
@@ -73,7 +74,8 @@ fn a_streamed_value_goes_with_a_keyspace_dropped_amid_its_commit() {
         [engine.stream(b"key", &mut &[7; 5000][..], 1 << 20, Compression::None).unwrap()];
     let path = segment_path(engine.dir(), streamed[0].segment().id());
     let logged = streamed[0].logged();
-    let payload = engine.payloads.encode(64, |out| put_op(out, 1, Kind::Pointer, b"key", &logged));
+    let payload =
+        engine.payloads.encode(1, 64, |out| put_op(out, 1, Kind::Pointer, b"key", &logged));
     let watched = engine.clone();
     disk.observe(move |operation, _| {
         if operation.kind == OperationKind::Reserve && operation.stage == Stage::Before {
@@ -162,7 +164,7 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
     let create = |_: &State| Some(vec![Change::CreateKeyspace { keyspace: 1, name, options }]);
     assert!(engine.edit(0, &Opened::default(), create, |_| {}).unwrap());
     let put = |key: &[u8]| {
-        engine.payloads.encode(8192, |out| put_op(out, 1, Kind::Value, key, &[7; 5000]))
+        engine.payloads.encode(1, 8192, |out| put_op(out, 1, Kind::Value, key, &[7; 5000]))
     };
     let payload = put(b"another");
     let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };

@@ -63,16 +63,31 @@ impl Engine {
         oldest.all(|first| first > up_to) && self.log.ends_at(up_to)
     }
 
-    /// What the log may forget once the View shows `view`, given that edits are held.
-    pub fn oldest_needed(&self, without: Option<&Arc<Memtable>>) -> SequenceNumber {
-        // Whatever is reserved later is above `reserved`, read before the View.
-        let next = self.log.reserved() + 1;
+    /// What the log may forget once the View shows neither a memtable that was flushed nor a keyspace that was
+    /// dropped, given that edits are held.
+    pub fn oldest_needed(&self, without: Without<'_>) -> SequenceNumber {
+        // Whatever is reserved later is above `reserved`, read before the View. Commits that are under way stay in the
+        // log, also where nobody will need them: their keyspace may just have been dropped.
+        let next = self.log.reserved().min(self.log.visible()) + 1;
         let unflushed = self.unflushed();
-        let memtables = unflushed.iter().flat_map(|keyspace| keyspace.memtables());
+        let counts = |keyspace: &&Arc<KeyspaceView>| match without {
+            Without::Keyspace(id) => keyspace.id != id,
+            Without::Memtable(_) => true,
+        };
+        let memtables = unflushed.iter().filter(counts).flat_map(|keyspace| keyspace.memtables());
         memtables
-            .filter(|m| without.is_none_or(|gone| !Arc::ptr_eq(gone, m)))
+            .filter(|m| !matches!(without, Without::Memtable(gone) if Arc::ptr_eq(gone, m)))
             .map(|m| m.first_sequence())
             .filter(|first| *first > 0)
             .fold(next, SequenceNumber::min)
     }
+}
+
+/// What goes with an edit.
+#[derive(Debug, Clone, Copy)]
+pub enum Without<'a> {
+    /// A memtable: it is flushed.
+    Memtable(&'a Arc<Memtable>),
+    /// A keyspace: it is dropped.
+    Keyspace(KeyspaceId),
 }

@@ -15,7 +15,7 @@ use super::generation;
 use super::output::{Output, Written};
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
-use crate::engine::{Engine, RoomSeen, Work};
+use crate::engine::{Engine, RoomSeen, Without, Work};
 use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
@@ -159,7 +159,8 @@ fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
     let mut retention = None;
     let plan = |state: &crate::manifest::State| {
         state.keyspaces.get(&keyspace)?;
-        let keep = engine.log.retention(engine.oldest_needed(Some(&flush.sealed.memtable)));
+        let keep =
+            engine.log.retention(engine.oldest_needed(Without::Memtable(&flush.sealed.memtable)));
         let mut changes = vec![Change::Flushed { keyspace, up_to }, keep.change.clone()];
         retention = Some(keep);
         if !tables.is_empty() {

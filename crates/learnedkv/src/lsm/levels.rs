@@ -106,8 +106,12 @@ impl Shape {
 
 /// The deepest level where no table meets `extent`, nor does any in the levels above or the runs, and
 /// how many of its tables lie before it; `None` if a run does, or a table of level 1, or nobody
-/// knows.
-pub fn deepest_free(tables: &Tables, extent: &Extent) -> Option<(usize, usize)> {
+/// knows. It lies above `busy`, a level that somebody writes to: his tables would not fit beside what is put there.
+pub fn deepest_free(
+    tables: &Tables,
+    extent: &Extent,
+    busy: Option<usize>,
+) -> Option<(usize, usize)> {
     // Where ranges are that nobody can read, anything may be.
     if tables.damaged.iter().any(|table| table.has_unknown_ranges()) {
         return None;
@@ -117,6 +121,7 @@ pub fn deepest_free(tables: &Tables, extent: &Extent) -> Option<(usize, usize)> 
     }
     let occupied = |level: &Run| !extent.of_run(level).is_empty();
     let free = tables.levels().iter().position(occupied).unwrap_or(LEVELS);
+    let free = busy.map_or(free, |busy| free.min(busy.saturating_sub(1)));
     let before = |level: usize| tables.levels().get(level - 1).map_or(0, |run| extent.behind(run));
     (free > 0).then(|| (free, before(free)))
 }

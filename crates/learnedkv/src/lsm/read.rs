@@ -330,17 +330,6 @@ pub fn settled_tables(tables: &Tables) -> impl Iterator<Item = Clipped> {
     settled(tables, delta).into_iter().chain(settled(tables, base))
 }
 
-/// Moves a cursor past tombstones.
-///
-/// # Errors
-/// Those of the cursor.
-pub fn skip_removed(cursor: &mut dyn Cursor) -> Result<()> {
-    while cursor.key().is_some() && cursor.kind().0 == Kind::Tombstone {
-        cursor.advance()?;
-    }
-    Ok(())
-}
-
 /// Whether a keyspace says anything of keys in `first..=last`: shows an entry, tombstones included, or
 /// holds a removed range, under which there may be entries that do not show.
 ///

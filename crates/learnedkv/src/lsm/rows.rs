@@ -38,11 +38,36 @@ pub fn source(tables: &Arc<Tables>, place: Place, walk: Walk) -> Source {
         Place::Deltas => Box::new(DeltaRow(shared)),
         Place::Bases => Box::new(BaseRow(shared)),
     };
-    if !tables.has_ranges {
+    let ranged = match place {
+        _ if !tables.has_ranges => false,
+        Place::Deltas => {
+            // Some may stay for long. Only these are listed: where they lie the partitions say.
+            let ranged = tables.ranged.deltas.iter();
+            let ranged: Vec<_> = ranged.filter_map(|at| of_partition(tables, *at, delta)).collect();
+            return Source::new(
+                Box::new(RunCursor::along(row, walk)),
+                cursor::cover(ranged.iter()),
+            );
+        }
+        Place::Bases => tables.ranged.bases,
+        Place::Run(_) | Place::Frozen(_) => {
+            run(tables, place).0.iter().any(|table| table.properties().ranges > 0)
+        }
+    };
+    if !ranged {
         return Source::new(Box::new(RunCursor::along(row, walk)), None);
     }
-    // Seldom, and for a while: the ranges are listed, and tables without entries left out.
+    // Seldom, and for a while: all are listed, and those without entries, where no run can be searched, left out.
     cursor::source((0..row.count()).filter_map(|at| row.clipped(at)).collect(), walk)
+}
+
+/// The tables of a run, and the first key that counts.
+fn run(tables: &Tables, place: Place) -> (&[Arc<Table>], &[u8]) {
+    match (place, &tables.frozen) {
+        (Place::Run(at), _) => (&tables.runs[at], &[]),
+        (Place::Frozen(at), Some(frozen)) => (&frozen.runs[at], &frozen.watermark),
+        _ => (&[], &[]),
+    }
 }
 
 /// A run; each of its tables has entries.
@@ -54,11 +79,7 @@ struct RunRow {
 impl RunRow {
     /// Its tables, and the first key that counts.
     fn run(&self) -> (&[Arc<Table>], &[u8]) {
-        match (self.place, &self.tables.frozen) {
-            (Place::Run(at), _) => (&self.tables.runs[at], &[]),
-            (Place::Frozen(at), Some(frozen)) => (&frozen.runs[at], &frozen.watermark),
-            _ => (&[], &[]),
-        }
+        run(&self.tables, self.place)
     }
 }
 

@@ -151,6 +151,7 @@ impl Spill {
             frozen: old.frozen.clone(),
             partitions: old.partitions.clone(),
             deltas: old.deltas.clone(),
+            ranged: old.ranged.clone(),
             has_ranges: old.has_ranges || opened.tables.iter().any(|t| !t.ranges().is_empty()),
             segments,
             damaged: old.damaged.clone(),

@@ -11,7 +11,7 @@
 //! keyspace at rest all is as large as it should be then. Where a goal is not reached, nothing is under way,
 //! and nothing can be begun (a table cannot be read), that is reported; it is tried again when somebody asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +22,7 @@ use crate::engine::claims::Claims;
 use crate::engine::{Engine, RoomSeen, Work, lock};
 use crate::error::{Error, ErrorKind};
 use crate::executor::{Job, Step};
-use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::LEVELS;
 use crate::options::Store;
 use crate::view::{KeyspaceView, View};
@@ -42,8 +42,13 @@ pub fn spawn_if_wanted(engine: &Arc<Engine>) {
     let goals = Goals::default();
     for _ in 0..COMPACTIONS {
         let (engine, goals) = (engine.clone(), goals.clone());
-        let job =
-            CompactJob { engine: engine.clone(), goals, work: None, room_seen: engine.room_seen() };
+        let job = CompactJob {
+            engine: engine.clone(),
+            goals,
+            work: None,
+            avoided: BTreeSet::new(),
+            room_seen: engine.room_seen(),
+        };
         engine.executor.spawn(Box::new(job));
     }
     let job = TendJob { engine: engine.clone(), goals, under_way: BTreeMap::new() };
@@ -92,6 +97,8 @@ struct CompactJob {
     engine: Arc<Engine>,
     goals: Goals,
     work: Option<Box<Compaction>>,
+    /// The files that were left alone when it was chosen.
+    avoided: BTreeSet<TableId>,
     /// What was seen of the room there is when its work began.
     room_seen: RoomSeen,
 }
@@ -123,6 +130,7 @@ impl CompactJob {
                 claims.forget_thinned();
             }
             let claimed = claims.hold(engine, pick.claim.clone());
+            self.avoided = claims.avoided(health);
             drop(claims);
             self.work = Some(Box::new(Compaction::begin(engine, keyspace, *pick, claimed)));
             return Step::Again;
@@ -156,7 +164,10 @@ impl CompactJob {
         let (keyspace, health) = (work.keyspace(), &self.engine.health);
         let mut claims = lock(&self.engine.claims);
         match work.unread(&error) {
-            Some(file) if error.kind() != ErrorKind::DiskFull => claims.avoid(file, &error, health),
+            // What is met again although it was left alone would be chosen again, without end.
+            Some(file) if error.kind() != ErrorKind::DiskFull && !self.avoided.contains(&file) => {
+                claims.avoid(file, &error, health);
+            }
             _ => claims.fail(keyspace, asked),
         }
         health.note_background(Work::Settle(keyspace), &Err(error));

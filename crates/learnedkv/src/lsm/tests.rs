@@ -255,9 +255,8 @@ fn an_ingest_sinks_to_the_deepest_level_that_is_free() {
     }
 }
 
-/// A compaction is about to write a table across the place that an ingest takes meanwhile.
-#[test]
-fn a_compaction_that_does_not_fit_any_more_is_given_up_and_done_again() {
+/// A compaction that is about to write a table across a gap in its level.
+fn compacting_over_a_gap() -> Bench {
     let bench = Bench::new(5, options());
     for round in 0..4 {
         let first = if round % 2 == 0 { 0 } else { 90_000 };
@@ -265,15 +264,43 @@ fn a_compaction_that_does_not_fit_any_more_is_given_up_and_done_again() {
         bench.keyspace.flush().unwrap();
     }
     assert!(bench.until_claimed());
+    bench
+}
+
+fn ingest_into_the_gap(bench: &Bench, at: u64) -> bool {
+    let entries = (at..at + 50).map(|number| (key(number), vec![2; 50]));
+    bench.keyspace.ingest(entries).unwrap().settled
+}
+
+/// An ingest and a compaction that do not know of each other.
+#[test]
+fn a_compaction_that_does_not_fit_any_more_is_given_up_and_done_again() {
+    let bench = compacting_over_a_gap();
     let before = bench.db.stats().compactions;
-    let entries = (40_000..40_050).map(|number| (key(number), vec![2; 50]));
-    assert!(bench.keyspace.ingest(entries).unwrap().settled);
+    let claimed = lock(&bench.engine().claims).swap(BTreeMap::new());
+    assert!(ingest_into_the_gap(&bench, 40_000));
+    lock(&bench.engine().claims).swap(claimed);
     bench.executor.run_until_idle();
     check_levels(&bench.view());
     assert!(bench.db.stats().compactions > before);
     assert!(bench.view().tables.fresh().is_empty());
     assert_eq!(bench.keyspace.iter().count(), 4 + 50);
     assert_eq!(bench.db.background_error().map(|e| e.to_string()), None);
+}
+
+/// Whoever ingested into gaps more often than a compaction takes kept all of them from coming to an end.
+#[test]
+fn an_ingest_leaves_its_place_to_a_compaction_that_is_under_way() {
+    let bench = compacting_over_a_gap();
+    let before = bench.db.stats().compactions;
+    assert!(!ingest_into_the_gap(&bench, 40_000), "it waits above, as a run");
+    while bench.db.stats().compactions == before {
+        assert!(bench.executor.step_one());
+    }
+    assert!(bench.view().tables.fresh().len() <= 1, "what was compacted fits");
+    check_levels(&bench.view());
+    bench.executor.run_until_idle();
+    assert_eq!(bench.keyspace.iter().count(), 4 + 50);
 }
 
 /// A writer that never lets the levels come to rest: nothing that is newer than the request counts.
@@ -514,4 +541,47 @@ fn a_store_is_chosen_once() {
     let unknown = KeyspaceOptions::decode(&[("store".to_owned(), "heap".to_owned())]).unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unsupported);
     assert!(unknown.to_string().contains("expected a store, tiered or lsm"), "{unknown}");
+}
+
+/// Its compaction was begun again without end: leaving the segment alone did not help, for a value as short as this one is
+/// moved whatever its segment.
+#[test]
+fn a_streamed_value_that_cannot_be_read_does_not_keep_a_compaction_busy_for_ever() {
+    let disk = SimDisk::new(1);
+    let open = |stream_at| {
+        let executor = Arc::new(SeededExecutor::new(1));
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone())).stream_at(stream_at);
+        let builder = builder.executor(executor.clone()).memtable_bytes(8 << 10);
+        let db = builder.memory_budget_bytes(1 << 20).log_segment_bytes(16 << 10).open().unwrap();
+        let keyspace = db.keyspace("k", options().separate_at(4 << 10)).unwrap();
+        (db, keyspace, executor)
+    };
+    let (db, keyspace, _) = open(1 << 10);
+    keyspace.insert(key(50), vec![1; 2 << 10]).unwrap();
+    keyspace.flush().unwrap();
+    let segment =
+        disk.list(Path::new("/db")).unwrap().into_iter().find(|n| n.starts_with("values-"));
+    let path = Path::new("/db").join(segment.expect("it was streamed"));
+    let file = disk.open(&path, Access::Random).unwrap();
+    let mut sound = [0; 100];
+    file.read_exact_at(&mut sound, 500).unwrap();
+    file.write_all_at(&[0; 100], 500).unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let (db, keyspace, executor) = open(1 << 20);
+    for round in 0..6 {
+        for number in spread(0..60) {
+            keyspace.insert(key(number + 100), vec![round; 100]).unwrap();
+        }
+        db.engine().rotate(1).unwrap();
+    }
+    let steps = (0..100_000).take_while(|_| executor.step_one()).count();
+    assert!(steps < 100_000, "it does not come to rest");
+    let error = db.background_error().expect("it could not be read");
+    assert!(error.is_corruption() && error.path() == Some(&*path), "{error}");
+    // Mended, all goes on.
+    file.write_all_at(&sound, 500).unwrap();
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(keyspace.iter().count(), 61);
 }

@@ -120,10 +120,14 @@ impl Cover for RunCover {
 /// The entries of tables that are in key order and do not overlap once clipped, and what they say is
 /// gone from older data.
 pub fn source(tables: Vec<Clipped>, walk: Walk) -> Source {
-    let parts: Vec<Part> = tables.iter().filter_map(Clipped::part).collect();
-    let cover: Option<Box<dyn Cover>> =
-        if parts.is_empty() { None } else { Some(Box::new(RunCover(parts))) };
+    let cover = cover(tables.iter());
     Source::new(Box::new(RunCursor::new(tables, walk)), cover)
+}
+
+/// What such tables say is gone from older data, if anything.
+pub fn cover<'a>(tables: impl Iterator<Item = &'a Clipped>) -> Option<Box<dyn Cover>> {
+    let parts: Vec<Part> = tables.filter_map(Clipped::part).collect();
+    if parts.is_empty() { None } else { Some(Box::new(RunCover(parts))) }
 }
 
 /// How a walk reads.
@@ -418,7 +422,18 @@ impl RunCursor {
         } else {
             (next.saturating_sub(blocks - 1), next)
         };
-        let blocks = here.table().read_range(first, last)?;
+        let read = match self.walk {
+            Walk::Bulk => Ok(here.table().read_range(first, last)?),
+            Walk::Cached | Walk::Uncached => here.table().read_ahead(first, last),
+        };
+        let blocks = match read {
+            Ok(blocks) => blocks,
+            // Perhaps not that which comes next, and the walk may end before that which cannot be read.
+            Err(_) => {
+                self.readahead_bytes = FIRST_READAHEAD_BYTES;
+                return Ok(Some((next, here.table().block(next, self.walk.caching())?)));
+            }
+        };
         if self.walk == Walk::Cached {
             blocks.iter().for_each(|(ordinal, block)| table.keep(*ordinal, block, false));
         }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Opened, Work};
+use crate::engine::{Engine, Opened, Work, lock};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
 use crate::format::manifest::{Change, LEVELS, PartitionRecord, TableRecord, Watermark};
@@ -101,7 +101,8 @@ impl Ingest {
     /// Makes all entries durable and visible, together.
     ///
     /// # Errors
-    /// Any error of the disk; then nothing was taken.
+    /// Any error of the disk; then nothing was taken, unless the manifest could not be synced: after reopening all may be
+    /// there, or nothing.
     pub fn finish(mut self) -> Result<Ingested> {
         let Written { tables: records, opened, bytes: table_bytes } = self.output.finish()?;
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
@@ -151,7 +152,9 @@ impl Ingest {
             let change = if view.options.chosen_store() == Store::Lsm {
                 // Edits are held: the View shows what the state says.
                 let tables = self.engine.keyspace(keyspace).ok()?.tables.clone();
-                let free = levels::deepest_free(&tables, &Extent::between(smallest, largest));
+                let extent = Extent::between(smallest, largest);
+                let busy = lock(&self.engine.claims).first_level(keyspace, &extent);
+                let free = levels::deepest_free(&tables, &extent, busy);
                 settled = free.is_some_and(|(level, _)| level == LEVELS);
                 free.map(|place| sink(keyspace, place, records))
             } else {

@@ -165,6 +165,9 @@ impl Limit {
     }
 }
 
+/// Of so many entries enough were looked up to say how many are overwritten: 32 and more.
+const LOOKED_UP_ENOUGH: u64 = 32 * 256;
+
 /// What lies in a partition's range, whole blocks, with the separated values that move into blocks. Fresh
 /// and settled tables may be compressed differently: what they hold is compared uncompressed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -173,6 +176,8 @@ struct Size {
     unpacked_bytes: u64,
     entries: u64,
     tombstones: u64,
+    /// What it overwrites of all that is older, as that is stored; an estimate.
+    replaced_bytes: u64,
 }
 
 impl Size {
@@ -191,6 +196,7 @@ impl Size {
             unpacked_bytes: share(whole.unpacked_bytes) + share(unpacked),
             entries: share(whole.entries),
             tombstones: share(whole.tombstones),
+            replaced_bytes: share(whole.shadowed_bytes + whole.overwritten_bytes),
         }
     }
 
@@ -199,6 +205,7 @@ impl Size {
         self.unpacked_bytes += other.unpacked_bytes;
         self.entries += other.entries;
         self.tombstones += other.tombstones;
+        self.replaced_bytes += other.replaced_bytes;
     }
 }
 
@@ -245,13 +252,20 @@ impl Weights {
         Weights { frozen: in_frozen, delta, base, whole_base, removed, is_covered }
     }
 
-    /// What a partition will take: no tombstones, and each takes an entry from the base.
+    /// What a partition will take at most: no tombstones, and each takes an entry from the base.
     fn left(&self) -> u64 {
         let part = |size: Size, entries| scale(size.stored_bytes, entries, size.entries.max(1));
         let tombstones = self.frozen.tombstones + self.delta.tombstones;
         let values = |size: Size| part(size, size.entries - size.tombstones);
         let base = part(self.base, self.base.entries.saturating_sub(tombstones));
         values(self.frozen) + values(self.delta) + base
+    }
+
+    /// What the newer parts overwrite of the older ones, so far as that is known: one key in 256 was looked up.
+    fn replaced_bytes(&self) -> u64 {
+        let known = |size: &&Size| size.entries >= LOOKED_UP_ENOUGH;
+        let newer = [self.frozen, self.delta];
+        newer.iter().filter(known).map(|size| size.replaced_bytes.min(size.stored_bytes)).sum()
     }
 
     fn newer_bytes(&self) -> u64 {
@@ -341,14 +355,19 @@ impl Plan {
             let target_bytes = partition_bytes;
             return Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None };
         }
-        // Equal parts: no small rest at the end of a large partition. What is fresh will shrink as the
-        // base did; where there is none, as it did when it was flushed.
+        // Equal parts: no small rest at the end of a large partition, and no large one is cut for a little that is by
+        // an estimate alone. What is fresh will shrink as the base did; where there is none, as it did when it was flushed.
         let base = weights.base;
         let like = if base.unpacked_bytes > 0 { base } else { weights.frozen };
         let total = weights.newer_bytes() + base.unpacked_bytes;
         let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
-        let parts = total.div_ceil(partition_bytes).max(1);
-        let target_bytes = (total / parts).max(partition_bytes / 2);
+        let total = total.saturating_sub(weights.replaced_bytes());
+        let target_bytes = if base.entries > 0 && total <= partition_bytes / 8 * 9 {
+            partition_bytes / 4 * 5
+        } else {
+            let parts = total.div_ceil(partition_bytes).max(1);
+            (total / parts).max(partition_bytes / 2)
+        };
         Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None }
     }
 }

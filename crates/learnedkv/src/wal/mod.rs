@@ -27,7 +27,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::disk::{Disk, LogRegion, Reservation};
 use crate::error::{Error, ErrorKind, Result};
@@ -68,7 +68,7 @@ impl LogRegion for NoRegion {
     }
 
     fn publish(&self, _: Reservation, _fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
-        Err(broken())
+        Err(broken(None))
     }
 
     fn sync(&self, _up_to_bytes: u64) -> Result<()> {
@@ -179,8 +179,10 @@ pub struct Log {
     turns: sync::Turns,
     /// How often something was synced.
     syncs: AtomicU64,
-    /// A record could not be written or synced: nothing later can ever become visible.
-    broken: AtomicBool,
+    /// Why a record could not be written or synced: nothing more is reserved or synced.
+    broken: OnceLock<Error>,
+    /// The first record that could not be written, if any: it and nothing later can ever become visible.
+    hole: AtomicU64,
     /// Commits that are complete but for earlier ones: first and last number.
     complete: Mutex<BTreeMap<SequenceNumber, SequenceNumber>>,
     /// Commits that wait for earlier ones longer than a short spin.
@@ -231,7 +233,7 @@ impl Log {
     ) -> Log {
         let nowhere = Arc::new(Segment { id: recovered.next_segment, region: Arc::new(NoRegion) });
         let log = Log::after(disk, dir, database, 0, recovered, nowhere);
-        log.break_log();
+        log.break_log(&broken(None));
         log
     }
 
@@ -266,7 +268,8 @@ impl Log {
             synced: AtomicU64::new(recovered.last),
             turns: sync::Turns::default(),
             syncs: AtomicU64::new(0),
-            broken: AtomicBool::new(false),
+            broken: OnceLock::new(),
+            hole: AtomicU64::new(SequenceNumber::MAX),
             complete: Mutex::default(),
             waiting: AtomicUsize::new(0),
             gate: Mutex::new(()),
@@ -430,7 +433,10 @@ impl Log {
         let written = segment.region.publish(reservation, &mut |buffer| {
             write_record(buffer, database, offset, &header, payload);
         });
-        written.inspect_err(|_| self.break_log())
+        written.inspect_err(|e| {
+            self.hole.fetch_min(header.first, Ordering::SeqCst);
+            self.break_log(e);
+        })
     }
 
     /// Makes a published commit visible, after all before it; with it those after it that are
@@ -464,17 +470,19 @@ impl Log {
         }
     }
 
-    fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::SeqCst)
+    /// Why nothing can be synced any more, if so.
+    fn check_whole(&self) -> Result<()> {
+        self.broken.get().map_or(Ok(()), |cause| Err(broken(Some(cause))))
     }
 
-    /// Nothing later can become visible any more.
-    fn break_log(&self) {
-        self.broken.store(true, Ordering::SeqCst);
+    /// Nothing can be synced any more.
+    fn break_log(&self, cause: &Error) {
+        let _ = self.broken.set(cause.clone());
         self.wake();
     }
 
-    /// Waits for commits that other threads are publishing: a copy and an insert each.
+    /// Waits for commits that other threads are publishing: a copy and an insert each. Also where a sync has failed, or a
+    /// later record: they become visible all the same.
     fn await_visible(&self, sequence: SequenceNumber) -> Result<()> {
         let pending = || self.visible.load(Ordering::SeqCst) < sequence;
         for _ in 0..SPINS {
@@ -486,12 +494,12 @@ impl Log {
         // The thread we wait for may not be running.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut gate = lock(&self.gate);
-        while pending() && !self.is_broken() {
+        while pending() && sequence < self.hole.load(Ordering::SeqCst) {
             gate = self.moved.wait(gate).unwrap_or_else(PoisonError::into_inner);
         }
         drop(gate);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        if pending() { Err(broken()) } else { Ok(()) }
+        if pending() { Err(broken(self.broken.get())) } else { Ok(()) }
     }
 
     /// Waits until all that was reserved is visible. Nobody may reserve meanwhile.
@@ -537,11 +545,14 @@ fn create_segment(
     Ok(Arc::new(Segment { id, region }))
 }
 
-fn broken() -> Error {
+fn broken(cause: Option<&Error>) -> Error {
+    let why = cause.map_or(String::new(), |cause| format!(" ({cause})"));
     Error::new(
         ErrorKind::Poisoned,
-        "a log record could not be written or synced earlier; reads go on, writes do not: \
-         reopen the database to recover what is on the disk",
+        format!(
+            "a log record could not be written or synced earlier{why}; reads go on, writes do not: \
+             reopen the database to recover what is on the disk"
+        ),
     )
 }
 

@@ -5,12 +5,17 @@
 //! durable once: any later valid record whose `synced` covers it, or the manifest. Then it is
 //! damage, and an error. A segment that ended because the next one was begun shows the next number
 //! at that one's start.
+//!
+//! What was read may be in the system's memory alone, as pages that it holds to be clean: so after a sync that
+//! failed, in this process or one before it. A sync does nothing about those, and they go without a word. So what
+//! nobody is known to have synced is written again, where it stands, before [`make_durable`] syncs it.
 
 use std::path::Path;
 
 use super::{segment_id, segment_path};
-use crate::disk::{Access, Disk};
+use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::checksum::checksum;
 use crate::format::entry::SequenceNumber;
 use crate::format::log::{
     Record, RecordHeader, SEGMENT_HEADER_BYTES, check_segment_header, next_candidate, read_record,
@@ -18,7 +23,7 @@ use crate::format::log::{
 use crate::format::manifest::LogState;
 
 /// A segment of an earlier life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// Its number.
     pub segment: u64,
@@ -28,6 +33,17 @@ pub struct Ended {
     pub first: SequenceNumber,
     /// That of its last.
     pub last: SequenceNumber,
+    /// All up to its end, in pieces of [`PIECE_BYTES`].
+    pieces: Vec<Piece>,
+}
+
+/// A piece of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    /// The last operation of the last record that begins before its end.
+    last: SequenceNumber,
+    /// The checksum of its bytes.
+    checksum: u64,
 }
 
 /// What recovery found.
@@ -35,6 +51,8 @@ pub struct Ended {
 pub struct Recovered {
     /// The last sequence number of the log.
     pub last: SequenceNumber,
+    /// Up to here records are known to have been durable before.
+    pub synced: SequenceNumber,
     /// Segments with records, now ended, their bytes durable after [`make_durable`].
     pub ended: Vec<Ended>,
     /// The number of the next segment.
@@ -103,19 +121,49 @@ pub fn recover(
     reading.look_behind(&open, stopped)?;
     reading.check_synced(&open, stopped)?;
     reading.recovered.last = reading.next - 1;
+    reading.recovered.synced = reading.synced;
     Ok(reading.recovered)
 }
 
 /// Makes what was recovered durable, and cuts off what stands behind it.
 ///
 /// # Errors
-/// Any error of the disk.
+/// `Corruption` if a segment is not what was read of it any more; any error of the disk.
 pub fn make_durable(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<()> {
     for ended in &recovered.ended {
-        let file = disk.open(&segment_path(dir, ended.segment), Access::Sequential)?;
+        let path = segment_path(dir, ended.segment);
+        let file = disk.open(&path, Access::Sequential)?;
+        write_again(&*file, ended, recovered.synced).map_err(|e| e.at_path(&path))?;
         // What stands behind the end is dropped, and the space not used given back.
         file.truncate(ended.end)?;
         file.sync()?;
+    }
+    Ok(())
+}
+
+/// A segment is written again in pieces of so many bytes.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Writes what a segment holds of records beyond `synced` in its place, so that the system holds none of it to be
+/// durable.
+fn write_again(file: &dyn File, ended: &Ended, synced: SequenceNumber) -> Result<()> {
+    let mut bytes = Vec::new();
+    for (piece, at) in ended.pieces.iter().zip((0..).step_by(PIECE_BYTES)) {
+        if piece.last <= synced {
+            continue;
+        }
+        bytes.resize(PIECE_BYTES.min((ended.end - at) as usize), 0);
+        file.read_exact_at(&mut bytes, at)?;
+        if checksum(0, at, &bytes) != piece.checksum {
+            return Err(Error::corruption(format!(
+                "expected the log's bytes, up to operation {}, as they were read just before, found others: an earlier \
+                 sync failed, and the system has dropped what it held in memory; open the database again to go on \
+                 with what the disk holds",
+                piece.last
+            ))
+            .at_offset(at));
+        }
+        file.write_all_at(&bytes, at)?;
     }
     Ok(())
 }
@@ -170,6 +218,8 @@ impl Reading<'_> {
         }
         let mut offset = SEGMENT_HEADER_BYTES;
         let first = self.next;
+        // Of each piece that a record reaches beyond, that record's last operation.
+        let mut lasts = Vec::new();
         while offset < limit {
             let Ok(record) = self.record(bytes, segment, offset) else { break };
             if record.header.first != self.next {
@@ -181,10 +231,16 @@ impl Reading<'_> {
             self.next = record.header.last() + 1;
             self.recovered.operations += u64::from(record.header.count);
             offset += record.length_bytes;
+            lasts.resize(offset / PIECE_BYTES, self.next - 1);
         }
         if self.next > first {
             let (end, last) = (offset as u64, self.next - 1);
-            self.recovered.ended.push(Ended { segment, end, first, last });
+            lasts.resize(offset.div_ceil(PIECE_BYTES), last);
+            let chunks = bytes.get(..offset).unwrap_or_default().chunks(PIECE_BYTES);
+            let pieces = chunks.zip((0..).step_by(PIECE_BYTES)).zip(lasts);
+            let piece = |((chunk, at), last)| Piece { last, checksum: checksum(0, at, chunk) };
+            let pieces = pieces.map(piece).collect();
+            self.recovered.ended.push(Ended { segment, end, first, last, pieces });
         }
         Ok(offset)
     }

@@ -13,9 +13,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::{Log, Segment, broken, lock, segment_path};
+use super::{Log, Segment, lock, segment_path};
 use crate::disk::{Access, Disk};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::entry::SequenceNumber;
 
 /// How often whoever has the turn looks whether others came: some 10 to 50 ns each.
@@ -114,9 +114,7 @@ impl Log {
         let Some(_turn) = self.turns.take(|| self.synced() >= up_to) else {
             return Ok(()); // somebody else's sync covered it
         };
-        if self.is_broken() {
-            return Err(broken());
-        }
+        self.check_whole()?;
         self.sync_in_turn(up_to)
     }
 
@@ -139,7 +137,7 @@ impl Log {
                 self.active_syncs.fetch_add(1, Ordering::Relaxed);
                 active.region.sync(end_bytes)
             });
-        synced.inspect_err(|_| self.break_log())?;
+        synced.map_err(Error::in_doubt).inspect_err(|e| self.break_log(e))?;
         if target > 0 {
             self.synced.fetch_max(target, Ordering::AcqRel);
             self.syncs.fetch_add(1, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::disk::OperationKind;
+use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::{CrashKind, SimDisk, Stage};
 use crate::format::manifest::LogState;
 
@@ -75,7 +76,9 @@ fn while_waiting<'a>(log: &'a Log, work: impl FnOnce() + Send + 'a, meanwhile: i
         }
         let done = catch_unwind(AssertUnwindSafe(meanwhile));
         // A failure is to be seen, not to be waited for.
-        done.inspect_err(|_| log.break_log()).unwrap_or_else(|panic| resume_unwind(panic));
+        done.inspect_err(|_| log.hole.store(0, Ordering::SeqCst))
+            .inspect_err(|_| log.wake())
+            .unwrap_or_else(|panic| resume_unwind(panic));
     });
 }
 
@@ -360,4 +363,70 @@ fn a_sync_asks_for_no_more_than_was_reserved() {
     disk.stop_observing();
     let header = SEGMENT_HEADER_BYTES as u64;
     assert_eq!(*lock(&asked), [header + one, header + 2 * one]);
+}
+
+/// It failed as if it were never to be seen, and was seen all the same as soon as those before it were.
+#[test]
+fn a_commit_behind_a_sync_that_failed_becomes_visible_and_is_not_refused() {
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
+    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
+    let log = Log::begin(disk, dir, DATABASE, SEGMENT_BYTES, &recovered, false, false).unwrap();
+    commit(&log, 10);
+    let [second, third] = [(); 2].map(|()| log.reserve(10, 1, None).unwrap());
+    publish(&log, third, 10);
+    faulty.fail(Fault::at(0).of(&[OperationKind::SyncLog]).with(ErrorKind::DiskFull));
+    let complete_third = || {
+        log.complete(3, 3).unwrap();
+        assert_eq!(log.visible(), 3);
+    };
+    while_waiting(&log, complete_third, || {
+        let error = log.sync(1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "not that nothing was written: {error}");
+        publish(&log, second, 10);
+        log.complete(2, 2).unwrap();
+    });
+    assert_eq!(log.visible(), 3);
+    let error = log.sync(3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Poisoned);
+    assert!(error.to_string().contains("scripted failure"), "it says why: {error}");
+}
+
+/// Here a record is missing, for ever.
+#[test]
+fn a_commit_behind_a_record_that_could_not_be_written_is_refused() {
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
+    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
+    let log = Log::begin(disk, dir, DATABASE, SEGMENT_BYTES, &recovered, false, false).unwrap();
+    let [first, second] = [(); 2].map(|()| log.reserve(10, 1, None).unwrap());
+    publish(&log, second, 10);
+    faulty.fail(Fault::at(0).of(&[OperationKind::Publish]));
+    let refused = || {
+        let error = log.complete(2, 2).unwrap_err();
+        assert_eq!((error.kind(), log.visible()), (ErrorKind::Poisoned, 0));
+    };
+    while_waiting(&log, refused, || assert!(log.publish(first, &payload(1, 10)).is_err()));
+}
+
+/// And one before it is not.
+#[test]
+fn a_commit_ahead_of_a_record_that_could_not_be_written_becomes_visible() {
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
+    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
+    let log = Log::begin(disk, dir, DATABASE, SEGMENT_BYTES, &recovered, false, false).unwrap();
+    let [first, second, third] = [(); 3].map(|()| log.reserve(10, 1, None).unwrap());
+    publish(&log, second, 10);
+    faulty.fail(Fault::at(0).of(&[OperationKind::Publish]));
+    while_waiting(
+        &log,
+        || log.complete(2, 2).unwrap(),
+        || {
+            assert!(log.publish(third, &payload(3, 10)).is_err());
+            publish(&log, first, 10);
+            log.complete(1, 1).unwrap();
+        },
+    );
+    assert_eq!(log.visible(), 2);
 }

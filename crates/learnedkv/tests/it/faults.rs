@@ -88,7 +88,9 @@ enum Outcome {
 
 /// A run of a workload on a failing disk.
 struct Run<'a> {
+    /// What stands under the failing disk.
     disk: &'a SimDisk,
+    faulty: &'a FaultyDisk,
     setup: &'a Setup,
     plan: &'a Plan,
     /// The states after the commits that happened.
@@ -175,15 +177,25 @@ impl Run<'_> {
         if found == *self.now() { Ok(()) } else { Err(difference(&found, self.now())) }
     }
 
-    /// Opens again, and what crashes of the machine leave.
+    /// Opens again, on a disk whose failed syncs may be lied about since, and what crashes of the machine leave. What an
+    /// open has shown is durable.
     fn reopen(&self) -> Result<(), String> {
         let crashed: Vec<_> =
             (0..6).map(|seed| self.disk.crash_clone(CrashKind::Machine, seed)).collect();
-        let open = |disk: &SimDisk| -> Result<Model, String> {
-            let db = self.setup.open(disk, 7).map_err(|e| format!("opening again: {e:?}"))?;
+        let read = |db: Result<Database, learnedkv::Error>| -> Result<Model, String> {
+            let db = db.map_err(|e| format!("opening again: {e:?}"))?;
             contents(&db, self.setup.keys).map_err(|e| format!("reading again: {e:?}"))
         };
-        let found = open(self.disk)?;
+        let open = |disk: &SimDisk| read(self.setup.open(disk, 7));
+        self.faulty.clear_faults();
+        let found = read(self.setup.open(self.faulty, 7))?;
+        for seed in 0..3 {
+            let left = open(&self.disk.crash_clone(CrashKind::Machine, seed))?;
+            if left != found {
+                let difference = difference(&left, &found);
+                return Err(format!("opened again, then machine crash {seed}: {difference}"));
+            }
+        }
         if found != *self.now() && Some(&found) != self.perhaps.as_ref() {
             return Err(format!("opened again: {}", difference(&found, self.now())));
         }
@@ -222,7 +234,8 @@ fn run(
     }
     let counts = faulty.fail(fault);
     let states = vec![Model::new()];
-    let mut run = Run { disk: &disk, setup, plan, states, durable: 0, perhaps: None };
+    let mut run =
+        Run { disk: &disk, faulty: &faulty, setup, plan, states, durable: 0, perhaps: None };
     let db = match setup.open(&faulty, seed) {
         Ok(db) => db,
         Err(e) => {

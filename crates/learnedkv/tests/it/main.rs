@@ -34,5 +34,6 @@ mod space;
 mod streams;
 mod tidy;
 mod values;
+mod walks;
 mod warming;
 mod workload;

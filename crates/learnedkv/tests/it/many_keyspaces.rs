@@ -76,3 +76,38 @@ fn idle_keyspaces_that_pin_the_log_are_flushed_together() {
     assert!(held <= 1, "{held} keyspaces hold memtables");
     assert!(idle.iter().all(|keyspace| keyspace.get("once").unwrap().as_deref() == Some(b"v")));
 }
+
+/// The log forgot what it held of a dropped keyspace at the next flush of another: where there was none, never.
+#[test]
+fn keyspaces_that_are_dropped_before_they_are_flushed_leave_the_log() {
+    let disk = SimDisk::new(1);
+    let (db, executor) = open(&disk, 1);
+    let kept = db.keyspace("kept", Setup::default().keyspace).unwrap();
+    kept.insert("once", "v").unwrap();
+    kept.flush().unwrap();
+    let max_log_bytes = 4 * 3 * MEMTABLE_BYTES as u64;
+    for round in 0..100 {
+        let scratch = db.keyspace("scratch", Setup::default().keyspace).unwrap();
+        for number in 0..50u32 {
+            scratch.insert(number.to_be_bytes(), [7; 200]).unwrap();
+        }
+        drop(scratch);
+        db.drop_keyspace("scratch").unwrap();
+        executor.run_until_idle();
+        let log_bytes = db.stats().log_bytes;
+        assert!(log_bytes <= max_log_bytes, "round {round}: {log_bytes} bytes of log");
+    }
+    assert_eq!(db.stats().flushes, 1, "nothing else was flushed");
+    // What is in the log behind what was dropped is recovered.
+    kept.insert("twice", "w").unwrap();
+    let scratch = db.keyspace("scratch", Setup::default().keyspace).unwrap();
+    scratch.insert("a", "b").unwrap();
+    db.drop_keyspace("scratch").unwrap();
+    db.sync().unwrap();
+    drop((kept, scratch, db));
+    let (db, _executor) = open(&disk, 2);
+    let kept = db.find("kept").unwrap();
+    assert_eq!(kept.get("once").unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(kept.get("twice").unwrap().as_deref(), Some(&b"w"[..]));
+    assert!(db.find("scratch").is_none());
+}

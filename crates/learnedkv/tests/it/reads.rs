@@ -98,7 +98,8 @@ fn after_an_error_iterators_go_on_with_it_at_both_ends() {
     }
     keyspace.convert().unwrap();
     for front in [true, false] {
-        let counts = faulty.fail(Fault::at(1).of(&[OperationKind::Read]));
+        // What cannot be read with others is read alone.
+        let counts = faulty.fail(Fault::at(1).of(&[OperationKind::Read]).from_then_on());
         let mut iter = keyspace.iter();
         let mut step = || if front { iter.next() } else { iter.next_back() };
         let mut given = 0;
@@ -108,7 +109,7 @@ fn after_an_error_iterators_go_on_with_it_at_both_ends() {
                 Err(error) => break error,
             }
         };
-        assert!(given < 200 && counts.fired() == 1, "front {front}: {given} given");
+        assert!(given < 200 && counts.fired() >= 1, "front {front}: {given} given");
         assert_eq!(error.kind(), ErrorKind::Io);
         let mut keys = iter.keys();
         for _ in 0..3 {

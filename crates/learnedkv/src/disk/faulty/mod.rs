@@ -4,7 +4,8 @@
 //! [`FaultCounts::matched`], then run again for every N with [`Fault::at`] N.
 //!
 //! **Failed syncs lie afterwards.** A file (or log region) whose sync failed is not synced any more:
-//! later syncs of it return success and do nothing, until its name is created or replaced.
+//! later syncs of it return success and do nothing, until its name is created or replaced, or all of its bytes were
+//! written again, in order.
 //! So do systems that mark pages clean after a failed write-back; over a
 //! [simulated disk](super::sim), a crash then shows who retried.
 //!
@@ -204,7 +205,9 @@ impl File for FaultyFile {
         let Err(Failure { error, writes_part }) =
             self.script.meet(OperationKind::Write, &self.path)
         else {
-            return self.inner.write_all_at(bytes, offset_bytes);
+            self.inner.write_all_at(bytes, offset_bytes)?;
+            self.script.written(&self.path, offset_bytes, offset_bytes + bytes.len() as u64);
+            return Ok(());
         };
         if writes_part {
             self.inner.write_all_at(&bytes[..bytes.len() / 2], offset_bytes)?;
@@ -213,6 +216,7 @@ impl File for FaultyFile {
     }
 
     fn sync(&self) -> Result<()> {
+        self.script.has_length(&self.path, self.inner.length_bytes()?);
         sync_or_lie(&self.script, OperationKind::Sync, &self.path, || self.inner.sync())
     }
 

@@ -1,6 +1,6 @@
 //! Which operations fail, and how.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -109,8 +109,9 @@ impl FaultCounts {
 pub(super) struct Script {
     faults: Mutex<Vec<(Fault, Arc<FaultCounts>)>>,
     operations: AtomicU64,
-    /// Files with a failed sync: the system holds their pages to be clean.
-    lying: Mutex<BTreeSet<PathBuf>>,
+    /// Files with a failed sync: the system holds their pages to be clean. Up to which byte each was written anew
+    /// since, from its first byte on.
+    lying: Mutex<BTreeMap<PathBuf, u64>>,
 }
 
 /// An operation that is to fail.
@@ -156,11 +157,28 @@ impl Script {
 
     /// Syncs of `path` lie from now on.
     pub(super) fn lies(&self, path: &Path) {
-        lock(&self.lying).insert(path.to_path_buf());
+        lock(&self.lying).insert(path.to_path_buf(), 0);
     }
 
     pub(super) fn is_lying(&self, path: &Path) -> bool {
-        lock(&self.lying).contains(path)
+        lock(&self.lying).contains_key(path)
+    }
+
+    /// Some bytes of `path` were written.
+    pub(super) fn written(&self, path: &Path, from: u64, to: u64) {
+        if let Some(anew) = lock(&self.lying).get_mut(path)
+            && from <= *anew
+        {
+            *anew = to.max(*anew);
+        }
+    }
+
+    /// `path` is so long: if all of that was written anew, there is nothing to lie about any more.
+    pub(super) fn has_length(&self, path: &Path, length_bytes: u64) {
+        let mut lying = lock(&self.lying);
+        if lying.get(path).is_some_and(|anew| *anew >= length_bytes) {
+            lying.remove(path);
+        }
     }
 
     /// `path` is another file now.
@@ -171,8 +189,8 @@ impl Script {
     /// A lie is told under the second name too.
     pub(super) fn linked(&self, from: &Path, to: &Path) {
         let mut lying = lock(&self.lying);
-        if lying.contains(from) {
-            lying.insert(to.to_path_buf());
+        if let Some(anew) = lying.get(from).copied() {
+            lying.insert(to.to_path_buf(), anew);
         } else {
             lying.remove(to);
         }
@@ -181,8 +199,8 @@ impl Script {
     /// A lie follows its file to a new name.
     pub(super) fn renamed(&self, from: &Path, to: &Path) {
         let mut lying = lock(&self.lying);
-        if lying.remove(from) {
-            lying.insert(to.to_path_buf());
+        if let Some(anew) = lying.remove(from) {
+            lying.insert(to.to_path_buf(), anew);
         } else {
             lying.remove(to);
         }

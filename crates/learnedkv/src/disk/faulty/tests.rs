@@ -132,10 +132,21 @@ fn a_sync_after_a_failed_one_lies() {
     disk.rename(path, Path::new("/b")).unwrap();
     disk.sync_dir(Path::new("/")).unwrap();
     let renamed = disk.open(Path::new("/b"), Access::Random).unwrap();
-    renamed.write_all_at(b"abcd", 0).unwrap();
+    renamed.write_all_at(b"d", 3).unwrap();
     renamed.sync().unwrap();
-    let lost = sim.crash_clone(CrashKind::Machine, 0);
-    assert_eq!(lost.open(Path::new("/b"), Access::Random).unwrap().length_bytes().unwrap(), 3);
+    let left = || {
+        let left = sim.crash_clone(CrashKind::Machine, 0);
+        left.open(Path::new("/b"), Access::Random).unwrap().length_bytes().unwrap()
+    };
+    assert_eq!(left(), 3);
+
+    // What was written again, all of it, is dirty again.
+    renamed.write_all_at(b"ab", 0).unwrap();
+    renamed.sync().unwrap();
+    assert_eq!(left(), 3);
+    renamed.write_all_at(b"cd", 2).unwrap();
+    renamed.sync().unwrap();
+    assert_eq!(left(), 4);
 }
 
 #[test]

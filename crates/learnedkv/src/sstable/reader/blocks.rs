@@ -94,12 +94,21 @@ impl Indexed<'_> {
         Ok(blocks)
     }
 
-    /// Reads the blocks `first..=last` by one request, past the cache.
+    /// Reads the blocks `first..=last` by one request, past the cache; where the index says that they are, which
+    /// whoever then reads them one by one finds out about.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn read_ahead(self, first: u64, last: u64) -> Result<Blocks> {
+        self.read_range_once(first, last, false, &Reads::default())
+    }
+
+    /// The same; also where the index lies.
     ///
     /// # Errors
     /// As [`Table::get`].
     pub fn read_range(self, first: u64, last: u64) -> Result<Blocks> {
-        self.or_walked(|| self.read_range_once(first, last, false, &Reads::default()))
+        self.or_walked(|| self.read_ahead(first, last))
     }
 
     fn read_range_once(self, first: u64, last: u64, around: bool, reads: &Reads) -> Result<Blocks> {
