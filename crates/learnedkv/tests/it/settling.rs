@@ -547,3 +547,33 @@ fn keyspaces_are_swept_side_by_side() {
         assert!(large.stats().unwrap().watermark.is_some(), "{} partitions", partitions());
     });
 }
+
+/// What was updated counted twice, as what it was and what it became: partitions were cut in two by sweeps that made them no
+/// larger, and their halves again.
+#[test]
+fn updates_do_not_cut_partitions() {
+    const KEYS: u64 = 50_000;
+    let options = KeyspaceOptions::default().delta_limit_percent(0).partition_bytes(1 << 20);
+    let setup = Setup { automatic_conversion: false, ..setup(options) };
+    let (_db, keyspace) = open(&SimDisk::new(1), &setup);
+    put(&keyspace, 0..KEYS, 20, 0);
+    keyspace.convert().unwrap();
+    let partitions = || keyspace.stats().unwrap().partitions;
+    let before = partitions();
+    assert!((2..6).contains(&before), "{before} partitions");
+    for round in 1..4u64 {
+        for number in (0..KEYS).filter(|number| (number + round) % 2 == 0) {
+            keyspace.insert(key(number), [round as u8; 20]).unwrap();
+        }
+        keyspace.convert().unwrap();
+        assert_eq!(partitions(), before, "round {round}");
+    }
+    // What grows is cut.
+    put(&keyspace, KEYS..2 * KEYS, 20, 4);
+    for number in 0..KEYS {
+        keyspace.insert(key(number), [5; 60]).unwrap();
+    }
+    keyspace.convert().unwrap();
+    assert!(partitions() >= before * 2, "{} partitions, {before} before", partitions());
+    assert_eq!(keyspace.iter().count() as u64, 2 * KEYS);
+}
