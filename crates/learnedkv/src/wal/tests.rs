@@ -383,6 +383,8 @@ fn a_commit_behind_a_sync_that_failed_becomes_visible_and_is_not_refused() {
     while_waiting(&log, complete_third, || {
         let error = log.sync(1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "not that nothing was written: {error}");
+        // Time for whoever waits to think otherwise.
+        (0..20_000).for_each(|_| std::thread::yield_now());
         publish(&log, second, 10);
         log.complete(2, 2).unwrap();
     });
