@@ -165,6 +165,11 @@ impl Limit {
     }
 }
 
+/// The most that a step writes where partitions are of so many bytes.
+pub fn stretched(partition_bytes: u64) -> u64 {
+    partition_bytes + partition_bytes / 8
+}
+
 /// Of so many entries enough were looked up to say how many are overwritten: 32 and more.
 const LOOKED_UP_ENOUGH: u64 = 32 * 256;
 
@@ -176,8 +181,10 @@ struct Size {
     unpacked_bytes: u64,
     entries: u64,
     tombstones: u64,
-    /// What it overwrites of all that is older, as that is stored; an estimate.
-    replaced_bytes: u64,
+    /// What it overwrites of what is settled, or of its base, as that is stored; an estimate.
+    shadowed_bytes: u64,
+    /// What it overwrites of what is fresh, uncompressed; an estimate.
+    overwritten_bytes: u64,
 }
 
 impl Size {
@@ -187,6 +194,9 @@ impl Size {
         let whole = clipped.table.properties();
         let stored = clipped.alive_bytes(&[], None, removed);
         let share = |of: u64| scale(stored, of, whole.data_bytes.max(1));
+        let stays_apart = !whole.segments.iter().all(moves);
+        let unpacked = |stored| scale(stored, whole.unpacked_bytes, whole.data_bytes.max(1));
+        let overwritten = unpacked(whole.overwritten_bytes);
         let moved = whole.segments.iter().filter(|used| moves(used));
         let (moved, unpacked) = moved.fold((0, 0), |(stored, unpacked), used| {
             (stored + used.bytes, unpacked + used.value_bytes)
@@ -196,7 +206,9 @@ impl Size {
             unpacked_bytes: share(whole.unpacked_bytes) + share(unpacked),
             entries: share(whole.entries),
             tombstones: share(whole.tombstones),
-            replaced_bytes: share(whole.shadowed_bytes + whole.overwritten_bytes),
+            // Where values stay apart what is overwritten is mostly theirs, and no part of a partition.
+            shadowed_bytes: if stays_apart { 0 } else { share(whole.shadowed_bytes) },
+            overwritten_bytes: if stays_apart { 0 } else { share(overwritten) },
         }
     }
 
@@ -205,7 +217,8 @@ impl Size {
         self.unpacked_bytes += other.unpacked_bytes;
         self.entries += other.entries;
         self.tombstones += other.tombstones;
-        self.replaced_bytes += other.replaced_bytes;
+        self.shadowed_bytes += other.shadowed_bytes;
+        self.overwritten_bytes += other.overwritten_bytes;
     }
 }
 
@@ -261,11 +274,21 @@ impl Weights {
         values(self.frozen) + values(self.delta) + base
     }
 
-    /// What the newer parts overwrite of the older ones, so far as that is known: one key in 256 was looked up.
-    fn replaced_bytes(&self) -> u64 {
-        let known = |size: &&Size| size.entries >= LOOKED_UP_ENOUGH;
-        let newer = [self.frozen, self.delta];
-        newer.iter().filter(known).map(|size| size.replaced_bytes.min(size.stored_bytes)).sum()
+    /// What a partition will take, as if its tombstones took nothing off: without what is overwritten, so far as that is known
+    /// (one key in 256 was looked up). What is fresh will shrink as the base did; where there is none, as it did when it was flushed.
+    fn total(&self) -> u64 {
+        let known = |size: Size| size.entries >= LOOKED_UP_ENOUGH;
+        let fresh = |size: Size| {
+            let overwritten = if known(size) { size.overwritten_bytes } else { 0 };
+            size.unpacked_bytes - overwritten.min(size.unpacked_bytes)
+        };
+        let shadowed = |size: Size| if known(size) { size.shadowed_bytes } else { 0 };
+        let like = if self.base.unpacked_bytes > 0 { self.base } else { self.frozen };
+        let newer = fresh(self.frozen) + fresh(self.delta);
+        let newer = scale(newer, like.stored_bytes, like.unpacked_bytes.max(1));
+        let gone = shadowed(self.frozen) + shadowed(self.delta);
+        // No more than there is: what a table shadows elsewhere is in its estimate too.
+        newer + self.base.stored_bytes.saturating_sub(gone)
     }
 
     fn newer_bytes(&self) -> u64 {
@@ -356,18 +379,15 @@ impl Plan {
             return Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None };
         }
         // Equal parts: no small rest at the end of a large partition, and no large one is cut for a little that is by
-        // an estimate alone. What is fresh will shrink as the base did; where there is none, as it did when it was flushed.
-        let base = weights.base;
-        let like = if base.unpacked_bytes > 0 { base } else { weights.frozen };
-        let total = weights.newer_bytes() + base.unpacked_bytes;
-        let total = scale(total, like.stored_bytes, like.unpacked_bytes.max(1));
-        let total = total.saturating_sub(weights.replaced_bytes());
-        let target_bytes = if base.entries > 0 && total <= partition_bytes / 8 * 9 {
-            partition_bytes / 4 * 5
-        } else {
-            let parts = total.div_ceil(partition_bytes).max(1);
-            (total / parts).max(partition_bytes / 2)
-        };
+        // an estimate alone.
+        let total = weights.total();
+        let target_bytes =
+            if weights.base.entries > 0 && total <= stretched(partition_bytes) && !disk_is_full {
+                stretched(partition_bytes)
+            } else {
+                let parts = total.div_ceil(partition_bytes).max(1);
+                (total / parts).max(partition_bytes / 2)
+            };
         Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None }
     }
 }

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use super::debt::{Debt, Space, share};
+use super::plan;
 use crate::engine::Engine;
 use crate::engine::pace::FULL;
 use crate::executor::{Job, Step};
@@ -97,9 +98,9 @@ fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
     let over_provision = share(space.live, options.over_provision());
     let promised = over_provision.max(options.min_conversion());
     let (partition, first) = (options.partition(), options.partition() / 4);
-    // Without the partition that a step is writing.
-    let ceiling =
-        (2 * u128::from(over_provision) + u128::from(partition)).min(u64::MAX.into()) as u64;
+    // Without the partition that a step is writing, of two that there may be.
+    let left = u128::from(2 * partition - plan::stretched(partition));
+    let ceiling = (2 * u128::from(over_provision) + left).min(u64::MAX.into()) as u64;
     let (from, [least, most]) = SPACE;
     let full = permille(ceiling.saturating_sub(first), promised).clamp(least, most);
     between(permille(space.garbage().saturating_sub(first), promised), (from, full))

@@ -434,8 +434,11 @@ impl Log {
             write_record(buffer, database, offset, &header, payload);
         });
         written.inspect_err(|e| {
-            self.hole.fetch_min(header.first, Ordering::SeqCst);
+            // First that nothing can be synced any more: whoever stops waiting for the hole leaves unsynced what
+            // he had taken to sync.
             self.break_log(e);
+            self.hole.fetch_min(header.first, Ordering::SeqCst);
+            self.wake();
         })
     }
 

@@ -130,19 +130,20 @@ pub fn recover(
 /// # Errors
 /// `Corruption` if a segment is not what was read of it any more; any error of the disk.
 pub fn make_durable(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<()> {
+    let open = |ended: &Ended| disk.open(&segment_path(dir, ended.segment), Access::Sequential);
+    // What stands behind the ends is dropped, and the space not used given back, before any is needed.
+    recovered.ended.iter().try_for_each(|ended| open(ended)?.truncate(ended.end))?;
     for ended in &recovered.ended {
+        let file = open(ended)?;
         let path = segment_path(dir, ended.segment);
-        let file = disk.open(&path, Access::Sequential)?;
         write_again(&*file, ended, recovered.synced).map_err(|e| e.at_path(&path))?;
-        // What stands behind the end is dropped, and the space not used given back.
-        file.truncate(ended.end)?;
         file.sync()?;
     }
     Ok(())
 }
 
 /// A segment is written again in pieces of so many bytes.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
 
 /// Writes what a segment holds of records beyond `synced` in its place, so that the system holds none of it to be
 /// durable.

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
 use super::*;
-use crate::disk::OperationKind;
 use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::{CrashKind, SimDisk, Stage};
+use crate::disk::{Access, OperationKind};
 use crate::format::manifest::LogState;
 
 const DATABASE: u64 = 7;
@@ -431,4 +431,50 @@ fn a_commit_ahead_of_a_record_that_could_not_be_written_becomes_visible() {
         },
     );
     assert_eq!(log.visible(), 2);
+}
+
+/// Twelve records, of which six were synced, the others not: their sync failed. What is read of them.
+fn half_synced(sim: &SimDisk) -> (FaultyDisk, recovery::Recovered) {
+    let faulty = FaultyDisk::new(Arc::new(sim.clone()));
+    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
+    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
+    let log = Log::begin(disk, dir, DATABASE, 16 << 10, &recovered, false, false).unwrap();
+    (0..6).for_each(|_| _ = commit(&log, 900));
+    log.sync(6).unwrap();
+    (0..6).for_each(|_| _ = commit(&log, 900));
+    faulty.fail(Fault::at(0).of(&[OperationKind::SyncLog]));
+    assert!(log.sync(12).is_err());
+    faulty.clear_faults();
+    drop(log);
+    let state = LogState { ended: Vec::new(), open_from: 1, first: 1 };
+    let found = recovery::recover(&faulty, dir, DATABASE, &state, 0, &mut |_, _| Ok(())).unwrap();
+    assert_eq!((found.last, found.synced), (12, 6));
+    (faulty, found)
+}
+
+/// The system holds it to be clean, and a sync does nothing for it.
+#[test]
+fn what_nobody_has_synced_is_written_again_and_what_somebody_has_is_not() {
+    let sim = SimDisk::new(1);
+    let (faulty, found) = half_synced(&sim);
+    let writes = faulty.fail(Fault::never().of(&[OperationKind::Write]));
+    recovery::make_durable(&faulty, Path::new("/"), &found).unwrap();
+    // Twelve pieces of a KiB, of which five hold nothing but what was synced.
+    assert_eq!(writes.matched(), 7);
+    assert_eq!(last_after_crash(&sim, 12).unwrap(), 12);
+    // What is known to be durable is left alone.
+    let all = recovery::Recovered { synced: 12, ..found };
+    recovery::make_durable(&faulty, Path::new("/"), &all).unwrap();
+    assert_eq!(writes.matched(), 7);
+}
+
+#[test]
+fn a_log_that_is_another_than_was_read_is_not_written_again() {
+    let sim = SimDisk::new(1);
+    let (faulty, found) = half_synced(&sim);
+    let end = found.end.unwrap().1;
+    let path = segment_path(Path::new("/"), 1);
+    sim.open(&path, Access::Random).unwrap().write_all_at(&[0; 500], end - 500).unwrap();
+    let error = recovery::make_durable(&faulty, Path::new("/"), &found).unwrap_err();
+    assert!(error.is_corruption() && error.path() == Some(&*path), "{error}");
 }

@@ -5,7 +5,7 @@
 //!
 //! **Failed syncs lie afterwards.** A file (or log region) whose sync failed is not synced any more:
 //! later syncs of it return success and do nothing, until its name is created or replaced, or all of its bytes were
-//! written again, in order.
+//! written again, in order (of a log region, those that no sync had covered before).
 //! So do systems that mark pages clean after a failed write-back; over a
 //! [simulated disk](super::sim), a crash then shows who retried.
 //!
@@ -289,7 +289,9 @@ impl LogRegion for FaultyRegion {
 
     fn sync(&self, up_to_bytes: u64) -> Result<()> {
         sync_or_lie(&self.script, OperationKind::SyncLog, &self.path, || {
-            self.inner.sync(up_to_bytes)
+            self.inner.sync(up_to_bytes)?;
+            self.script.has_synced(&self.path, up_to_bytes);
+            Ok(())
         })
     }
 }

@@ -109,9 +109,11 @@ impl FaultCounts {
 pub(super) struct Script {
     faults: Mutex<Vec<(Fault, Arc<FaultCounts>)>>,
     operations: AtomicU64,
-    /// Files with a failed sync: the system holds their pages to be clean. Up to which byte each was written anew
-    /// since, from its first byte on.
+    /// Files with a failed sync: the system holds their pages to be clean. Up to which byte each was synced before,
+    /// or written anew since.
     lying: Mutex<BTreeMap<PathBuf, u64>>,
+    /// Up to which byte log regions were synced: nothing before is written any more.
+    synced: Mutex<BTreeMap<PathBuf, u64>>,
 }
 
 /// An operation that is to fail.
@@ -157,7 +159,15 @@ impl Script {
 
     /// Syncs of `path` lie from now on.
     pub(super) fn lies(&self, path: &Path) {
-        lock(&self.lying).insert(path.to_path_buf(), 0);
+        let synced = lock(&self.synced).get(path).copied().unwrap_or(0);
+        lock(&self.lying).insert(path.to_path_buf(), synced);
+    }
+
+    /// The region `path` was synced up to a byte.
+    pub(super) fn has_synced(&self, path: &Path, up_to: u64) {
+        let mut synced = lock(&self.synced);
+        let before = synced.entry(path.to_path_buf()).or_insert(0);
+        *before = up_to.max(*before);
     }
 
     pub(super) fn is_lying(&self, path: &Path) -> bool {
@@ -183,6 +193,7 @@ impl Script {
 
     /// `path` is another file now.
     pub(super) fn tells_truth(&self, path: &Path) {
+        lock(&self.synced).remove(path);
         lock(&self.lying).remove(path);
     }
 
