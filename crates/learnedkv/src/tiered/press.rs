@@ -138,6 +138,19 @@ mod tests {
         assert!(pressure(1_026_000) > 0 && pressure(1_174_000) < FULL);
     }
 
+    /// Where `min_conversion` is most of what is allowed. What the memtables held went beyond the ceiling, on top of a step's output.
+    #[test]
+    fn the_price_is_full_before_a_step_and_memtables_reach_the_ceiling() {
+        let options =
+            KeyspaceOptions::default().partition_bytes(67_000).min_conversion_bytes(530_000);
+        let (live, partition) = (1_000_000, options.partition());
+        let pressure = |garbage: u64| by_space(&Space { used: live + garbage, live }, &options);
+        let ceiling = 2 * share(live, options.over_provision()) + 2 * partition;
+        let before_a_step = ceiling - plan::stretched(partition);
+        assert_eq!(pressure(before_a_step - partition / 4), FULL);
+        assert!(pressure(before_a_step - partition) < FULL, "but not long before");
+    }
+
     /// What begins a sweep was a share of what is settled, what presses one of what is live: whoever removed
     /// a quarter of it paid the full price for hours, while no sweep was due.
     #[test]

@@ -21,7 +21,7 @@ fn log_on(disk: &SimDisk) -> Log {
     log_with(disk, SEGMENT_BYTES)
 }
 
-fn log_with(disk: &SimDisk, segment_bytes: u64) -> Log {
+fn log_with(disk: &(impl Disk + Clone + 'static), segment_bytes: u64) -> Log {
     let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
     Log::begin(
         Arc::new(disk.clone()),
@@ -369,9 +369,7 @@ fn a_sync_asks_for_no_more_than_was_reserved() {
 #[test]
 fn a_commit_behind_a_sync_that_failed_becomes_visible_and_is_not_refused() {
     let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
-    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
-    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
-    let log = Log::begin(disk, dir, DATABASE, SEGMENT_BYTES, &recovered, false, false).unwrap();
+    let log = log_with(&faulty, SEGMENT_BYTES);
     commit(&log, 10);
     let [second, third] = [(); 2].map(|()| log.reserve(10, 1, None).unwrap());
     publish(&log, third, 10);
@@ -398,9 +396,7 @@ fn a_commit_behind_a_sync_that_failed_becomes_visible_and_is_not_refused() {
 #[test]
 fn a_commit_behind_a_record_that_could_not_be_written_is_refused() {
     let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
-    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
-    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
-    let log = Log::begin(disk, dir, DATABASE, SEGMENT_BYTES, &recovered, false, false).unwrap();
+    let log = log_with(&faulty, SEGMENT_BYTES);
     let [first, second] = [(); 2].map(|()| log.reserve(10, 1, None).unwrap());
     publish(&log, second, 10);
     faulty.fail(Fault::at(0).of(&[OperationKind::Publish]));
@@ -415,9 +411,7 @@ fn a_commit_behind_a_record_that_could_not_be_written_is_refused() {
 #[test]
 fn a_commit_ahead_of_a_record_that_could_not_be_written_becomes_visible() {
     let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
-    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
-    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
-    let log = Log::begin(disk, dir, DATABASE, SEGMENT_BYTES, &recovered, false, false).unwrap();
+    let log = log_with(&faulty, SEGMENT_BYTES);
     let [first, second, third] = [(); 3].map(|()| log.reserve(10, 1, None).unwrap());
     publish(&log, second, 10);
     faulty.fail(Fault::at(0).of(&[OperationKind::Publish]));
@@ -426,6 +420,7 @@ fn a_commit_ahead_of_a_record_that_could_not_be_written_becomes_visible() {
         || log.complete(2, 2).unwrap(),
         || {
             assert!(log.publish(third, &payload(3, 10)).is_err());
+            (0..20_000).for_each(|_| std::thread::yield_now());
             publish(&log, first, 10);
             log.complete(1, 1).unwrap();
         },
@@ -436,9 +431,7 @@ fn a_commit_ahead_of_a_record_that_could_not_be_written_becomes_visible() {
 /// Twelve records, of which six were synced, the others not: their sync failed. What is read of them.
 fn half_synced(sim: &SimDisk) -> (FaultyDisk, recovery::Recovered) {
     let faulty = FaultyDisk::new(Arc::new(sim.clone()));
-    let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
-    let (disk, dir) = (Arc::new(faulty.clone()), Path::new("/"));
-    let log = Log::begin(disk, dir, DATABASE, 16 << 10, &recovered, false, false).unwrap();
+    let log = log_with(&faulty, 16 << 10);
     (0..6).for_each(|_| _ = commit(&log, 900));
     log.sync(6).unwrap();
     (0..6).for_each(|_| _ = commit(&log, 900));
@@ -447,7 +440,8 @@ fn half_synced(sim: &SimDisk) -> (FaultyDisk, recovery::Recovered) {
     faulty.clear_faults();
     drop(log);
     let state = LogState { ended: Vec::new(), open_from: 1, first: 1 };
-    let found = recovery::recover(&faulty, dir, DATABASE, &state, 0, &mut |_, _| Ok(())).unwrap();
+    let found = recovery::recover(&faulty, Path::new("/"), DATABASE, &state, 0, &mut |_, _| Ok(()))
+        .unwrap();
     assert_eq!((found.last, found.synced), (12, 6));
     (faulty, found)
 }
