@@ -59,6 +59,8 @@ pub struct DatabaseOptions {
     pub create_if_missing: bool,
     /// Whether settling starts by itself.
     pub automatic_conversion: bool,
+    /// Whether steps of sweeps are begun ahead of one another though no writer is held back.
+    pub sweeps_ahead: bool,
     /// From which length on a value does not pass the log but gets a file of its own.
     pub stream_at: u64,
     /// Whether nothing is written, whatever happens.
@@ -82,6 +84,7 @@ impl Default for DatabaseOptions {
             block_cache: true,
             create_if_missing: true,
             automatic_conversion: true,
+            sweeps_ahead: false,
             stream_at: 1 << 20,
             read_only: false,
             ballast_bytes: None,

@@ -146,6 +146,13 @@ impl Builder {
         self
     }
 
+    /// Whether two threads settle a keyspace at once also where no writer is held back for it; off by default. A
+    /// conversion then takes about half as long, on two processors more, which whoever reads meanwhile does without.
+    pub fn sweeps_ahead(mut self, always: bool) -> Self {
+        self.options.sweeps_ahead = always;
+        self
+    }
+
     /// From which length on, bytes, a value does not pass the log but is written to a file of its own, and
     /// synced, before the log points at it; 1 MiB by default, 256 MiB at most. A shorter value is copied
     /// to the log, to memory and at the flush; a longer one is written once, and costs a sync and a file.

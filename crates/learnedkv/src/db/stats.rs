@@ -351,6 +351,8 @@ pub struct Stats {
     pub sweeps: u64,
     /// Steps of sweeps that were committed.
     pub sweep_steps: u64,
+    /// Of them those that were begun while the one before was under way, as they are where writers are held back.
+    pub steps_ahead: u64,
     /// Bytes of tables that sweeps wrote.
     pub swept_bytes: u64,
     /// Compactions of levels that wrote tables.
@@ -425,6 +427,7 @@ impl Stats {
             rewrites: metrics.rewrites.load(Relaxed),
             sweeps: metrics.sweeps.load(Relaxed),
             sweep_steps: metrics.sweep_steps.load(Relaxed),
+            steps_ahead: metrics.steps_ahead.load(Relaxed),
             swept_bytes: metrics.swept_bytes.load(Relaxed),
             compactions: metrics.compactions.load(Relaxed),
             compacted_bytes: metrics.compacted_bytes.load(Relaxed),

@@ -15,6 +15,8 @@ pub struct EngineMetrics {
     pub flushed_bytes: AtomicU64,
     /// Steps of sweeps committed.
     pub sweep_steps: AtomicU64,
+    /// Of them those that were begun ahead.
+    pub steps_ahead: AtomicU64,
     /// Sweeps that reached the end.
     pub sweeps: AtomicU64,
     /// Bytes of tables written by sweeps.

@@ -341,6 +341,17 @@ impl Output {
         self.waiting.data_bytes + self.writer.as_ref().map_or(0, TableWriter::data_bytes)
     }
 
+    /// What was written so far, with the values kept apart, about.
+    pub fn written_bytes(&self) -> u64 {
+        let open = self.values.iter().filter_map(|values| values.segment.as_ref());
+        self.data_bytes() + self.segment_bytes + open.map(SegmentWriter::file_bytes).sum::<u64>()
+    }
+
+    /// Has values be read through these segments from now on, successors of those it had.
+    pub fn read_through(&mut self, sources: &Segments) {
+        self.sources = sources.clone();
+    }
+
     /// Whether the table being written can take no more entries without losing its filter.
     pub fn is_full(&self) -> bool {
         self.writer.as_ref().is_some_and(TableWriter::is_full)
@@ -393,7 +404,7 @@ impl Output {
         end_at: Option<u64>,
     ) -> Result<bool> {
         let mut copied = 0u64;
-        let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 2);
+        let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 4);
         let mut ended = false;
         while copied < step_bytes {
             let ends = end_at.is_some_and(|end| self.data_bytes() >= end || self.is_full());

@@ -1,6 +1,7 @@
 //! What a sweep does where: what it keeps in mind as a whole, and what each step does to its partition.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::debt::{self, Debt};
@@ -170,6 +171,11 @@ pub fn stretched(partition_bytes: u64) -> u64 {
     partition_bytes + partition_bytes / 8
 }
 
+/// The most that steps of a sweep have written that is in no edit, bytes: one that leads all, one ahead of it half.
+pub fn most_uncommitted(partition_bytes: u64) -> u64 {
+    stretched(partition_bytes) / 2 * 3
+}
+
 /// Of so many entries enough were looked up to say how many are overwritten: 32 and more.
 const LOOKED_UP_ENOUGH: u64 = 32 * 256;
 
@@ -323,6 +329,8 @@ pub struct Plan {
     pub end: usize,
     /// Where the output ends if the end of the last partition does not come before, bytes.
     pub target_bytes: u64,
+    /// Half of what it will write, about, bytes.
+    pub half_bytes: u64,
     /// What a delta says is gone from the base.
     pub ranges: Ranges,
     /// What it is held against, where there is a way to do without it.
@@ -330,15 +338,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// That of the step at partition number `at`.
+    /// That of the step at the first of the partitions with these numbers; it takes none but them.
     pub fn of(
         view: &KeyspaceView,
         frozen: &Frozen,
-        at: usize,
+        most: Range<usize>,
         course: &Course,
         disk_is_full: bool,
     ) -> Plan {
-        let (tables, options) = (&view.tables, &view.options);
+        let (tables, options, at) = (&view.tables, &view.options, most.start);
         let weights = Weights::of(view, frozen, at);
         let unreadable = |table: &Arc<Table>| course.is_unreadable(table);
         let rewrites_delta = |base: &Arc<Table>| {
@@ -354,6 +362,7 @@ impl Plan {
                 rewrite: Rewrite::Delta,
                 end: at + 1,
                 target_bytes: options.partition(),
+                half_bytes: (weights.frozen.stored_bytes + weights.delta.stored_bytes) / 2,
                 ranges: weights.removed,
                 limit: base.map(|base| Limit { base, percent: course.delta_limit }),
             };
@@ -361,7 +370,7 @@ impl Plan {
         let (partition_bytes, ranges) = (options.partition(), Ranges::default());
         let mut stored = weights.left();
         let mut end = at + 1;
-        while let Some(next) = tables.partitions.get(end) {
+        for next in &tables.partitions[end..most.end] {
             let next_weights = Weights::of(view, frozen, end);
             stored += next_weights.left();
             let is_readable = !next.base.as_ref().is_some_and(unreadable);
@@ -375,8 +384,15 @@ impl Plan {
             end += 1;
         }
         if end > at + 1 {
-            let target_bytes = partition_bytes;
-            return Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None };
+            let (target_bytes, half_bytes) = (partition_bytes, stored.min(partition_bytes) / 2);
+            return Plan {
+                rewrite: Rewrite::Base,
+                end,
+                target_bytes,
+                half_bytes,
+                ranges,
+                limit: None,
+            };
         }
         // Equal parts: no small rest at the end of a large partition, and no large one is cut for a little that is by
         // an estimate alone.
@@ -388,7 +404,8 @@ impl Plan {
                 let parts = total.div_ceil(partition_bytes).max(1);
                 (total / parts).max(partition_bytes / 2)
             };
-        Plan { rewrite: Rewrite::Base, end, target_bytes, ranges, limit: None }
+        let half_bytes = total.min(target_bytes) / 2;
+        Plan { rewrite: Rewrite::Base, end, target_bytes, half_bytes, ranges, limit: None }
     }
 }
 

@@ -98,9 +98,9 @@ fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
     let over_provision = share(space.live, options.over_provision());
     let promised = over_provision.max(options.min_conversion());
     let (partition, first) = (options.partition(), options.partition() / 4);
-    // Of two partitions that there may be without the one that a step is writing, and without some of the other: what
+    // Of two partitions that there may be without what steps are writing, and without some of the rest: what
     // memtables hold when the price is full is still to come.
-    let left = u128::from((2 * partition - plan::stretched(partition)) / 8 * 5);
+    let left = u128::from((2 * partition - plan::most_uncommitted(partition)) / 8 * 5);
     let ceiling = (2 * u128::from(over_provision) + left).min(u64::MAX.into()) as u64;
     let (from, [least, most]) = SPACE;
     let full = permille(ceiling.saturating_sub(first), promised).clamp(least, most);

@@ -9,23 +9,27 @@
 //! writers, the sweep takes at most half as long again. What waits to be merged meanwhile presses the writers
 //! ([`super::press`]).
 //!
-//! Several jobs share what is known of the keyspaces ([`Shared`]). One that works at a keyspace holds it:
-//! so a keyspace has one sweep, whose steps follow each other, and others are swept meanwhile, in turn
-//! where there are more of them than jobs.
+//! Several jobs share what is known of the keyspaces ([`Shared`]). One that works at a keyspace holds it;
+//! others are swept meanwhile, in turn where there are more of them than jobs. A job that finds nothing else begins a
+//! step ahead of another's ([`hold`]).
 //!
 //! **A full disk.** When the ballast is given up, each job drops what it does (its output is removed, which
 //! gives room); then one of them goes on alone, and sweeps before it merges: what may be written at most
 //! before something is given back is one step of a sweep, or a merge that was seen to have room. See
 //! [`crate::engine::Ballast`].
 
-use std::collections::{BTreeMap, BTreeSet};
+mod ahead;
+mod hold;
+
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use self::hold::{Shared, Sweeping};
 use super::debt::{self, Debt};
 use super::plan::Course;
 use super::rewrite::Rewrite;
-use super::sweep::{self, Ended, Next, SweepStep};
+use super::sweep::{self, Ended, Next, Progress, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Job, Step};
@@ -53,39 +57,11 @@ pub fn spawn(engine: &Arc<Engine>) {
             is_first: number == 0,
             work: Work::None,
             at: None,
+            is_ahead: false,
             room_seen: RoomSeen::default(),
             asked: 0,
         }));
     }
-}
-
-/// What the jobs know together.
-#[derive(Default)]
-struct Shared {
-    /// The keyspaces that a job works at.
-    held: BTreeSet<KeyspaceId>,
-    /// The keyspace worked at last: the next one's turn it is.
-    last: KeyspaceId,
-    sweeps: BTreeMap<KeyspaceId, Sweeping>,
-    /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
-    /// asked since, and come last: the damage of one keeps no other from being settled.
-    failed: BTreeMap<KeyspaceId, u64>,
-}
-
-/// A sweep, from when it is decided to its end.
-#[derive(Default)]
-struct Sweeping {
-    /// The requests that it covers.
-    covers: u64,
-    /// What was rotated: to be flushed first.
-    up_to: SequenceNumber,
-    /// What it keeps in mind.
-    course: Option<Course>,
-    /// What it could not read.
-    damage: Option<Error>,
-    /// What its steps wrote, and what merges beside it read.
-    swept_bytes: u64,
-    merged_bytes: u64,
 }
 
 enum Work {
@@ -101,8 +77,9 @@ struct SettleJob {
     /// Whether it goes on when the disk is full.
     is_first: bool,
     work: Work,
-    /// The keyspace it works at, which it holds.
+    /// The keyspace it works at, which it holds unless it goes ahead there.
     at: Option<KeyspaceId>,
+    is_ahead: bool,
     /// What was seen of the room there is when its work began.
     room_seen: RoomSeen,
     /// How often somebody had asked by then; see `Health::asked`.
@@ -123,8 +100,9 @@ enum Found {
 impl SettleJob {
     /// Does one piece of work. False: there is none now.
     fn advance(&mut self) -> Result<bool> {
-        if self.engine.is_given_up_since(self.room_seen) {
-            // Planned for a disk with room.
+        // Planned for a disk with room; or for a sweep that goes on.
+        if self.engine.is_given_up_since(self.room_seen) || self.is_ahead && !self.may_stay_ahead()
+        {
             self.drop_work();
         }
         match std::mem::replace(&mut self.work, Work::None) {
@@ -136,36 +114,63 @@ impl SettleJob {
                 Ok(false) => self.work = Work::Merge(merge),
                 Err(e) => return Err(e),
             },
-            Work::Sweep(mut step) => match step.step() {
-                Ok(None) => self.work = Work::Sweep(step),
-                Ok(Some(ended)) => {
-                    let swept_bytes = step.swept_bytes();
-                    // What it does not keep is removed first.
-                    drop(step);
-                    self.after_step(ended, swept_bytes);
-                }
-                Err(e)
-                    if e.kind() == ErrorKind::DiskFull
-                        && self.engine.give_up_ballast(self.room_seen) =>
-                {
-                    // Begun again, with more room, once what it wrote is removed.
-                    drop(step);
-                    self.let_go();
-                }
-                Err(e) => {
-                    if !self.goes_on_without(&step, &e) {
-                        return Err(e);
-                    }
-                    // Not lost, and in nobody's way: what is newer becomes its delta, or stays that.
-                    let at = self.at.unwrap_or_default();
-                    self.engine.health.note_background(engine::Work::Settle(at), &Err(e));
-                    self.let_go();
-                }
-            },
+            Work::Sweep(step) => return self.sweep(step),
             Work::None => {
                 self.room_seen = self.engine.room_seen();
                 self.asked = self.engine.health.asked();
                 return self.find();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on with a step of a sweep. False: it waits for the one before it.
+    fn sweep(&mut self, mut step: Box<SweepStep>) -> Result<bool> {
+        let at = self.at.unwrap_or_default();
+        if self.is_ahead && lock(&self.shared).takes_lead(at) {
+            self.is_ahead = false;
+            if let Some(now) = self.engine.view().keyspaces.get(&at) {
+                step.take_lead(&now.tables);
+            }
+        }
+        let leads = !self.is_ahead;
+        match step.step(leads) {
+            Ok(Progress::GoesOn) => {
+                let end = step.upper().filter(|_| leads && step.is_half_way());
+                if end.is_some_and(|end| lock(&self.shared).note_half_way(at, end)) {
+                    self.engine.executor.notify();
+                }
+                self.work = Work::Sweep(step);
+            }
+            Ok(Progress::Waits) => {
+                self.work = Work::Sweep(step);
+                return Ok(false);
+            }
+            Ok(Progress::Ended(ended)) => {
+                let swept_bytes = step.swept_bytes();
+                // What it does not keep is removed first.
+                drop(step);
+                self.after_step(ended, swept_bytes);
+            }
+            Err(_) if !leads => {
+                drop(step);
+                self.give_up_ahead(at);
+            }
+            Err(e)
+                if e.kind() == ErrorKind::DiskFull
+                    && self.engine.give_up_ballast(self.room_seen) =>
+            {
+                // Begun again, with more room, once what it wrote is removed.
+                drop(step);
+                self.let_go();
+            }
+            Err(e) => {
+                if !self.goes_on_without(&step, &e) {
+                    return Err(e);
+                }
+                // Not lost, and in nobody's way: what is newer becomes its delta, or stays that.
+                self.engine.health.note_background(engine::Work::Settle(at), &Err(e));
+                self.let_go();
             }
         }
         Ok(true)
@@ -202,9 +207,20 @@ impl SettleJob {
     /// Others may work at the keyspace now.
     fn let_go(&mut self) {
         if let Some(at) = self.at.take() {
-            lock(&self.shared).held.remove(&at);
+            match std::mem::take(&mut self.is_ahead) {
+                true => lock(&self.shared).give_up_ahead(at),
+                false => _ = self.hand_over(at),
+            }
             self.engine.executor.notify();
         }
+    }
+
+    /// Lets go of a keyspace. True: a step ahead is to go on.
+    fn hand_over(&self, at: KeyspaceId) -> bool {
+        let view = self.engine.view();
+        let frozen = view.keyspaces.get(&at).and_then(|k| k.tables.frozen.as_ref());
+        let watermark = frozen.map(|frozen| frozen.watermark.as_slice());
+        lock(&self.shared).let_go(at, watermark)
     }
 
     fn after_step(&mut self, ended: Ended, swept_bytes: u64) {
@@ -244,22 +260,28 @@ impl SettleJob {
         let keyspaces = self.in_turn(&view);
         // A merge frees space at its end only, a sweep at each step.
         let full = self.engine.ballast.is_given_up();
-        if full && (!self.is_first || !lock(&self.shared).held.is_empty()) {
+        if full && (!self.is_first || !lock(&self.shared).is_idle()) {
             // The others let go at their next step, and say so.
             return Ok(false);
         }
         Ok(self.find_at(&keyspaces, Self::begin_sweep)?
             || (!full && self.find_merges(&keyspaces, &view)?)
             || self.find_at(&keyspaces, Self::find_step)?
-            || (full && self.find_merges(&keyspaces, &view)?))
+            || (full && self.find_merges(&keyspaces, &view)?)
+            || (!full && self.find_ahead(&view)))
     }
 
     fn find_merges(&mut self, keyspaces: &[Arc<KeyspaceView>], view: &View) -> Result<bool> {
-        let flushing = view.keyspaces.with_sealed().next().is_some();
-        // Writers wait for flushes, nobody for merges, unless there are very many runs.
-        let least = if flushing { merge::MAX_RUNS_WHILE_FLUSHING } else { 0 };
+        let least = self.least_runs(view);
         let due = keyspaces.iter().filter(|k| k.tables.runs.len() >= least).cloned();
         self.find_at(&due.collect::<Vec<_>>(), Self::find_merge)
+    }
+
+    /// So many runs are merged, at least.
+    fn least_runs(&self, view: &View) -> usize {
+        let flushing = view.keyspaces.with_sealed().next().is_some();
+        // Writers wait for flushes, nobody for merges, unless there are very many runs.
+        if flushing { merge::MAX_RUNS_WHILE_FLUSHING } else { 0 }
     }
 
     /// The first of the keyspaces with something of a kind to do: it is done, or begun.
@@ -282,7 +304,7 @@ impl SettleJob {
         let ids: BTreeSet<_> = unsettled.chain(conversions.wanted()).collect();
         let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
         let ours = ours.filter(|k| k.options.chosen_store() == Store::Tiered);
-        let free = ours.filter(|k| !shared.held.contains(&k.id));
+        let free = ours.filter(|k| !shared.is_held(k.id));
         let again = free.filter(|k| shared.failed.get(&k.id) != Some(&asked));
         let mut keyspaces: Vec<_> = again.cloned().collect();
         keyspaces.sort_by_key(|k| (shared.failed.contains_key(&k.id), k.id <= shared.last, k.id));
@@ -291,11 +313,8 @@ impl SettleJob {
 
     /// Looks for work at a keyspace, holding it; lets go of it again unless there is some.
     fn work_at(&mut self, keyspace: &KeyspaceView, find: Find) -> Result<bool> {
-        {
-            let mut shared = lock(&self.shared);
-            if !shared.held.insert(keyspace.id) {
-                return Ok(false);
-            }
+        if !lock(&self.shared).hold(keyspace.id) {
+            return Ok(false);
         }
         self.at = Some(keyspace.id);
         // What another job did here meanwhile is in the View of now.
@@ -310,22 +329,27 @@ impl SettleJob {
         }
         // Quietly: a look that finds nothing wakes nobody, unless the first job may wait for that.
         self.at = None;
-        lock(&self.shared).held.remove(&keyspace.id);
+        let goes_on = self.hand_over(keyspace.id);
         if matches!(found, Found::Done) {
             lock(&self.shared).last = keyspace.id;
             self.engine.executor.notify();
-        } else if self.engine.is_given_up_since(self.room_seen) {
+        } else if goes_on || self.engine.is_given_up_since(self.room_seen) {
             self.engine.executor.notify();
         }
         Ok(matches!(found, Found::Done))
     }
 
-    fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
+    /// The merge of runs that is due, if one is.
+    fn merge(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
         if keyspace.tables.runs.len() <= merge::MAX_RUNS {
-            return Ok(Found::Nothing);
+            return Ok(None);
         }
         let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
-        let Some(merge) = Merge::find(&self.engine, keyspace, coming, most_bytes)? else {
+        Merge::find(&self.engine, keyspace, coming, most_bytes)
+    }
+
+    fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        let Some(merge) = self.merge(keyspace)? else {
             return Ok(Found::Nothing);
         };
         if let Err(e) = merge.check_room() {
@@ -387,8 +411,13 @@ impl SettleJob {
         if self.engine.ballast.is_given_up() && self.flushes_first(keyspace) {
             return Ok(Found::Nothing);
         }
+        let ahead = lock(&self.shared).ahead(keyspace.id).map(<[u8]>::to_vec);
+        if ahead.as_ref() == Some(&frozen.watermark) {
+            // It is handed the hold, and leads.
+            return Ok(Found::Nothing);
+        }
         let course = self.course(keyspace);
-        match sweep::next(&self.engine, keyspace, frozen, &course)? {
+        match sweep::next(&self.engine, keyspace, frozen, &course, ahead.as_deref())? {
             Next::Rewrite(step) => Ok(Found::Begun(Work::Sweep(step))),
             Next::Skip(skip) => {
                 if skip.commit(&self.engine)? {
@@ -442,7 +471,7 @@ impl SettleJob {
         let covers = lock(&self.engine.conversions).asked(keyspace.id);
         // Dropped meanwhile: then there is nothing to settle.
         let Ok(up_to) = self.engine.rotate(keyspace.id) else { return Ok(Found::Done) };
-        let sweeping = Sweeping { covers, up_to, ..Sweeping::default() };
+        let sweeping = Sweeping::decided(covers, up_to);
         lock(&self.shared).sweeps.insert(keyspace.id, sweeping);
         Ok(Found::Done)
     }

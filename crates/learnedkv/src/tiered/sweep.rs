@@ -29,6 +29,7 @@
 //! the sweep goes on at W'. Readers see the frozen part and the old partitions from W on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -58,15 +59,29 @@ pub struct SweepStep {
     cursor: MergeCursor,
     /// The cursor was sought.
     begun: bool,
+    /// All was copied.
+    copied: bool,
+    /// It was begun ahead.
+    was_ahead: bool,
     output: Output,
     /// Where the output ends if the end of the last partition does not come before.
     target_bytes: u64,
-    /// The segments that only frozen tables point into.
-    fresh_segments: Segments,
+    /// About half of what it will write.
+    half_bytes: u64,
     /// What a delta is held against.
     limit: Option<Limit>,
     /// What it wrote, once it is over.
     written_bytes: u64,
+}
+
+/// How far a step came.
+pub enum Progress {
+    /// It is under way.
+    GoesOn,
+    /// So it is, and goes no further while it does not lead.
+    Waits,
+    /// It is over.
+    Ended(Ended),
 }
 
 /// How a step ended.
@@ -102,7 +117,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(tables: &Tables, at: std::ops::Range<usize>) -> Place {
+    fn of(tables: &Tables, at: Range<usize>) -> Place {
         let upper = tables.upper(at.end - 1).map(<[u8]>::to_vec);
         Place { partitions: tables.partitions[at].iter().map(record).collect(), upper }
     }
@@ -151,7 +166,7 @@ impl SkipTo {
     }
 }
 
-/// Looks at the watermark: what comes next?
+/// Looks at the watermark: what comes next? A step goes as far as `ahead`, where another begins, at most.
 ///
 /// # Errors
 /// Those of reading the frozen part; the damage of a table that could not be opened, other than of
@@ -161,20 +176,14 @@ pub fn next(
     view: &KeyspaceView,
     frozen: &Frozen,
     course: &Course,
+    ahead: Option<&[u8]>,
 ) -> Result<Next> {
     let tables = &view.tables;
-    if let Some(damage) = damage_of(frozen.runs.iter().flatten()) {
-        return Err(damage);
-    }
     let at = tables.partition(&frozen.watermark);
-    let partition = &tables.partitions[at];
-    debug_assert_eq!(partition.lower, frozen.watermark, "the watermark begins a partition");
-    let mut ahead = MergeCursor::new(frozen_sources(frozen, None, Walk::Cached));
-    ahead.seek(Seek::AtOrAfter(&frozen.watermark))?;
-    let next_frozen = ahead.key().map(|key| tables.partition(key).max(at));
-    let next_wanted = (at..tables.partitions.len())
-        .find(|i| course.wants(&tables.partitions[*i]) || is_covered_by(frozen, tables, *i));
-    let watermark = match next_frozen.into_iter().chain(next_wanted).min() {
+    debug_assert_eq!(tables.partitions[at].lower, frozen.watermark);
+    let ahead = ahead.map(|lower| tables.partition(lower));
+    let wanted = next_wanted(tables, frozen, course, at)?;
+    let watermark = match wanted.into_iter().chain(ahead).min() {
         None => Some(Watermark::End),
         Some(target) if target > at => {
             Some(Watermark::Raise(tables.partitions[target].lower.clone()))
@@ -186,9 +195,46 @@ pub fn next(
         let skip = SkipTo { keyspace: view.id, at, watermark };
         return Ok(Next::Skip(Box::new(skip)));
     }
-    drop(ahead);
-    let step = SweepStep::begin(engine, view, frozen, at, course)?;
+    let most = at..ahead.unwrap_or(tables.partitions.len());
+    let step = SweepStep::begin(engine, view, frozen, most, course)?;
     Ok(Next::Rewrite(Box::new(step)))
+}
+
+/// The first step at `from`, where a partition begins, or behind it. `None`: there is none.
+///
+/// # Errors
+/// As [`next`].
+pub fn next_ahead(
+    engine: &Arc<Engine>,
+    view: &KeyspaceView,
+    frozen: &Frozen,
+    course: &Course,
+    from: &[u8],
+) -> Result<Option<Box<SweepStep>>> {
+    let tables = &view.tables;
+    let from = tables.partition(from);
+    let Some(at) = next_wanted(tables, frozen, course, from)? else { return Ok(None) };
+    let most = at..tables.partitions.len();
+    Ok(Some(Box::new(SweepStep::begin(engine, view, frozen, most, course)?)))
+}
+
+/// The first partition from number `at` on in which the sweep has something to do.
+fn next_wanted(
+    tables: &Tables,
+    frozen: &Frozen,
+    course: &Course,
+    at: usize,
+) -> Result<Option<usize>> {
+    if let Some(damage) = damage_of(frozen.runs.iter().flatten()) {
+        return Err(damage);
+    }
+    let lower = &tables.partitions[at].lower;
+    let mut coming = MergeCursor::new(frozen_sources(frozen, lower, None, Walk::Cached));
+    coming.seek(Seek::AtOrAfter(lower))?;
+    let next_frozen = coming.key().map(|key| tables.partition(key).max(at));
+    let wanted = (at..tables.partitions.len())
+        .find(|i| course.wants(&tables.partitions[*i]) || is_covered_by(frozen, tables, *i));
+    Ok(next_frozen.into_iter().chain(wanted).min())
 }
 
 /// The segments that tables of the frozen part point into, and no others.
@@ -204,14 +250,14 @@ fn fresh_segments(tables: &Tables) -> Segments {
     segments
 }
 
-fn frozen_sources(frozen: &Frozen, upper: Option<&[u8]>, walk: Walk) -> Vec<Source> {
-    frozen.runs.iter().map(|run| run_source(run, &frozen.watermark, upper, walk)).collect()
+fn frozen_sources(frozen: &Frozen, lower: &[u8], upper: Option<&[u8]>, walk: Walk) -> Vec<Source> {
+    frozen.runs.iter().map(|run| run_source(run, lower, upper, walk)).collect()
 }
 
 /// One table of each partition, as one sorted run.
 fn settled_source(
     tables: &Tables,
-    partitions: std::ops::Range<usize>,
+    partitions: Range<usize>,
     choose: impl Fn(&Partition) -> Option<&Arc<Table>>,
 ) -> Source {
     let clipped = partitions.filter_map(|at| {
@@ -265,12 +311,13 @@ impl SweepStep {
         engine: &Arc<Engine>,
         view: &KeyspaceView,
         frozen: &Frozen,
-        at: usize,
+        most: Range<usize>,
         course: &Course,
     ) -> Result<SweepStep> {
         let tables = &view.tables;
         let disk_is_full = engine.ballast.is_given_up();
-        let plan = Plan::of(view, frozen, at, course, disk_is_full);
+        let at = most.start;
+        let plan = Plan::of(view, frozen, most, course, disk_is_full);
         let (rewrite, joined) = (plan.rewrite, at..plan.end);
         let partitions = &tables.partitions[joined.clone()];
         // It may have removed ranges besides entries.
@@ -280,14 +327,14 @@ impl SweepStep {
         let replaced = || partitions.iter().flat_map(|p| p.base.iter().chain(&p.delta));
         let wakes = replaced().any(|table| table.has_woken_filter());
         let woken = if wakes { Ranges::everything() } else { Ranges::default() };
-        let upper = tables.upper(joined.end - 1);
+        let (lower, upper) = (&tables.partitions[at].lower, tables.upper(joined.end - 1));
         let mut sources = Vec::new();
         if disk_is_full && rewrite == Rewrite::Base {
-            let (runs, lower) = (&tables.runs, &tables.partitions[at].lower);
+            let runs = &tables.runs;
             let newer = runs.iter().map(|run| run_source(run, lower, upper, Walk::Bulk));
             sources.extend(newer.map(Source::into_removed));
         }
-        sources.extend(frozen_sources(frozen, upper, Walk::Bulk));
+        sources.extend(frozen_sources(frozen, lower, upper, Walk::Bulk));
         sources.push(settled_source(tables, joined.clone(), |p| p.delta.as_ref()));
         if rewrite == Rewrite::Base {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
@@ -302,7 +349,6 @@ impl SweepStep {
         // A delta says what it replaces.
         let output = match (rewrite, &tables.partitions[at].base) {
             (Rewrite::Delta, Some(base)) => {
-                let lower = &tables.partitions[at].lower;
                 let base = clip(base, lower, tables.upper(at));
                 output.with_shadow(Shadow::over_base(base, plan.ranges.clone()))
             }
@@ -315,6 +361,8 @@ impl SweepStep {
             rewrite,
             cursor,
             begun: false,
+            copied: false,
+            was_ahead: false,
             output: output
                 .with_victims(course.victims.clone())
                 .moving_values(!disk_is_full)
@@ -322,7 +370,7 @@ impl SweepStep {
                 .waking_filters(woken)
                 .replacing(frozen.runs.iter().flatten().chain(replaced())),
             target_bytes: plan.target_bytes,
-            fresh_segments: fresh_segments(tables),
+            half_bytes: plan.half_bytes,
             limit: plan.limit,
             written_bytes: 0,
         })
@@ -346,25 +394,58 @@ impl SweepStep {
         self.old.partitions[0].base.as_ref().map(|base| base.id)
     }
 
-    /// Goes on. `None`: not over yet.
+    /// Where it begins: the lower key of a partition.
+    pub fn lower(&self) -> &[u8] {
+        self.old.lower()
+    }
+
+    /// Where it ends at the latest; `None`: behind all keys.
+    pub fn upper(&self) -> Option<&[u8]> {
+        self.old.upper.as_deref()
+    }
+
+    /// Whether half of it is written, about, or all.
+    pub fn is_half_way(&self) -> bool {
+        self.copied || self.output.written_bytes() >= self.half_bytes
+    }
+
+    /// It was begun ahead, and leads now: what the steps before it gave back is not held up for it.
+    pub fn take_lead(&mut self, tables: &Tables) {
+        self.was_ahead = true;
+        self.output.read_through(&tables.segments);
+    }
+
+    /// Goes on: to its end if it `leads`, else half way.
     ///
     /// # Errors
     /// Those of the disk; the step is then given up, and begun again later.
-    pub fn step(&mut self) -> Result<Option<Ended>> {
+    pub fn step(&mut self, leads: bool) -> Result<Progress> {
+        if !leads && self.is_half_way() {
+            return Ok(Progress::Waits);
+        }
         if !std::mem::replace(&mut self.begun, true) {
             self.cursor.seek(Seek::AtOrAfter(self.old.lower()))?;
         }
-        let keep_tombstones = self.rewrite == Rewrite::Delta;
-        let end_at = Some(self.target_bytes);
-        let ended = self.output.copy(&mut self.cursor, keep_tombstones, end_at)?;
-        if ended { self.install().map(Some) } else { Ok(None) }
+        if !self.copied {
+            let keep_tombstones = self.rewrite == Rewrite::Delta;
+            let end_at = Some(self.target_bytes);
+            self.copied = self.output.copy(&mut self.cursor, keep_tombstones, end_at)?;
+        }
+        match self.copied && leads {
+            true => self.install().map(Progress::Ended),
+            false => Ok(Progress::GoesOn),
+        }
     }
 
     /// Of each segment whose values now stand in blocks up to some place: its successor, and that place.
-    /// Values stand in key order there, and nobody else points into it, so all before are dead too.
+    /// Values stand in key order there, and nobody else points into it, so all before are dead too: as it is now, all
+    /// steps before this one have taken effect.
     fn ways(&self) -> Vec<(Arc<Segment>, Arc<Segment>, u64)> {
+        let view = self.engine.view();
+        let Some(now) = view.keyspaces.get(&self.keyspace) else { return Vec::new() };
+        let fresh_segments = fresh_segments(&now.tables);
         let emptied = self.output.emptied();
-        let known = emptied.filter_map(|(id, end)| Some((self.fresh_segments.get(id)?, end)));
+        let known = emptied.filter_map(|(id, end)| Some((fresh_segments.get(id)?, end)));
         known
             .filter(|(segment, end)| segment.is_worth(*end))
             .map(|(segment, end)| (segment.clone(), segment.successor(), end))
@@ -415,8 +496,10 @@ impl SweepStep {
             ways.into_iter().for_each(|(segment, next, end)| segment.give_way(next, end));
             self.output.keep();
             self.written_bytes = written;
-            self.engine.metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);
-            self.engine.metrics.swept_bytes.fetch_add(written, Ordering::Relaxed);
+            let metrics = &self.engine.metrics;
+            metrics.sweep_steps.fetch_add(1, Ordering::Relaxed);
+            metrics.steps_ahead.fetch_add(self.was_ahead.into(), Ordering::Relaxed);
+            metrics.swept_bytes.fetch_add(written, Ordering::Relaxed);
         }
         Ok(if fits && ends { Ended::Sweep } else { Ended::Step })
     }

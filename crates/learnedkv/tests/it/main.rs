@@ -1,5 +1,6 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
+mod ahead;
 mod atomic;
 mod checkpoint;
 mod concurrency;

@@ -271,6 +271,7 @@ pub struct Setup {
     pub memory_budget_bytes: u64,
     pub metadata_percent: u64,
     pub automatic_conversion: bool,
+    pub sweeps_ahead: bool,
     pub stream_at: u64,
     pub max_open_files: usize,
     pub keyspace: KeyspaceOptions,
@@ -289,6 +290,7 @@ impl Default for Setup {
             memory_budget_bytes: 1 << 20,
             metadata_percent: 50,
             automatic_conversion: true,
+            sweeps_ahead: true,
             stream_at: 400,
             max_open_files: 512,
             keyspace: KeyspaceOptions::default()
@@ -311,7 +313,8 @@ impl Setup {
     }
 
     /// The smallest of a store, with fresh and settled tables compressed as the seed says: each way with
-    /// each; their indexes in memory or not; few files open, or all; and keys of any shape.
+    /// each; their indexes in memory or not; few files open, or all; steps of sweeps
+    /// ahead of one another or not; and keys of any shape.
     pub fn of(store: Store, seed: u64) -> Setup {
         let setup = if store == Store::Lsm { Setup::levels() } else { Setup::default() };
         let [fresh, settled] = Setup::compressions(seed);
@@ -320,7 +323,8 @@ impl Setup {
         let max_open_files = [512, 1, 5][seed as usize % 3];
         // Not of one shape wherever indexes are in memory, or where the system's files are few.
         let keys = Keys::of(seed * 3 + seed / 4);
-        let setup = Setup { keyspace, max_open_files, keys, ..setup };
+        let sweeps_ahead = seed % 5 != 1;
+        let setup = Setup { keyspace, max_open_files, keys, sweeps_ahead, ..setup };
         match seed % 4 {
             1 => setup.tight(),
             2 => setup.paged(true),
@@ -368,6 +372,7 @@ impl Setup {
             .block_cache(self.block_cache)
             .mapped_reads(self.mapped_reads)
             .automatic_conversion(self.automatic_conversion)
+            .sweeps_ahead(self.sweeps_ahead)
             .stream_at(self.stream_at)
             .max_open_files(self.max_open_files)
             .open()

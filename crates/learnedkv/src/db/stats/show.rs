@@ -181,7 +181,7 @@ impl Stats {
         writeln!(
             f,
             "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes, {} before the log), {:.1} merged ({} rewrites), {:.1} swept \
-             ({} sweeps, {} steps), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
+             ({} sweeps, {} steps, {} begun ahead), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
              writers held back {} ms",
             self.put_bytes as f64 / MIB,
             self.flushed_bytes as f64 / MIB,
@@ -192,6 +192,7 @@ impl Stats {
             self.swept_bytes as f64 / MIB,
             self.sweeps,
             self.sweep_steps,
+            self.steps_ahead,
             self.compacted_bytes as f64 / MIB,
             self.compactions,
             self.moved_tables,
@@ -379,6 +380,7 @@ mod tests {
             rewrites: n.count(),
             sweeps: n.count(),
             sweep_steps: n.count(),
+            steps_ahead: n.count(),
             swept_bytes: n.bytes(),
             compactions: n.count(),
             compacted_bytes: n.bytes(),

@@ -1,0 +1,225 @@
+//! Which settling job works where.
+//!
+//! A job that works at a keyspace holds it: so a keyspace has one sweep, and the steps of it take effect one after
+//! the other, each where the watermark stands. That step *leads*.
+//!
+//! **A step ahead.** Where writers pay for space, the next step is begun while one leads: where that ends, once it is
+//! half way. It holds nothing, and goes half way itself, no further; its edit waits until the watermark stands where
+//! it begins. Then it is handed the hold, and leads. So what is written and in no edit yet is one partition and a half,
+//! however much faster one goes than the other. A step that is begun at the watermark goes no further than where one ahead begins:
+//! there is one between where the last ended sooner than was planned. No step is begun ahead where a merge is due
+//! (it could not have the hold), where something failed, or where there was no room for one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Error;
+use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::tiered::plan::Course;
+
+/// What the jobs know together.
+#[derive(Default)]
+pub struct Shared {
+    /// The keyspaces that a job works at.
+    held: BTreeSet<KeyspaceId>,
+    /// The steps ahead.
+    ahead: BTreeMap<KeyspaceId, Ahead>,
+    /// The keyspace worked at last: the next one's turn it is.
+    pub last: KeyspaceId,
+    /// The sweeps decided on.
+    pub sweeps: BTreeMap<KeyspaceId, Sweeping>,
+    /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
+    /// asked since, and come last: the damage of one keeps no other from being settled.
+    pub failed: BTreeMap<KeyspaceId, u64>,
+}
+
+/// A sweep, from when it is decided to its end.
+#[derive(Default)]
+pub struct Sweeping {
+    /// The requests that it covers.
+    pub covers: u64,
+    /// What was rotated: to be flushed first.
+    pub up_to: SequenceNumber,
+    /// What it keeps in mind.
+    pub course: Option<Course>,
+    /// What it could not read.
+    pub damage: Option<Error>,
+    /// What its steps wrote, and what merges beside it read.
+    pub swept_bytes: u64,
+    pub merged_bytes: u64,
+    /// Where the step that leads ends, if it is half way and not the last; until a step was begun behind it, or
+    /// there was none to begin.
+    half_way_to: Option<Option<Vec<u8>>>,
+    /// There was no room for a step ahead.
+    is_alone: bool,
+}
+
+/// A step ahead.
+struct Ahead {
+    /// Where it begins.
+    lower: Vec<u8>,
+    /// The watermark stands there: it has the hold.
+    leads: bool,
+}
+
+impl Sweeping {
+    /// One that was decided on.
+    pub fn decided(covers: u64, up_to: SequenceNumber) -> Sweeping {
+        Sweeping { covers, up_to, ..Sweeping::default() }
+    }
+}
+
+impl Shared {
+    /// Takes hold of a keyspace. False: another job has it.
+    pub fn hold(&mut self, keyspace: KeyspaceId) -> bool {
+        self.held.insert(keyspace)
+    }
+
+    /// Whether a job works at a keyspace.
+    pub fn is_held(&self, keyspace: KeyspaceId) -> bool {
+        self.held.contains(&keyspace)
+    }
+
+    /// Whether no job works at any.
+    pub fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.ahead.is_empty()
+    }
+
+    /// Lets go of a keyspace, whose watermark stands there. True: the step ahead has the hold now.
+    pub fn let_go(&mut self, keyspace: KeyspaceId, watermark: Option<&[u8]>) -> bool {
+        if let Some(sweeping) = self.sweeps.get_mut(&keyspace) {
+            sweeping.half_way_to = None;
+        }
+        if let Some(ahead) = self.ahead.get_mut(&keyspace)
+            && Some(ahead.lower.as_slice()) == watermark
+        {
+            ahead.leads = true;
+            return true;
+        }
+        self.held.remove(&keyspace);
+        false
+    }
+
+    /// The step that leads is half way to `end`. True: that was not known.
+    pub fn note_half_way(&mut self, keyspace: KeyspaceId, end: &[u8]) -> bool {
+        let sweeping = self.sweeps.get_mut(&keyspace);
+        let lacks = sweeping.filter(|sweeping| sweeping.half_way_to.is_none());
+        lacks.map(|sweeping| sweeping.half_way_to = Some(Some(end.to_vec()))).is_some()
+    }
+
+    /// The keyspaces where a step may be begun ahead.
+    pub fn may_go_ahead(&self) -> Vec<KeyspaceId> {
+        let lacks = |id: &KeyspaceId| !self.ahead.contains_key(id) && !self.failed.contains_key(id);
+        let may = |s: &Sweeping| s.half_way_to.as_ref().is_some_and(Option::is_some) && !s.is_alone;
+        self.sweeps.iter().filter(|(id, s)| lacks(id) && may(s)).map(|(id, _)| *id).collect()
+    }
+
+    /// Says that a step will be begun ahead: where the one that leads ends, or behind that. `None`: it may not any more.
+    pub fn go_ahead(&mut self, keyspace: KeyspaceId) -> Option<Vec<u8>> {
+        if !self.may_go_ahead().contains(&keyspace) {
+            return None;
+        }
+        let lower = self.sweeps.get_mut(&keyspace)?.half_way_to.as_mut()?.take()?;
+        self.ahead.insert(keyspace, Ahead { lower: lower.clone(), leads: false });
+        Some(lower)
+    }
+
+    /// The step begins at `lower`, behind where it was said it would. False: the watermark stands there already, and is to be
+    /// moved first.
+    pub fn go_further(&mut self, keyspace: KeyspaceId, lower: &[u8]) -> bool {
+        let Some(ahead) = self.ahead.get_mut(&keyspace) else { return false };
+        let stays = ahead.lower == lower;
+        if !stays && !ahead.leads {
+            ahead.lower = lower.to_vec();
+        }
+        stays || !ahead.leads
+    }
+
+    /// Where the step ahead of a keyspace begins.
+    pub fn ahead(&self, keyspace: KeyspaceId) -> Option<&[u8]> {
+        self.ahead.get(&keyspace).map(|ahead| ahead.lower.as_slice())
+    }
+
+    /// Whether the step ahead was handed the hold: then it leads, and is ahead no more.
+    pub fn takes_lead(&mut self, keyspace: KeyspaceId) -> bool {
+        let leads = self.ahead.get(&keyspace).is_some_and(|ahead| ahead.leads);
+        if leads {
+            self.ahead.remove(&keyspace);
+        }
+        leads
+    }
+
+    /// The step ahead is given up, with the hold if it has that.
+    pub fn give_up_ahead(&mut self, keyspace: KeyspaceId) {
+        if self.ahead.remove(&keyspace).is_some_and(|ahead| ahead.leads) {
+            self.held.remove(&keyspace);
+        }
+    }
+
+    /// No step is begun ahead in this sweep any more.
+    pub fn go_alone(&mut self, keyspace: KeyspaceId) {
+        if let Some(sweeping) = self.sweeps.get_mut(&keyspace) {
+            sweeping.is_alone = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweeping() -> Shared {
+        let mut shared = Shared::default();
+        shared.sweeps.insert(7, Sweeping::default());
+        assert!(shared.hold(7) && !shared.hold(7));
+        assert_eq!(shared.go_ahead(7), None, "the one that leads was just begun");
+        assert!(shared.note_half_way(7, b"m") && !shared.note_half_way(7, b"m"));
+        shared
+    }
+
+    #[test]
+    fn a_step_ahead_is_handed_the_hold_where_it_begins() {
+        let mut shared = sweeping();
+        assert_eq!(shared.go_ahead(7), Some(b"m".to_vec()));
+        assert_eq!(shared.go_ahead(7), None, "one is enough");
+        assert!(shared.go_further(7, b"p") && shared.ahead(7) == Some(b"p"));
+        assert!(!shared.let_go(7, Some(b"k")), "it ended sooner: somebody leads from there");
+        assert!(!shared.takes_lead(7) && !shared.is_idle());
+        assert!(shared.hold(7) && shared.let_go(7, Some(b"p")) && shared.is_held(7));
+        assert!(shared.takes_lead(7) && shared.ahead(7).is_none() && shared.is_held(7));
+        assert!(!shared.let_go(7, Some(b"z")) && shared.is_idle());
+    }
+
+    #[test]
+    fn one_that_would_begin_behind_a_watermark_it_was_handed_is_given_up() {
+        let mut shared = sweeping();
+        assert!(shared.go_ahead(7).is_some() && shared.let_go(7, Some(b"m")));
+        assert!(shared.go_further(7, b"m"), "it leads");
+        assert!(!shared.go_further(7, b"n"), "from m to n nobody would move the watermark");
+        shared.give_up_ahead(7);
+        assert!(shared.is_idle());
+    }
+
+    /// Whoever began none was woken by that, and tried again, until the one that leads was over.
+    #[test]
+    fn where_none_is_to_be_begun_nobody_tries_again() {
+        let mut shared = sweeping();
+        assert!(shared.go_ahead(7).is_some());
+        shared.give_up_ahead(7);
+        assert!(!shared.note_half_way(7, b"m") && shared.may_go_ahead().is_empty());
+        shared.let_go(7, Some(b"m"));
+        assert!(shared.hold(7) && shared.note_half_way(7, b"n") && shared.may_go_ahead() == [7]);
+    }
+
+    #[test]
+    fn none_goes_ahead_where_something_failed_or_there_was_no_room() {
+        let mut shared = sweeping();
+        shared.failed.insert(7, 0);
+        assert_eq!(shared.go_ahead(7), None);
+        shared.failed.clear();
+        assert_eq!(shared.may_go_ahead(), [7]);
+        shared.go_alone(7);
+        assert_eq!((shared.go_ahead(7), shared.may_go_ahead()), (None, vec![]));
+        shared.give_up_ahead(7);
+        assert!(shared.is_held(7), "there was none to be given up");
+    }
+}
