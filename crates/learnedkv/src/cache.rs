@@ -142,7 +142,10 @@ impl<I: Weight> BlockCache<I> {
                 }
             }
         };
-        let Some(mut buffer) = kept else { return vec![0; length] };
+        // New ones have few different sizes: among buffers of any, what is freed fits nothing that is asked for next, and
+        // the cache took two thirds more than it holds.
+        let size = length.next_multiple_of((length.next_power_of_two() / 4).max(1));
+        let mut buffer = kept.unwrap_or_else(|| Vec::with_capacity(size));
         buffer.resize(length, 0);
         buffer
     }

@@ -454,15 +454,23 @@ impl Engine {
         let needed = held.wanted.saturating_sub(held.bytes)
             + self.options.log_segment_bytes
             + self.options.memtable_bytes as u64;
+        let room = self.disk().room(self.dir()).map(|room| room.free_bytes);
         let free =
-            self.disk().room(self.dir()).map_or("an unknown number of bytes".to_owned(), |room| {
-                format!("{} bytes", room.free_bytes)
-            });
-        let message = format!(
-            "the disk is full: {free} are free here, {needed} are needed before puts are taken again; \
-             remove other files, or remove entries and convert. Reads, removals, flushes and \
-             conversions go on"
-        );
+            room.map_or("an unknown number of bytes".to_owned(), |free| format!("{free} bytes"));
+        let message = if self.ballast.is_given_up() {
+            let since = if room.is_some_and(|free| free >= needed) { " by now" } else { "" };
+            format!(
+                "the disk is full: {free} are free here{since}, {needed} are needed before puts are taken again; \
+                 remove other files, or remove entries and convert. Reads, removals, flushes and \
+                 conversions go on"
+            )
+        } else {
+            format!(
+                "the disk is full: {free} are free here, too few for this write; {} more are held back for \
+                 removals, flushes and conversions; remove other files, or remove entries and convert",
+                held.bytes
+            )
+        };
         Error::new(ErrorKind::DiskFull, message).at_path(self.dir())
     }
 

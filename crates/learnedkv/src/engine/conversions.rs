@@ -11,6 +11,8 @@ use crate::format::entry::KeyspaceId;
 #[derive(Debug, Clone, Default)]
 struct Requests {
     asked: u64,
+    /// The latest that what is under way covers.
+    begun: u64,
     done: u64,
     /// What the last sweep could not read, and left where it is.
     damage: Option<Error>,
@@ -33,6 +35,17 @@ impl Conversions {
     /// The latest request of a keyspace, done or not: what a sweep that begins now will cover.
     pub fn asked(&self, keyspace: KeyspaceId) -> u64 {
         self.keyspaces.get(&keyspace).map_or(0, |r| r.asked)
+    }
+
+    /// What begins now covers requests up to `number`.
+    pub fn begin(&mut self, keyspace: KeyspaceId, number: u64) {
+        self.keyspaces.entry(keyspace).or_default().begun = number;
+    }
+
+    /// Whether somebody asked since what is under way began, if anything is.
+    pub fn is_overtaken(&self, keyspace: KeyspaceId) -> bool {
+        let requests = self.keyspaces.get(&keyspace);
+        requests.is_some_and(|r| r.done < r.begun && r.begun < r.asked)
     }
 
     /// Whether a keyspace has requests that no finished sweep covers.

@@ -17,13 +17,16 @@ use super::{Engine, Work};
 use crate::error::Error;
 use crate::format::entry::KeyspaceId;
 
-/// Memtables are added up each time so much of one was put.
+/// Memtables are added up each time such a share of one was put, or of what all may take, if that is more: with many
+/// keyspaces one is a small part of that, and there is much to add up.
 const LOOKS_PER_MEMTABLE: u64 = 32;
+const LOOKS_PER_BOUND: u64 = 128;
 
 impl Engine {
     /// Looks whether all memtables together take too much, if enough was put since the last look.
     pub(super) fn look_at_memtables(&self, put_before: u64, put_now: u64) {
-        let share = (self.options.memtable_bytes as u64 / LOOKS_PER_MEMTABLE).max(1);
+        let of_bound = self.options.all_memtables_bytes() / LOOKS_PER_BOUND;
+        let share = (self.options.memtable_bytes as u64 / LOOKS_PER_MEMTABLE).max(of_bound).max(1);
         if put_before / share != put_now / share {
             self.bound_memtables();
         }
@@ -54,16 +57,22 @@ impl Engine {
         let mut active: Vec<(u64, KeyspaceId)> = Vec::new();
         // Sealed ones: those whose flush failed, and others.
         let (mut active_bytes, mut stuck_bytes, mut sealed_bytes) = (0, 0, 0);
-        for keyspace in self.unflushed() {
-            let bytes = keyspace.active.size_bytes() as u64;
-            if bytes > 0 {
-                active.push((bytes, keyspace.id));
-                active_bytes += bytes;
+        self.look_at_unflushed(|unflushed| {
+            for keyspace in unflushed {
+                let bytes = keyspace.active.size_bytes() as u64;
+                if bytes > 0 {
+                    active.push((bytes, keyspace.id));
+                    active_bytes += bytes;
+                }
+                if keyspace.sealed.is_empty() {
+                    continue;
+                }
+                let sealed = keyspace.sealed.iter().map(|s| s.memtable.size_bytes() as u64);
+                let is_stuck = self.health.work_error(Work::Flush(keyspace.id)).is_some();
+                *(if is_stuck { &mut stuck_bytes } else { &mut sealed_bytes }) +=
+                    sealed.sum::<u64>();
             }
-            let sealed = keyspace.sealed.iter().map(|s| s.memtable.size_bytes() as u64);
-            let is_stuck = self.health.work_error(Work::Flush(keyspace.id)).is_some();
-            *(if is_stuck { &mut stuck_bytes } else { &mut sealed_bytes }) += sealed.sum::<u64>();
-        }
+        });
         let total = active_bytes + stuck_bytes + sealed_bytes;
         let over =
             sealed_bytes > 0 && total > bound + bound / 4 || stuck_bytes > 0 && total > bound * 2;
@@ -87,27 +96,30 @@ impl Engine {
     /// must not pin it.
     pub fn bound_log(&self) {
         let Some(up_to) = self.log.excess(self.options.max_log_bytes()) else { return };
-        let unflushed = self.unflushed();
-        let idle = unflushed.iter().filter(|k| k.sealed.is_empty());
         let oldest = |first| first <= up_to;
-        let pinning = idle.filter(|k| k.oldest_unflushed().is_some_and(oldest));
-        let pinning: Vec<_> = pinning.map(|k| k.id).collect();
+        let pinning: Vec<_> = self.look_at_unflushed(|unflushed| {
+            let idle = unflushed.filter(|k| k.sealed.is_empty());
+            idle.filter(|k| k.oldest_unflushed().is_some_and(oldest)).map(|k| k.id).collect()
+        });
         self.rotate_all(&pinning);
     }
 
     /// Gives the cache what memtables and metadata leave of the budget. Called whenever a memtable is
     /// sealed or tables change.
     pub fn fit_cache(&self) {
-        let keyspaces = self.unflushed();
         let metadata = self.context.metrics.metadata_bytes.load(Ordering::Relaxed);
+        let (mut taken, mut largest) = (0, 0);
+        self.look_at_unflushed(|unflushed| {
+            for keyspace in unflushed {
+                let active = keyspace.active.size_bytes();
+                largest = largest.max(active);
+                let sealed = keyspace.sealed.iter().map(|s| s.memtable.size_bytes());
+                let filters = keyspace.memtables().map(|m| m.filter_bytes());
+                taken += active + sealed.sum::<usize>() + filters.sum::<usize>();
+            }
+        });
         // Active memtables of more than one keyspace are counted as they are.
-        let active = || keyspaces.iter().map(|k| k.active.size_bytes());
-        let largest = active().max().unwrap_or(0);
-        let active = active().sum::<usize>() - largest;
-        let sealed = keyspaces.iter().flat_map(|k| &k.sealed).map(|s| s.memtable.size_bytes());
-        let filters = keyspaces.iter().flat_map(|k| k.memtables()).map(|m| m.filter_bytes());
-        let filters = filters.sum::<usize>();
-        let sealed = (sealed.sum::<usize>() + active + filters) as u64 + self.pinned_memory_bytes();
+        let sealed = (taken - largest) as u64 + self.pinned_memory_bytes();
         self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
     }
 }

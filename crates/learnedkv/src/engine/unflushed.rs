@@ -36,20 +36,20 @@ impl Touched {
         let mut touched = lock(&self.0);
         ids.for_each(|id| _ = touched.remove(&id));
     }
-
-    fn all(&self) -> BTreeSet<KeyspaceId> {
-        lock(&self.0).clone()
-    }
 }
 
 impl Engine {
-    /// The keyspaces that hold operations which no table has.
-    pub(super) fn unflushed(&self) -> Vec<Arc<KeyspaceView>> {
+    /// Looks at the keyspaces that hold operations which no table has. There may be thousands: none is copied, and
+    /// who has seen enough stops.
+    pub(super) fn look_at_unflushed<T>(
+        &self,
+        look: impl FnOnce(&mut dyn Iterator<Item = &Arc<KeyspaceView>>) -> T,
+    ) -> T {
         // In this order: see the module page.
-        let mut ids = self.touched.all();
+        let touched = lock(&self.touched.0);
         let view = self.view();
-        ids.extend(view.keyspaces.with_sealed().map(|k| k.id));
-        ids.iter().filter_map(|id| view.keyspaces.get(id).cloned()).collect()
+        let others = view.keyspaces.with_sealed().filter(|k| !touched.contains(&k.id));
+        look(&mut touched.iter().filter_map(|id| view.keyspaces.get(id)).chain(others))
     }
 
     /// Whether an edit that flushes a keyspace up to `up_to`, all of which is visible, may become durable
@@ -57,10 +57,11 @@ impl Engine {
     /// flushed its own, so no batch can tear, and no segment that stays has one, so recovery begins
     /// behind it. Once true it stays so: only later records are still to come.
     pub fn needs_no_log(&self, keyspace: KeyspaceId, up_to: SequenceNumber) -> bool {
-        let unflushed = self.unflushed();
-        let others = unflushed.iter().filter(|k| k.id != keyspace);
-        let mut oldest = others.filter_map(|k| k.oldest_unflushed());
-        oldest.all(|first| first > up_to) && self.log.ends_at(up_to)
+        self.log.ends_at(up_to)
+            && self.look_at_unflushed(|unflushed| {
+                let others = unflushed.filter(|k| k.id != keyspace);
+                others.filter_map(|k| k.oldest_unflushed()).all(|first| first > up_to)
+            })
     }
 
     /// What the log may forget once the View shows neither a memtable that was flushed nor a keyspace that was
@@ -69,17 +70,18 @@ impl Engine {
         // Whatever is reserved later is above `reserved`, read before the View. Commits that are under way stay in the
         // log, also where nobody will need them: their keyspace may just have been dropped.
         let next = self.log.reserved().min(self.log.visible()) + 1;
-        let unflushed = self.unflushed();
         let counts = |keyspace: &&Arc<KeyspaceView>| match without {
             Without::Keyspace(id) => keyspace.id != id,
             Without::Memtable(_) => true,
         };
-        let memtables = unflushed.iter().filter(counts).flat_map(|keyspace| keyspace.memtables());
-        memtables
-            .filter(|m| !matches!(without, Without::Memtable(gone) if Arc::ptr_eq(gone, m)))
-            .map(|m| m.first_sequence())
-            .filter(|first| *first > 0)
-            .fold(next, SequenceNumber::min)
+        self.look_at_unflushed(|unflushed| {
+            let memtables = unflushed.filter(counts).flat_map(|keyspace| keyspace.memtables());
+            memtables
+                .filter(|m| !matches!(without, Without::Memtable(gone) if Arc::ptr_eq(gone, m)))
+                .map(|m| m.first_sequence())
+                .filter(|first| *first > 0)
+                .fold(next, SequenceNumber::min)
+        })
     }
 }
 

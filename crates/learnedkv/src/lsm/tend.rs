@@ -140,9 +140,24 @@ impl CompactJob {
         if lacking.is_empty() || waits && engine.give_up_ballast(self.room_seen) {
             return if waits { Step::Again } else { Step::Wait };
         }
+        let mut changed = false;
         for (keyspace, _) in lacking {
+            if lock(&engine.conversions).is_overtaken(keyspace.id) {
+                // Begun anew, with what is in memory: that may be removals.
+                changed |= lock(&self.goals).remove(&keyspace.id).is_some();
+                continue;
+            }
+            let fails = || health.work_error(Work::Flush(keyspace.id)).is_some();
+            if !keyspace.sealed.is_empty() && !fails() {
+                // So may what is being flushed.
+                continue;
+            }
+            changed = true;
             lock(&engine.claims).fail(keyspace.id, asked);
             health.note_background(Work::Settle(keyspace.id), &Err(no_room(engine, &keyspace)));
+        }
+        if !changed {
+            return Step::Wait;
         }
         engine.executor.notify();
         Step::Again
@@ -217,6 +232,8 @@ struct Converting {
     up_to: SequenceNumber,
     /// When it was said last that it does not get on; see `Health::asked`.
     stuck: Option<u64>,
+    /// Something was met since it began, and said to whoever waited.
+    has_failed: bool,
 }
 
 /// Reports pressure and answers requests. See the module page.
@@ -237,22 +254,40 @@ impl TendJob {
         lock(&self.goals).retain(|id, _| view.keyspaces.contains_key(id));
         for keyspace in of_levels(&view) {
             if self.under_way.contains_key(&keyspace.id) {
-                self.go_on(keyspace.id);
-                continue;
+                if !self.is_overtaken(keyspace.id) {
+                    self.go_on(keyspace.id);
+                    continue;
+                }
+                self.under_way.remove(&keyspace.id);
+                lock(&self.goals).remove(&keyspace.id);
             }
             let covers = {
-                let conversions = lock(&self.engine.conversions);
-                conversions.is_wanted(keyspace.id).then(|| conversions.asked(keyspace.id))
+                let mut conversions = lock(&self.engine.conversions);
+                let covers = conversions.asked(keyspace.id);
+                let is_wanted = conversions.is_wanted(keyspace.id);
+                is_wanted.then(|| conversions.begin(keyspace.id, covers)).map(|()| covers)
             };
             // Dropped meanwhile: then there is nothing to do.
             if let Some(covers) = covers
                 && let Ok(up_to) = self.engine.rotate(keyspace.id)
             {
-                let converting = Converting { covers, up_to, stuck: None };
+                let converting = Converting { covers, up_to, stuck: None, has_failed: false };
                 self.under_way.insert(keyspace.id, converting);
                 self.engine.executor.notify();
             }
         }
+    }
+
+    /// Whether a conversion that does not get on is asked for anew: what was removed meanwhile may be in memory, and
+    /// makes room only once it is flushed.
+    fn is_overtaken(&mut self, keyspace: KeyspaceId) -> bool {
+        let engine = &self.engine;
+        let Some(converting) = self.under_way.get_mut(&keyspace) else { return false };
+        converting.has_failed |= engine.health.work_error(Work::Settle(keyspace)).is_some();
+        let is_stuck = converting.has_failed
+            || engine.ballast.is_given_up()
+            || !lock(&self.goals).contains_key(&keyspace);
+        is_stuck && lock(&engine.conversions).is_overtaken(keyspace)
     }
 
     /// Looks how far a conversion is.

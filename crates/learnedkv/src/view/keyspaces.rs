@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use super::KeyspaceView;
 use crate::format::entry::KeyspaceId;
 use crate::options::Store;
+use crate::sstable::reader::Table;
 
 /// Keyspaces whose numbers are alike but for the rest by this are a group.
 const GROUP: u64 = 64;
@@ -47,7 +48,9 @@ impl Group {
                 if tables.frozen.is_some() || tables.runs.iter().any(|run| !run.is_empty()) {
                     known.unsettled.push(*id);
                 }
-                known.table_bytes += tables.all().map(|table| table.file_bytes()).sum::<u64>();
+                let bytes =
+                    |table: &Arc<Table>| table.file_bytes() + table.properties().separated_bytes();
+                known.table_bytes += tables.all().map(bytes).sum::<u64>();
                 known.partition_bytes = known.partition_bytes.max(keyspace.options.partition());
             }
             known
@@ -155,7 +158,7 @@ impl Keyspaces {
         self.unsettled().filter(move |keyspace| keyspace.options.chosen_store() == store)
     }
 
-    /// What all tables take, bytes.
+    /// What all tables take, with the values they point at, bytes.
     pub fn table_bytes(&self) -> u64 {
         self.groups.values().map(|group| group.known().table_bytes).sum()
     }

@@ -1,6 +1,7 @@
 //! A disk that becomes full: puts are refused cleanly, what makes room goes on, and whoever dies there can
 //! be opened again. On the simulated disk with a limit, crashed anywhere; and on a real small tmpfs.
 
+mod given_up;
 mod readers;
 mod real;
 

@@ -428,14 +428,20 @@ pub(super) fn maps_root(uid_map: &str) -> bool {
 }
 
 /// How much room there is: what this process may take, and all. ext2 to ext4 keep a twentieth for the
-/// superuser: files of his fill that too, so for him it is free. (Another file system's `f_bfree` may be
-/// what nobody can take.)
+/// superuser: files of his fill that too, so for him it is free, but for what ext4 keeps for itself. (Another file
+/// system's `f_bfree` may be what nobody can take.)
 #[cfg(target_os = "linux")]
 pub(super) fn room(dir: &Path) -> Option<crate::disk::Room> {
     let found = rustix::fs::statvfs(dir).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     let is_ext = || rustix::fs::statfs(dir).is_ok_and(|s| s.f_type as u32 == EXT);
-    let free = if is_ext() && is_superuser() { found.f_bfree } else { found.f_bavail };
+    let free = if is_ext() && is_superuser() {
+        // ext4 has a fiftieth of its clusters in reserve, 4096 of them at most, for its own trees; `f_bavail` is without.
+        let reserved = (found.f_blocks / 50).min(4096);
+        found.f_bfree.saturating_sub(reserved).max(found.f_bavail)
+    } else {
+        found.f_bavail
+    };
     Some(crate::disk::Room { free_bytes: bytes(free), total_bytes: bytes(found.f_blocks) })
 }
 
