@@ -12,6 +12,8 @@ pub enum ErrorKind {
     Runtime,
     /// The engine returned something that was never written, or lost something that was. Exit code 1.
     WrongAnswer,
+    /// What was asked for is not there, and nothing is wrong. Exit code 3.
+    NotThere,
     /// Whoever read our output went away: not worth a word. Exit code 0.
     BrokenPipe,
 }
@@ -35,6 +37,11 @@ impl Error {
     /// Something went wrong underway.
     pub fn runtime(message: impl Into<String>) -> Error {
         Error { kind: ErrorKind::Runtime, message: message.into() }
+    }
+
+    /// What was asked for is not there.
+    pub fn not_there(message: impl Into<String>) -> Error {
+        Error { kind: ErrorKind::NotThere, message: message.into() }
     }
 
     /// Reads were wrong.
@@ -71,6 +78,7 @@ impl Error {
         match self.kind {
             ErrorKind::Usage => 2,
             ErrorKind::Runtime | ErrorKind::WrongAnswer => 1,
+            ErrorKind::NotThere => 3,
             ErrorKind::BrokenPipe => 0,
         }
     }

@@ -163,7 +163,7 @@ impl Checkpoint {
 
 /// Not an error of anything, but a script must be able to tell.
 fn not_there(key: &[u8], hex: bool) -> Error {
-    Error::runtime(format!("key {} is not there", encode(key, hex)))
+    Error::not_there(format!("key {} is not there", encode(key, hex)))
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,7 @@
 //! The `learnedkv` command: benchmarks, and small tools to look into a database.
 //!
 //! Every failure is one line on standard error and an exit code: 2 if what was asked for cannot be
-//! done, 1 if it went wrong underway or the key is not there. Output that nobody reads any more (a
+//! done, 1 if it went wrong underway, 3 if the key is not there. Output that nobody reads any more (a
 //! closed pipe) ends the program quietly.
 
 mod commands;

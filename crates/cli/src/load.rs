@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use learnedkv::MAX_KEY_BYTES;
 use learnedkv_bench::keys::KeySpec;
 use learnedkv_bench::sizes::show_count;
 use learnedkv_bench::values::{ValueSize, Values};
@@ -139,7 +140,13 @@ fn entries(bytes: &[u8], form: Form) -> std::result::Result<Vec<Entry<'_>>, (usi
         }
         let tab = line.iter().position(|&byte| byte == b'\t').unwrap_or(line.len());
         let part = |part| form.bytes(part).map_err(|wrong| (number + 1, wrong));
-        entries.push((part(&line[..tab])?, part(line.get(tab + 1..).unwrap_or_default())?));
+        let key = part(&line[..tab])?;
+        if key.len() > MAX_KEY_BYTES {
+            let (most, found) = (MAX_KEY_BYTES, key.len());
+            let wrong = format!("expected a key of at most {most} bytes, found {found}");
+            return Err((number + 1, wrong));
+        }
+        entries.push((key, part(line.get(tab + 1..).unwrap_or_default())?));
     }
     // A stable sort of the reversed file puts the last of equal keys first, where dedup keeps it.
     entries.reverse();
@@ -175,5 +182,7 @@ mod tests {
         assert_eq!(found(b"a\\n\tb\r\n", Form::Raw), entry(b"a\\n", b"b\r"));
         assert_eq!(entries(b"a\nb\t\\q\n", Form::Escaped).unwrap_err().0, 2);
         assert_eq!(entries(b"a\nb\tz\n", Form::Hex).unwrap_err().0, 1);
+        let long = [b"a\n", vec![b'k'; MAX_KEY_BYTES + 1].as_slice()].concat();
+        assert_eq!(entries(&long, Form::Escaped).unwrap_err().0, 2, "the line is named");
     }
 }

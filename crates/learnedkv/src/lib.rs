@@ -67,6 +67,7 @@ pub use db::{
 pub use engine::{DamagedTable, DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};
 pub use format::compression::Compression;
+pub use format::entry::MAX_KEY_BYTES;
 pub use options::{Durability, KeyspaceOptions, ReadOptions, Store, WriteOptions};
 pub use slice::Slice;
 pub use sstable::filter::FilterKind;

@@ -261,7 +261,7 @@ fn widely(ops: Vec<Op>, keys: Keys) -> Vec<Op> {
     let ops = ops.into_iter().take(LENGTH / 2).enumerate();
     ops.flat_map(|(number, op)| match number {
         1 => [op].into_iter().chain(some(number, 1)).collect::<Vec<_>>(),
-        _ if number % 8 == 0 => [op].into_iter().chain(some(number, 3)).collect(),
+        _ if number.is_multiple_of(8) => [op].into_iter().chain(some(number, 3)).collect(),
         _ => vec![op],
     })
     .collect()
