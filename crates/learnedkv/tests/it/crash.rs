@@ -256,7 +256,10 @@ fn widely(ops: Vec<Op>, keys: Keys) -> Vec<Op> {
     let some = |number: usize, step: usize| {
         let values = (number % step..KEYS as usize).step_by(step);
         let one = |n| ("a".to_owned(), keys.key(n as u64), Some(vec![number as u8; 650 - n]));
-        [Op::Commit(values.map(one).collect(), number % 3 == 0), Op::Convert("a".to_owned())]
+        [
+            Op::Commit(values.map(one).collect(), number.is_multiple_of(3)),
+            Op::Convert("a".to_owned()),
+        ]
     };
     let ops = ops.into_iter().take(LENGTH / 2).enumerate();
     ops.flat_map(|(number, op)| match number {
