@@ -144,7 +144,7 @@ impl<I: Weight> BlockCache<I> {
         };
         // New ones have few different sizes: among buffers of any, what is freed fits nothing that is asked for next, and
         // the cache took two thirds more than it holds.
-        let size = length.next_multiple_of((length.next_power_of_two() / 4).max(1));
+        let size = length.next_multiple_of((length.next_power_of_two() / 16).max(1));
         let mut buffer = kept.unwrap_or_else(|| Vec::with_capacity(size));
         buffer.resize(length, 0);
         buffer

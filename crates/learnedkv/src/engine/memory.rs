@@ -1,7 +1,7 @@
 //! Who gets how much of the one memory budget.
 //!
 //! **Memtables of all keyspaces together** are kept below [`DatabaseOptions::all_memtables_bytes`]. They are
-//! added up whenever a share of a memtable was put since the last time, not at each put. Above the bound
+//! added up whenever a share of that was put since the last time, not at each put. Above the bound
 //! the largest active ones are sealed, so that a flush takes them, unless half of the bound waits for
 //! flushes already; a quarter above it writers wait for flushes. Memtables whose flush failed are waited
 //! for by nobody but their own writers, until all together take twice the bound: then all are refused.
@@ -17,16 +17,13 @@ use super::{Engine, Work};
 use crate::error::Error;
 use crate::format::entry::KeyspaceId;
 
-/// Memtables are added up each time such a share of one was put, or of what all may take, if that is more: with many
-/// keyspaces one is a small part of that, and there is much to add up.
-const LOOKS_PER_MEMTABLE: u64 = 32;
-const LOOKS_PER_BOUND: u64 = 128;
+/// Memtables are added up each time such a share of what all may take was put: there may be very many.
+const LOOKS: u64 = 128;
 
 impl Engine {
     /// Looks whether all memtables together take too much, if enough was put since the last look.
     pub(super) fn look_at_memtables(&self, put_before: u64, put_now: u64) {
-        let of_bound = self.options.all_memtables_bytes() / LOOKS_PER_BOUND;
-        let share = (self.options.memtable_bytes as u64 / LOOKS_PER_MEMTABLE).max(of_bound).max(1);
+        let share = (self.options.all_memtables_bytes() / LOOKS).max(1);
         if put_before / share != put_now / share {
             self.bound_memtables();
         }

@@ -107,16 +107,19 @@ impl Merge {
         coming: usize,
         most_bytes: u64,
     ) -> Result<Option<Merge>> {
+        let due = Merge::due(view, coming, most_bytes);
+        due.map(|chosen| Merge::of(engine, view, chosen)).transpose()
+    }
+
+    /// The runs it would merge, counted from the newest.
+    pub fn due(view: &KeyspaceView, coming: usize, most_bytes: u64) -> Option<Range<usize>> {
         let runs = &view.tables.runs;
         if runs.len() <= MAX_RUNS || view.options.chosen_store() != Store::Tiered {
-            return Ok(None);
+            return None;
         }
         let readable = |run: &Run| damage_of(run).is_none().then(|| bytes(run));
         let sizes: Vec<_> = runs.iter().map(readable).collect();
-        let Some(chosen) = neighbours::to_merge(&sizes, coming, most_bytes) else {
-            return Ok(None);
-        };
-        Merge::of(engine, view, chosen).map(Some)
+        neighbours::to_merge(&sizes, coming, most_bytes)
     }
 
     /// The merge of neighbouring runs, counted from the newest.

@@ -140,6 +140,10 @@ impl CompactJob {
         if lacking.is_empty() || waits && engine.give_up_ballast(self.room_seen) {
             return if waits { Step::Again } else { Step::Wait };
         }
+        if health.asked() != asked {
+            // Looked at before that: what was removed may be seen now.
+            return Step::Again;
+        }
         let mut changed = false;
         for (keyspace, _) in lacking {
             if lock(&engine.conversions).is_overtaken(keyspace.id) {

@@ -98,9 +98,10 @@ fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
     let over_provision = share(space.live, options.over_provision());
     let promised = over_provision.max(options.min_conversion());
     let (partition, first) = (options.partition(), options.partition() / 4);
-    // Of two partitions that there may be without what steps are writing, and without some of the rest: what
-    // memtables hold when the price is full is still to come.
-    let left = u128::from((2 * partition - plan::most_uncommitted(partition)) / 8 * 5);
+    // Of two partitions that there may be without what steps are writing, and without a third of one: what memtables
+    // hold when the price is full is still to come.
+    let left = (2 * partition).saturating_sub(plan::most_uncommitted(partition) + partition / 3);
+    let left = u128::from(left);
     let ceiling = (2 * u128::from(over_provision) + left).min(u64::MAX.into()) as u64;
     let (from, [least, most]) = SPACE;
     let full = permille(ceiling.saturating_sub(first), promised).clamp(least, most);
@@ -140,15 +141,15 @@ mod tests {
 
     /// Where `min_conversion` is most of what is allowed. What the memtables held went beyond the ceiling, on top of a step's output.
     #[test]
-    fn the_price_is_full_before_a_step_and_memtables_reach_the_ceiling() {
+    fn the_price_is_full_before_steps_and_memtables_reach_the_ceiling() {
         let options =
             KeyspaceOptions::default().partition_bytes(67_000).min_conversion_bytes(530_000);
-        let (live, partition) = (1_000_000, options.partition());
+        let (live, partition) = (1_150_000, options.partition());
         let pressure = |garbage: u64| by_space(&Space { used: live + garbage, live }, &options);
         let ceiling = 2 * share(live, options.over_provision()) + 2 * partition;
-        let before_a_step = ceiling - plan::stretched(partition);
-        assert_eq!(pressure(before_a_step - partition / 4), FULL);
-        assert!(pressure(before_a_step - partition) < FULL, "but not long before");
+        let before_steps = ceiling - plan::most_uncommitted(partition);
+        assert_eq!(pressure(before_steps - partition / 4), FULL);
+        assert!(pressure(before_steps - partition) < FULL, "but not long before");
     }
 
     /// What begins a sweep was a share of what is settled, what presses one of what is live: whoever removed

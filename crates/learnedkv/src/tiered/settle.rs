@@ -127,16 +127,16 @@ impl SettleJob {
     /// Goes on with a step of a sweep. False: it waits for the one before it.
     fn sweep(&mut self, mut step: Box<SweepStep>) -> Result<bool> {
         let at = self.at.unwrap_or_default();
-        if self.is_ahead && lock(&self.shared).takes_lead(at) {
-            self.is_ahead = false;
+        if self.is_ahead {
+            self.is_ahead = !lock(&self.shared).takes_lead(at);
             if let Some(now) = self.engine.view().keyspaces.get(&at) {
-                step.take_lead(&now.tables);
+                step.see(&now.tables);
             }
         }
         let leads = !self.is_ahead;
         match step.step(leads) {
             Ok(Progress::GoesOn) => {
-                let end = step.upper().filter(|_| leads && step.is_half_way());
+                let end = step.half_way_to().filter(|_| leads);
                 if end.is_some_and(|end| lock(&self.shared).note_half_way(at, end)) {
                     self.engine.executor.notify();
                 }
@@ -158,7 +158,8 @@ impl SettleJob {
             }
             Err(e)
                 if e.kind() == ErrorKind::DiskFull
-                    && self.engine.give_up_ballast(self.room_seen) =>
+                    && (lock(&self.shared).stop_ahead(at)
+                        || self.engine.give_up_ballast(self.room_seen)) =>
             {
                 // Begun again, with more room, once what it wrote is removed.
                 drop(step);
@@ -339,17 +340,17 @@ impl SettleJob {
         Ok(matches!(found, Found::Done))
     }
 
-    /// The merge of runs that is due, if one is.
-    fn merge(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
-        if keyspace.tables.runs.len() <= merge::MAX_RUNS {
-            return Ok(None);
-        }
-        let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
-        Merge::find(&self.engine, keyspace, coming, most_bytes)
+    /// Whether a merge of runs is due.
+    fn is_merge_due(&self, keyspace: &KeyspaceView) -> bool {
+        Merge::due(keyspace, self.coming(keyspace), self.may_merge(keyspace)).is_some()
     }
 
     fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        let Some(merge) = self.merge(keyspace)? else {
+        if keyspace.tables.runs.len() <= merge::MAX_RUNS {
+            return Ok(Found::Nothing);
+        }
+        let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
+        let Some(merge) = Merge::find(&self.engine, keyspace, coming, most_bytes)? else {
             return Ok(Found::Nothing);
         };
         if let Err(e) = merge.check_room() {

@@ -68,6 +68,8 @@ pub struct SweepStep {
     target_bytes: u64,
     /// About half of what it will write.
     half_bytes: u64,
+    /// Whether it will end where its partitions do, about.
+    reaches_end: bool,
     /// What a delta is held against.
     limit: Option<Limit>,
     /// What it wrote, once it is over.
@@ -340,6 +342,8 @@ impl SweepStep {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
         }
         let cursor = MergeCursor::new(sources);
+        // Others are not held for this step.
+        let lies_here = |table: &&Arc<Table>| table.bytes_between(lower, upper) > 0;
         let output = Output::new(
             engine,
             view.options.settled_table(),
@@ -368,9 +372,10 @@ impl SweepStep {
                 .moving_values(!disk_is_full)
                 .with_ranges(plan.ranges)
                 .waking_filters(woken)
-                .replacing(frozen.runs.iter().flatten().chain(replaced())),
+                .replacing(frozen.runs.iter().flatten().filter(lies_here).chain(replaced())),
             target_bytes: plan.target_bytes,
             half_bytes: plan.half_bytes,
+            reaches_end: plan.reaches_end,
             limit: plan.limit,
             written_bytes: 0,
         })
@@ -399,20 +404,20 @@ impl SweepStep {
         self.old.lower()
     }
 
-    /// Where it ends at the latest; `None`: behind all keys.
-    pub fn upper(&self) -> Option<&[u8]> {
-        self.old.upper.as_deref()
+    /// Where the next one begins, if it is half way there: not behind all keys, and not where it is to end before.
+    pub fn half_way_to(&self) -> Option<&[u8]> {
+        self.old.upper.as_deref().filter(|_| self.reaches_end && self.is_half_way())
     }
 
     /// Whether half of it is written, about, or all.
-    pub fn is_half_way(&self) -> bool {
+    fn is_half_way(&self) -> bool {
         self.copied || self.output.written_bytes() >= self.half_bytes
     }
 
-    /// It was begun ahead, and leads now: what the steps before it gave back is not held up for it.
-    pub fn take_lead(&mut self, tables: &Tables) {
+    /// It is ahead: what the steps before it give back of segments is not held up for it.
+    pub fn see(&mut self, now: &Tables) {
         self.was_ahead = true;
-        self.output.read_through(&tables.segments);
+        self.output.read_through(&now.segments);
     }
 
     /// Goes on: to its end if it `leads`, else half way.

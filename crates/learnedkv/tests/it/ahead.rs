@@ -13,7 +13,7 @@ fn put(keyspace: &learnedkv::Keyspace, numbers: std::ops::Range<u64>, length: us
     numbers.for_each(|number| keyspace.insert(key(number), vec![fill; length]).unwrap());
 }
 
-/// Two threads settle at once: the space a conversion takes meanwhile, and what it comes to, is that of one.
+/// Two threads settle at once: what it comes to is that of one.
 #[test]
 fn steps_of_a_sweep_go_ahead_of_each_other() {
     let options =

@@ -474,6 +474,7 @@ fn has_a_ceiling(write: impl Fn(&Keyspace, std::ops::Range<u64>, u8)) {
     let allowed = live * 16 / 10 + 2 * (16 << 10) + 3 * (16 << 10);
     assert!(most <= allowed * 11 / 10, "{most} bytes of {live} live ones, {allowed} allowed");
     assert!(db.stats().held_back_ms > slowed, "nobody was slowed: the sweeps kept up");
+    assert!(db.stats().steps_ahead > 0, "where writers pay, steps go ahead of each other");
     db.wait_idle().unwrap();
     (0..keys).for_each(|n| assert!(keyspace.get(key(n)).unwrap().unwrap() == vec![1; 30]));
 }

@@ -16,9 +16,10 @@ impl SettleJob {
         let always = self.engine.options.sweeps_ahead;
         let pressed = ids.into_iter().filter(|id| always || self.engine.pace.pressure(*id) > 0);
         for id in pressed.collect::<Vec<_>>() {
-            let merges = |k: &Arc<KeyspaceView>| k.tables.runs.len() >= self.least_runs(view);
-            let waits = |k: &Arc<KeyspaceView>| self.merge(k).is_ok_and(|merge| merge.is_some());
-            if view.keyspaces.get(&id).filter(|k| merges(k)).is_some_and(waits) {
+            let waits = |k: &KeyspaceView| {
+                k.tables.runs.len() >= self.least_runs(view) && self.is_merge_due(k)
+            };
+            if view.keyspaces.get(&id).is_none_or(|k| waits(k) || !self.has_room(k)) {
                 continue;
             }
             let Some(from) = lock(&self.shared).go_ahead(id) else { continue };
@@ -33,6 +34,12 @@ impl SettleJob {
             }
         }
         false
+    }
+
+    /// Whether what a step ahead writes is far from filling the disk.
+    fn has_room(&self, keyspace: &KeyspaceView) -> bool {
+        let room = self.engine.disk().room(self.engine.dir());
+        room.is_none_or(|room| room.free_bytes >= 2 * keyspace.options.partition())
     }
 
     /// The step ahead failed: whatever it met, the one that will lead there meets and deals with. There may be room for one.
@@ -54,7 +61,9 @@ impl SettleJob {
     pub(super) fn may_stay_ahead(&self) -> bool {
         let at = self.at.unwrap_or_default();
         let is_swept = |k: &Arc<KeyspaceView>| k.tables.frozen.is_some();
-        self.engine.view().keyspaces.get(&at).is_some_and(is_swept)
-            && !lock(&self.shared).failed.contains_key(&at)
+        self.engine.view().keyspaces.get(&at).is_some_and(is_swept) && {
+            let shared = lock(&self.shared);
+            !shared.failed.contains_key(&at) && !shared.is_alone(at)
+        }
     }
 }

@@ -155,6 +155,17 @@ impl Shared {
         }
     }
 
+    /// The step ahead is to go, for the room it takes. False: there is none.
+    pub fn stop_ahead(&mut self, keyspace: KeyspaceId) -> bool {
+        self.go_alone(keyspace);
+        self.ahead.contains_key(&keyspace)
+    }
+
+    /// Whether no step goes ahead in this sweep any more.
+    pub fn is_alone(&self, keyspace: KeyspaceId) -> bool {
+        self.sweeps.get(&keyspace).is_some_and(|sweeping| sweeping.is_alone)
+    }
+
     /// No step is begun ahead in this sweep any more.
     pub fn go_alone(&mut self, keyspace: KeyspaceId) {
         if let Some(sweeping) = self.sweeps.get_mut(&keyspace) {
@@ -217,7 +228,7 @@ mod tests {
         assert_eq!(shared.go_ahead(7), None);
         shared.failed.clear();
         assert_eq!(shared.may_go_ahead(), [7]);
-        shared.go_alone(7);
+        assert!(!shared.is_alone(7) && !shared.stop_ahead(7) && shared.is_alone(7));
         assert_eq!((shared.go_ahead(7), shared.may_go_ahead()), (None, vec![]));
         shared.give_up_ahead(7);
         assert!(shared.is_held(7), "there was none to be given up");
