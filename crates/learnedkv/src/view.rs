@@ -152,6 +152,18 @@ pub struct Frozen {
     pub watermark: Vec<u8>,
 }
 
+impl Frozen {
+    /// Its tables that have entries in `lower <= key < upper`, newest first.
+    pub fn between<'a>(
+        &'a self,
+        lower: &'a [u8],
+        upper: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a Arc<Table>> {
+        let tables = self.runs.iter().flatten();
+        tables.filter(move |table| table.bytes_between(lower, upper) > 0)
+    }
+}
+
 /// A part of the settled run.
 #[derive(Debug, Clone)]
 pub struct Partition {

@@ -404,7 +404,7 @@ impl Output {
         end_at: Option<u64>,
     ) -> Result<bool> {
         let mut copied = 0u64;
-        let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 4);
+        let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 2);
         let mut ended = false;
         while copied < step_bytes {
             let ends = end_at.is_some_and(|end| self.data_bytes() >= end || self.is_full());

@@ -331,8 +331,6 @@ pub struct Plan {
     pub target_bytes: u64,
     /// Half of what it will write, about, bytes.
     pub half_bytes: u64,
-    /// Whether it will reach the end of the last partition, about: one that is to be cut will not.
-    pub reaches_end: bool,
     /// What a delta says is gone from the base.
     pub ranges: Ranges,
     /// What it is held against, where there is a way to do without it.
@@ -365,7 +363,6 @@ impl Plan {
                 end: at + 1,
                 target_bytes: options.partition(),
                 half_bytes: (weights.frozen.stored_bytes + weights.delta.stored_bytes) / 2,
-                reaches_end: true,
                 ranges: weights.removed,
                 limit: base.map(|base| Limit { base, percent: course.delta_limit }),
             };
@@ -393,7 +390,6 @@ impl Plan {
                 end,
                 target_bytes,
                 half_bytes,
-                reaches_end: true,
                 ranges,
                 limit: None,
             };
@@ -408,9 +404,9 @@ impl Plan {
                 let parts = total.div_ceil(partition_bytes).max(1);
                 (total / parts).max(partition_bytes / 2)
             };
-        let (half_bytes, reaches_end) = (total.min(target_bytes) / 2, total <= target_bytes);
+        let half_bytes = total.min(target_bytes) / 2;
         let rewrite = Rewrite::Base;
-        Plan { rewrite, end, target_bytes, half_bytes, reaches_end, ranges, limit: None }
+        Plan { rewrite, end, target_bytes, half_bytes, ranges, limit: None }
     }
 }
 

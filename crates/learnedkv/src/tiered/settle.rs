@@ -100,10 +100,13 @@ enum Found {
 impl SettleJob {
     /// Does one piece of work. False: there is none now.
     fn advance(&mut self) -> Result<bool> {
-        // Planned for a disk with room; or for a sweep that goes on.
-        if self.engine.is_given_up_since(self.room_seen) || self.is_ahead && !self.may_stay_ahead()
-        {
+        if self.engine.is_given_up_since(self.room_seen) {
+            // Planned for a disk with room.
             self.drop_work();
+        }
+        if self.is_ahead && !self.may_stay_ahead() {
+            self.work = Work::None;
+            self.give_up_ahead(self.at.unwrap_or_default());
         }
         match std::mem::replace(&mut self.work, Work::None) {
             Work::Merge(mut merge) => match merge.step() {
@@ -226,6 +229,7 @@ impl SettleJob {
 
     fn after_step(&mut self, ended: Ended, swept_bytes: u64) {
         let at = self.at.unwrap_or_default();
+        lock(&self.shared).count_step(at);
         if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
             sweeping.swept_bytes += swept_bytes;
             if let (Ended::Outgrown(base), Some(course)) = (&ended, &mut sweeping.course) {

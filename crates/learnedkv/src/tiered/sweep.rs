@@ -68,8 +68,6 @@ pub struct SweepStep {
     target_bytes: u64,
     /// About half of what it will write.
     half_bytes: u64,
-    /// Whether it will end where its partitions do, about.
-    reaches_end: bool,
     /// What a delta is held against.
     limit: Option<Limit>,
     /// What it wrote, once it is over.
@@ -342,8 +340,6 @@ impl SweepStep {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
         }
         let cursor = MergeCursor::new(sources);
-        // Others are not held for this step.
-        let lies_here = |table: &&Arc<Table>| table.bytes_between(lower, upper) > 0;
         let output = Output::new(
             engine,
             view.options.settled_table(),
@@ -372,10 +368,9 @@ impl SweepStep {
                 .moving_values(!disk_is_full)
                 .with_ranges(plan.ranges)
                 .waking_filters(woken)
-                .replacing(frozen.runs.iter().flatten().filter(lies_here).chain(replaced())),
+                .replacing(frozen.between(lower, upper).chain(replaced())),
             target_bytes: plan.target_bytes,
             half_bytes: plan.half_bytes,
-            reaches_end: plan.reaches_end,
             limit: plan.limit,
             written_bytes: 0,
         })
@@ -404,9 +399,9 @@ impl SweepStep {
         self.old.lower()
     }
 
-    /// Where the next one begins, if it is half way there: not behind all keys, and not where it is to end before.
+    /// Where it ends at the latest, unless that is behind all keys, once it is half way.
     pub fn half_way_to(&self) -> Option<&[u8]> {
-        self.old.upper.as_deref().filter(|_| self.reaches_end && self.is_half_way())
+        self.old.upper.as_deref().filter(|_| self.is_half_way())
     }
 
     /// Whether half of it is written, about, or all.

@@ -61,9 +61,7 @@ impl SettleJob {
     pub(super) fn may_stay_ahead(&self) -> bool {
         let at = self.at.unwrap_or_default();
         let is_swept = |k: &Arc<KeyspaceView>| k.tables.frozen.is_some();
-        self.engine.view().keyspaces.get(&at).is_some_and(is_swept) && {
-            let shared = lock(&self.shared);
-            !shared.failed.contains_key(&at) && !shared.is_alone(at)
-        }
+        self.engine.view().keyspaces.get(&at).is_some_and(is_swept)
+            && lock(&self.shared).may_stay_ahead(at)
     }
 }

@@ -7,7 +7,7 @@
 //! half way. It holds nothing, and goes half way itself, no further; its edit waits until the watermark stands where
 //! it begins. Then it is handed the hold, and leads. So what is written and in no edit yet is one partition and a half,
 //! however much faster one goes than the other. A step that is begun at the watermark goes no further than where one ahead begins:
-//! there is one between where the last ended sooner than was planned. No step is begun ahead where a merge is due
+//! there is one between where the last ended sooner than was planned, and of more than two the step ahead is given up. No step is begun ahead where a merge is due
 //! (it could not have the hold), where something failed, or where there was no room for one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,12 @@ struct Ahead {
     lower: Vec<u8>,
     /// The watermark stands there: it has the hold.
     leads: bool,
+    /// Steps that led since it was begun.
+    waited: u32,
 }
+
+/// So many steps that lead a step ahead waits for: more come where the partition before it is cut into many.
+const MOST_WAITED: u32 = 2;
 
 impl Sweeping {
     /// One that was decided on.
@@ -119,7 +124,7 @@ impl Shared {
             return None;
         }
         let lower = self.sweeps.get_mut(&keyspace)?.half_way_to.as_mut()?.take()?;
-        self.ahead.insert(keyspace, Ahead { lower: lower.clone(), leads: false });
+        self.ahead.insert(keyspace, Ahead { lower: lower.clone(), leads: false, waited: 0 });
         Some(lower)
     }
 
@@ -161,9 +166,20 @@ impl Shared {
         self.ahead.contains_key(&keyspace)
     }
 
-    /// Whether no step goes ahead in this sweep any more.
-    pub fn is_alone(&self, keyspace: KeyspaceId) -> bool {
-        self.sweeps.get(&keyspace).is_some_and(|sweeping| sweeping.is_alone)
+    /// A step that led is over.
+    pub fn count_step(&mut self, keyspace: KeyspaceId) {
+        if let Some(ahead) = self.ahead.get_mut(&keyspace) {
+            ahead.waited += 1;
+        }
+    }
+
+    /// Whether the step ahead is to stay: nothing failed, nobody needs its room, and it does not wait for long.
+    pub fn may_stay_ahead(&self, keyspace: KeyspaceId) -> bool {
+        let is_alone = self.sweeps.get(&keyspace).is_some_and(|sweeping| sweeping.is_alone);
+        let ahead = self.ahead.get(&keyspace);
+        !is_alone
+            && !self.failed.contains_key(&keyspace)
+            && ahead.is_some_and(|ahead| ahead.leads || ahead.waited <= MOST_WAITED)
     }
 
     /// No step is begun ahead in this sweep any more.
@@ -194,7 +210,7 @@ mod tests {
         assert_eq!(shared.go_ahead(7), None, "one is enough");
         assert!(shared.go_further(7, b"p") && shared.ahead(7) == Some(b"p"));
         assert!(!shared.let_go(7, Some(b"k")), "it ended sooner: somebody leads from there");
-        assert!(!shared.takes_lead(7) && !shared.is_idle());
+        assert!(!shared.takes_lead(7) && !shared.is_idle() && shared.may_stay_ahead(7));
         assert!(shared.hold(7) && shared.let_go(7, Some(b"p")) && shared.is_held(7));
         assert!(shared.takes_lead(7) && shared.ahead(7).is_none() && shared.is_held(7));
         assert!(!shared.let_go(7, Some(b"z")) && shared.is_idle());
@@ -221,6 +237,19 @@ mod tests {
         assert!(shared.hold(7) && shared.note_half_way(7, b"n") && shared.may_go_ahead() == [7]);
     }
 
+    /// Where a partition was cut into many, the job behind it waited for all of them, and did nothing else.
+    #[test]
+    fn a_step_ahead_waits_for_few() {
+        let mut shared = sweeping();
+        assert!(shared.go_ahead(7).is_some());
+        (0..MOST_WAITED).for_each(|_| shared.count_step(7));
+        assert!(shared.may_stay_ahead(7));
+        shared.count_step(7);
+        assert!(!shared.may_stay_ahead(7));
+        assert!(shared.let_go(7, Some(b"m")) && shared.may_stay_ahead(7), "it leads");
+        assert!(shared.stop_ahead(7) && !shared.may_stay_ahead(7), "its room is needed");
+    }
+
     #[test]
     fn none_goes_ahead_where_something_failed_or_there_was_no_room() {
         let mut shared = sweeping();
@@ -228,7 +257,7 @@ mod tests {
         assert_eq!(shared.go_ahead(7), None);
         shared.failed.clear();
         assert_eq!(shared.may_go_ahead(), [7]);
-        assert!(!shared.is_alone(7) && !shared.stop_ahead(7) && shared.is_alone(7));
+        assert!(!shared.stop_ahead(7));
         assert_eq!((shared.go_ahead(7), shared.may_go_ahead()), (None, vec![]));
         shared.give_up_ahead(7);
         assert!(shared.is_held(7), "there was none to be given up");
