@@ -153,14 +153,18 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Its tables that have entries in `lower <= key < upper`, newest first.
+    /// Its tables whose entries are not all outside of `lower <= key < upper`, newest first.
     pub fn between<'a>(
         &'a self,
         lower: &'a [u8],
         upper: Option<&'a [u8]>,
     ) -> impl Iterator<Item = &'a Arc<Table>> {
         let tables = self.runs.iter().flatten();
-        tables.filter(move |table| table.bytes_between(lower, upper) > 0)
+        tables.filter(move |table| {
+            let of = table.properties();
+            of.largest.as_slice() >= lower
+                && upper.is_none_or(|upper| of.smallest.as_slice() < upper)
+        })
     }
 }
 

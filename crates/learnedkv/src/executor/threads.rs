@@ -6,9 +6,6 @@
 //! would else take a thread from all the rest, for as long as it has. A job's step, its `Drop` and
 //! a caller's `ready` run with no lock held, so all of them may call back.
 //!
-//! **Processors.** The other threads give way to the program's own where processors are scarce: what settles is
-//! in no hurry until writers wait for it, and then they leave theirs idle. The urgent thread does not.
-//!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
 //! one, which then minds the time in its place. If none is idle, each looks when its step ends.
@@ -152,12 +149,7 @@ impl ThreadExecutor {
             let shared = Arc::clone(&executor.shared);
             let handle = std::thread::Builder::new()
                 .name(name.clone())
-                .spawn(move || {
-                    if lane == Lane::Any {
-                        give_way();
-                    }
-                    shared.work(lane);
-                })
+                .spawn(move || shared.work(lane))
                 .map_err(|e| Error::io("start a background thread", Path::new(&name), &e))?;
             lock(&executor.threads).push(handle);
         }
@@ -168,18 +160,6 @@ impl ThreadExecutor {
     pub fn failure(&self) -> Option<String> {
         self.shared.lock().failed.clone()
     }
-}
-
-/// So much less of a processor is the calling thread's than of whoever else wants it: a tenth, about.
-#[cfg(target_os = "linux")]
-const NICE: i32 = 10;
-
-/// Has the calling thread give way to others of the process. (Linux has priorities by thread; elsewhere they are
-/// the whole process's.)
-fn give_way() {
-    // Where the system does not take it, it competes as before.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::nice(NICE);
 }
 
 impl Executor for ThreadExecutor {

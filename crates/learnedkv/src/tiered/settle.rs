@@ -105,8 +105,7 @@ impl SettleJob {
             self.drop_work();
         }
         if self.is_ahead && !self.may_stay_ahead() {
-            self.work = Work::None;
-            self.give_up_ahead(self.at.unwrap_or_default());
+            self.drop_work();
         }
         match std::mem::replace(&mut self.work, Work::None) {
             Work::Merge(mut merge) => match merge.step() {
@@ -229,7 +228,6 @@ impl SettleJob {
 
     fn after_step(&mut self, ended: Ended, swept_bytes: u64) {
         let at = self.at.unwrap_or_default();
-        lock(&self.shared).count_step(at);
         if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
             sweeping.swept_bytes += swept_bytes;
             if let (Ended::Outgrown(base), Some(course)) = (&ended, &mut sweeping.course) {
@@ -269,7 +267,13 @@ impl SettleJob {
             // The others let go at their next step, and say so.
             return Ok(false);
         }
+        // A step ahead, and its job, wait for those.
+        let shared = lock(&self.shared);
+        let awaited = keyspaces.iter().filter(|k| shared.ahead(k.id).is_some());
+        let awaited: Vec<_> = awaited.cloned().collect();
+        drop(shared);
         Ok(self.find_at(&keyspaces, Self::begin_sweep)?
+            || self.find_at(&awaited, Self::find_step)?
             || (!full && self.find_merges(&keyspaces, &view)?)
             || self.find_at(&keyspaces, Self::find_step)?
             || (full && self.find_merges(&keyspaces, &view)?)

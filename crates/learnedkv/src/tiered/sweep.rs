@@ -30,8 +30,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use super::plan::{Course, Limit, Plan, Rewrite, is_covered_by};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
@@ -61,8 +61,10 @@ pub struct SweepStep {
     begun: bool,
     /// All was copied.
     copied: bool,
-    /// It was begun ahead.
+    /// It went ahead.
     was_ahead: bool,
+    /// The tables whose segments values are read through, where they are not those it began with.
+    seen: Weak<Tables>,
     output: Output,
     /// Where the output ends if the end of the last partition does not come before.
     target_bytes: u64,
@@ -363,6 +365,7 @@ impl SweepStep {
             begun: false,
             copied: false,
             was_ahead: false,
+            seen: Weak::new(),
             output: output
                 .with_victims(course.victims.clone())
                 .moving_values(!disk_is_full)
@@ -410,9 +413,11 @@ impl SweepStep {
     }
 
     /// It is ahead: what the steps before it give back of segments is not held up for it.
-    pub fn see(&mut self, now: &Tables) {
-        self.was_ahead = true;
-        self.output.read_through(&now.segments);
+    pub fn see(&mut self, now: &Arc<Tables>) {
+        if self.seen.as_ptr() != Arc::as_ptr(now) {
+            self.seen = Arc::downgrade(now);
+            self.output.read_through(&now.segments);
+        }
     }
 
     /// Goes on: to its end if it `leads`, else half way.
@@ -420,6 +425,7 @@ impl SweepStep {
     /// # Errors
     /// Those of the disk; the step is then given up, and begun again later.
     pub fn step(&mut self, leads: bool) -> Result<Progress> {
+        self.was_ahead |= !leads;
         if !leads && self.is_half_way() {
             return Ok(Progress::Waits);
         }

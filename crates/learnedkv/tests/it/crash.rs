@@ -445,7 +445,8 @@ fn a_crash_anywhere_is_no_worse_where_steps_of_sweeps_go_ahead_of_each_other() {
         sum.add(&crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}")));
     }
     println!("{sum:?}");
-    assert!(sum.openings > 1000 && sum.steps_ahead > 20 && sum.sweeps > 1000, "{sum:?}");
+    let is_enough = sum.openings > 1000 && sum.steps_ahead > 20 && sum.sweeps > 1000;
+    assert!(asked_seeds().is_some() || is_enough, "{sum:?}");
 }
 
 /// A flush whose edit is durable before the log is: what the log loses then, the table has.

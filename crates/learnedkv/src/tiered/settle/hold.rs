@@ -59,11 +59,12 @@ struct Ahead {
     lower: Vec<u8>,
     /// The watermark stands there: it has the hold.
     leads: bool,
-    /// Steps that led since it was begun.
+    /// Where the watermark stood last, and how often it has come to stand elsewhere, short of there.
+    seen: Vec<u8>,
     waited: u32,
 }
 
-/// So many steps that lead a step ahead waits for: more come where the partition before it is cut into many.
+/// A step ahead waits for so many steps that end before it begins: more come where the partition before it is cut into many.
 const MOST_WAITED: u32 = 2;
 
 impl Sweeping {
@@ -94,11 +95,15 @@ impl Shared {
         if let Some(sweeping) = self.sweeps.get_mut(&keyspace) {
             sweeping.half_way_to = None;
         }
-        if let Some(ahead) = self.ahead.get_mut(&keyspace)
-            && Some(ahead.lower.as_slice()) == watermark
-        {
-            ahead.leads = true;
-            return true;
+        if let Some((ahead, watermark)) = self.ahead.get_mut(&keyspace).zip(watermark) {
+            if ahead.lower == watermark {
+                ahead.leads = true;
+                return true;
+            }
+            if ahead.seen != watermark {
+                ahead.seen = watermark.to_vec();
+                ahead.waited += 1;
+            }
         }
         self.held.remove(&keyspace);
         false
@@ -124,7 +129,10 @@ impl Shared {
             return None;
         }
         let lower = self.sweeps.get_mut(&keyspace)?.half_way_to.as_mut()?.take()?;
-        self.ahead.insert(keyspace, Ahead { lower: lower.clone(), leads: false, waited: 0 });
+        self.ahead.insert(
+            keyspace,
+            Ahead { lower: lower.clone(), leads: false, seen: Vec::new(), waited: 0 },
+        );
         Some(lower)
     }
 
@@ -164,13 +172,6 @@ impl Shared {
     pub fn stop_ahead(&mut self, keyspace: KeyspaceId) -> bool {
         self.go_alone(keyspace);
         self.ahead.contains_key(&keyspace)
-    }
-
-    /// A step that led is over.
-    pub fn count_step(&mut self, keyspace: KeyspaceId) {
-        if let Some(ahead) = self.ahead.get_mut(&keyspace) {
-            ahead.waited += 1;
-        }
     }
 
     /// Whether the step ahead is to stay: nothing failed, nobody needs its room, and it does not wait for long.
@@ -242,10 +243,12 @@ mod tests {
     fn a_step_ahead_waits_for_few() {
         let mut shared = sweeping();
         assert!(shared.go_ahead(7).is_some());
-        (0..MOST_WAITED).for_each(|_| shared.count_step(7));
-        assert!(shared.may_stay_ahead(7));
-        shared.count_step(7);
-        assert!(!shared.may_stay_ahead(7));
+        let mut ended = |at: &[u8]| {
+            assert!(!shared.let_go(7, Some(at)) && shared.hold(7));
+            shared.may_stay_ahead(7)
+        };
+        assert!(ended(b"a") && ended(b"a") && ended(b"a"), "nothing was done");
+        assert!(ended(b"b") && !ended(b"c"));
         assert!(shared.let_go(7, Some(b"m")) && shared.may_stay_ahead(7), "it leads");
         assert!(shared.stop_ahead(7) && !shared.may_stay_ahead(7), "its room is needed");
     }
