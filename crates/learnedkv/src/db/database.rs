@@ -147,7 +147,7 @@ impl Builder {
     }
 
     /// Whether two threads settle a keyspace at once also where no writer is held back for it; off by default. A
-    /// conversion then takes about half as long, on two processors more, which whoever reads meanwhile does without.
+    /// conversion is over sooner then, and takes a processor more, which whoever reads meanwhile does without.
     pub fn sweeps_ahead(mut self, always: bool) -> Self {
         self.options.sweeps_ahead = always;
         self

@@ -171,11 +171,6 @@ pub fn stretched(partition_bytes: u64) -> u64 {
     partition_bytes + partition_bytes / 8
 }
 
-/// The most that steps of a sweep have written that is in no edit, bytes: one that leads all, one ahead of it half.
-pub fn most_uncommitted(partition_bytes: u64) -> u64 {
-    stretched(partition_bytes) / 2 * 3
-}
-
 /// Of so many entries enough were looked up to say how many are overwritten: 32 and more.
 const LOOKED_UP_ENOUGH: u64 = 32 * 256;
 

@@ -4,8 +4,8 @@
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
 //!   yet. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay a quarter of a
-//!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] a partition before the
-//!   ceiling at the latest: files take space for a while when they are written and removed. So what is put
+//!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] two partitions before the
+//!   ceiling: what steps have written and no edit has, one and a half and a little, and what memtables hold is still to come. So what is put
 //!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (A sixth beyond where a sweep
 //!   begins at the least: where `min_conversion` is most of what the ceiling leaves, or more, that is beyond it.)
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
@@ -18,7 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use super::debt::{Debt, Space, share};
-use super::plan;
 use crate::engine::Engine;
 use crate::engine::pace::FULL;
 use crate::executor::{Job, Step};
@@ -97,14 +96,11 @@ fn permille(part: u64, whole: u64) -> u64 {
 fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
     let over_provision = share(space.live, options.over_provision());
     let promised = over_provision.max(options.min_conversion());
-    let (partition, first) = (options.partition(), options.partition() / 4);
-    // Of two partitions that there may be without what steps are writing, and without a third of one: what memtables
-    // hold when the price is full is still to come.
-    let left = (2 * partition).saturating_sub(plan::most_uncommitted(partition) + partition / 3);
-    let left = u128::from(left);
-    let ceiling = (2 * u128::from(over_provision) + left).min(u64::MAX.into()) as u64;
+    let first = options.partition() / 4;
+    // Two partitions before the ceiling.
+    let end = over_provision.saturating_mul(2).saturating_sub(first);
     let (from, [least, most]) = SPACE;
-    let full = permille(ceiling.saturating_sub(first), promised).clamp(least, most);
+    let full = permille(end, promised).clamp(least, most);
     between(permille(space.garbage().saturating_sub(first), promised), (from, full))
 }
 
@@ -127,6 +123,7 @@ fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tiered::plan::stretched;
 
     /// Beyond a whole partition was too late: space went beyond its ceiling.
     #[test]
@@ -139,17 +136,20 @@ mod tests {
         assert!(pressure(1_026_000) > 0 && pressure(1_174_000) < FULL);
     }
 
-    /// Where `min_conversion` is most of what is allowed. What the memtables held went beyond the ceiling, on top of a step's output.
+    /// Where `min_conversion` is most of what is allowed. What the memtables held went beyond the ceiling, on top of
+    /// what steps had written: of one step, and of one with another half way ahead of it.
     #[test]
     fn the_price_is_full_before_steps_and_memtables_reach_the_ceiling() {
         let options =
             KeyspaceOptions::default().partition_bytes(67_000).min_conversion_bytes(530_000);
-        let (live, partition) = (1_150_000, options.partition());
-        let pressure = |garbage: u64| by_space(&Space { used: live + garbage, live }, &options);
-        let ceiling = 2 * share(live, options.over_provision()) + 2 * partition;
-        let before_steps = ceiling - plan::most_uncommitted(partition);
-        assert_eq!(pressure(before_steps - partition / 4), FULL);
-        assert!(pressure(before_steps - partition) < FULL, "but not long before");
+        let partition = options.partition();
+        let step = stretched(partition);
+        for (live, uncommitted) in [(1_000_000, step), (1_150_000, step + step / 2)] {
+            let pressure = |garbage: u64| by_space(&Space { used: live + garbage, live }, &options);
+            let ceiling = 2 * share(live, options.over_provision()) + 2 * partition;
+            assert_eq!(pressure(ceiling - uncommitted - partition / 4), FULL, "{live}");
+            assert!(pressure(ceiling - uncommitted - partition) < FULL, "{live}: not long before");
+        }
     }
 
     /// What begins a sweep was a share of what is settled, what presses one of what is live: whoever removed
