@@ -220,6 +220,9 @@ impl Builder {
         };
         let opened = open(disk, executor.clone(), &self.path, self.options);
         let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;
+        if engine.options.sweeps_ahead {
+            executor.hurry(true);
+        }
         if !engine.options.read_only {
             tiered::spawn(&engine);
             lsm::spawn_if_wanted(&engine);
@@ -384,8 +387,10 @@ impl Database {
             return Ok(());
         }
         engine.health.insist();
+        engine.executor.hurry(true);
         engine.executor.notify();
         engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
+        engine.executor.hurry(false);
         engine.bury_all();
         if busy() { engine.health.check_background() } else { Ok(()) }
     }

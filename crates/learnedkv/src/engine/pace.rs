@@ -6,6 +6,8 @@
 //! nothing at 0, else [`LEAST_NS`] growing [`RANGE`]-fold up to [`FULL`], never more. So there is a rate for
 //! every speed of the background work at which the debt stands still.
 //!
+//! While any keyspace is pressed, what settles is in a [hurry](crate::executor::Executor::hurry).
+//!
 //! What is owed is forgiven once the keyspace is not pressed. Writers wait only once a [`TICK_NS`] is owed: the
 //! price of most commits is an addition. Whoever comes to that pays it all: less than a tick that others left, and
 //! his own bytes at the price of each moment, a [`STEP_NS`] after the other, [`MOST_STEPS`] at most. So the debt
@@ -16,7 +18,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::lock;
+use super::{Engine, lock};
 use crate::format::entry::KeyspaceId;
 
 /// The pressure where a byte costs the most.
@@ -58,15 +60,36 @@ pub struct Bill {
     steps: usize,
 }
 
-impl Pace {
+impl Engine {
     /// Says how hard pressed a keyspace is.
     pub fn press(&self, keyspace: KeyspaceId, pressure: u64) {
+        self.hurry_if(self.pace.press(keyspace, pressure));
+    }
+
+    /// Forgets how hard pressed keyspaces are that are gone.
+    pub fn press_none_but(&self, is_there: impl Fn(KeyspaceId) -> bool) {
+        self.hurry_if(self.pace.forget_unless(is_there));
+    }
+
+    fn hurry_if(&self, changed: Option<bool>) {
+        changed.into_iter().for_each(|begins| self.executor.hurry(begins));
+    }
+}
+
+impl Pace {
+    /// Says how hard pressed a keyspace is. Whether any is now, if that is new.
+    fn press(&self, keyspace: KeyspaceId, pressure: u64) -> Option<bool> {
         let mut known = lock(&self.keyspaces);
         match pressure {
             0 => _ = known.remove(&keyspace),
             _ => known.entry(keyspace).or_default().pressure = pressure,
         }
-        self.pressed.store(!known.is_empty(), Ordering::Relaxed);
+        self.note(!known.is_empty())
+    }
+
+    /// The caller holds the lock.
+    fn note(&self, pressed: bool) -> Option<bool> {
+        (self.pressed.swap(pressed, Ordering::Relaxed) != pressed).then_some(pressed)
     }
 
     /// How hard pressed a keyspace is, [`FULL`] at most.
@@ -77,13 +100,14 @@ impl Pace {
         }
     }
 
-    /// Forgets keyspaces that are gone.
-    pub fn forget_unless(&self, is_there: impl Fn(KeyspaceId) -> bool) {
-        if self.pressed.load(Ordering::Relaxed) {
-            let mut known = lock(&self.keyspaces);
-            known.retain(|id, _| is_there(*id));
-            self.pressed.store(!known.is_empty(), Ordering::Relaxed);
+    /// Forgets keyspaces that are gone. As [`Pace::press`].
+    fn forget_unless(&self, is_there: impl Fn(KeyspaceId) -> bool) -> Option<bool> {
+        if !self.pressed.load(Ordering::Relaxed) {
+            return None;
         }
+        let mut known = lock(&self.keyspaces);
+        known.retain(|id, _| is_there(*id));
+        self.note(!known.is_empty())
     }
 
     /// Charges a commit of `bytes` to `keyspaces`; what it is to [pay](Pace::pay), if it comes to anything.
@@ -166,6 +190,21 @@ mod tests {
         assert_eq!(waits(&pace, &[1], 50), 0, "all was paid");
         pace.press(1, 0);
         assert_eq!(waits(&pace, &[1], 1 << 30), 0);
+    }
+
+    #[test]
+    fn a_hurry_begins_with_the_first_that_is_pressed_and_ends_with_the_last() {
+        let pace = Pace::default();
+        let none_but = |id| move |there| there == id;
+        assert_eq!(pace.press(1, 0), None);
+        assert_eq!(
+            [(1, 5), (2, 7), (1, 0)].map(|(id, p)| pace.press(id, p)),
+            [Some(true), None, None]
+        );
+        assert_eq!((pace.press(2, 0), pace.press(2, 0)), (Some(false), None));
+        assert_eq!((pace.press(3, 1), pace.forget_unless(none_but(3))), (Some(true), None));
+        assert_eq!(pace.forget_unless(none_but(4)), Some(false));
+        assert_eq!(pace.forget_unless(none_but(4)), None);
     }
 
     /// A commit waited 20 ms at most, whatever it put, and what all owed beyond a second was forgiven:

@@ -169,7 +169,7 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
     let payload = put(b"another");
     let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
     engine.commit(commit, Durability::Buffered).unwrap();
-    engine.pace.press(1, pace::FULL);
+    engine.press(1, pace::FULL);
 
     let seen = engine.look();
     let view = Arc::downgrade(seen.keyspace(1).unwrap());

@@ -46,6 +46,9 @@ pub enum Priority {
     Urgent,
     /// Everything else.
     Normal,
+    /// Long work that nobody waits for (merges, sweeps): it leaves the program a processor, unless there is a
+    /// [hurry](Executor::hurry).
+    Patient,
 }
 
 /// A state machine that does background work in bounded steps.
@@ -77,6 +80,9 @@ pub trait Executor: Send + Sync + fmt::Debug {
     /// If a job has panicked, with its name, unless `ready` says true all the same. The seeded
     /// scheduler also if no job can make `ready` true: a deadlock.
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool);
+    /// Somebody begins to be in a hurry, or no longer is: while anybody is, patient jobs run beside others also where
+    /// that leaves the program no processor. The seeded scheduler, on which one step runs at a time, knows no hurry.
+    fn hurry(&self, _begins: bool) {}
     /// A place where the seeded scheduler may step jobs; threads do nothing here.
     fn yield_now(&self) {}
     /// Keeps the caller back for about `duration`; the seeded scheduler moves its clock, and may step jobs.

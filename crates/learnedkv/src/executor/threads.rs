@@ -6,6 +6,11 @@
 //! would else take a thread from all the rest, for as long as it has. A job's step, its `Drop` and
 //! a caller's `ready` run with no lock held, so all of them may call back.
 //!
+//! **Processors.** Whoever embeds a store has threads of its own, and where ours are as many as there are processors
+//! the system takes turns of some milliseconds, so that a reader stands still for as long. So a step of a patient
+//! job begins only where, with the steps of urgent and patient jobs that run, a processor is left over (on one
+//! processor: where none of them runs). While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
+//!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
 //! one, which then minds the time in its place. If none is idle, each looks when its step ends.
@@ -49,6 +54,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -77,6 +83,8 @@ struct Shared {
     urgent_work: Condvar,
     /// Callers wait here: for an epoch, for a failure, for the last step before a shutdown.
     changed: Condvar,
+    /// So many steps of urgent and patient jobs leave a processor over.
+    most_computing: usize,
 }
 
 #[derive(Default)]
@@ -91,7 +99,11 @@ struct State {
     urgent_was_helped: bool,
     /// Steps that run now, each with the drop of its job.
     running: usize,
-    /// Those of them that are inside a call of `shutdown`.
+    /// Those of them that are of urgent or patient jobs.
+    computing: usize,
+    /// How many are in a hurry. Who begins may come to the lock behind who ends.
+    hurried: isize,
+    /// Those that run inside a call of `shutdown`.
     stopping_steps: usize,
     stopped: bool,
     failed: Option<String>,
@@ -108,6 +120,10 @@ struct Task {
 impl Task {
     fn is_served_by(&self, lane: Lane) -> bool {
         lane == Lane::Any || self.priority == Priority::Urgent
+    }
+
+    fn computes(&self) -> bool {
+        self.priority != Priority::Normal
     }
 }
 
@@ -126,11 +142,21 @@ thread_local! {
 }
 
 impl ThreadExecutor {
-    /// Starts an executor with `threads` threads (at least 2: one is kept for urgent jobs).
+    /// Starts an executor with `threads` threads (at least 2: one is kept for urgent jobs), for as many processors as
+    /// the system gives the process.
     ///
     /// # Errors
     /// `Io` if the operating system gives no more threads.
     pub fn new(threads: usize) -> Result<ThreadExecutor> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        ThreadExecutor::on_processors(processors, threads)
+    }
+
+    /// As [`ThreadExecutor::new`], for so many processors.
+    ///
+    /// # Errors
+    /// `Io` if the operating system gives no more threads.
+    pub fn on_processors(processors: usize, threads: usize) -> Result<ThreadExecutor> {
         let shared = Arc::new(Shared {
             started: Instant::now(),
             attention: AtomicBool::new(false),
@@ -138,6 +164,7 @@ impl ThreadExecutor {
             any_work: Condvar::new(),
             urgent_work: Condvar::new(),
             changed: Condvar::new(),
+            most_computing: processors.saturating_sub(1).max(1),
         });
         // Made first, so that the threads already started are stopped if a later one cannot be.
         let executor = ThreadExecutor { shared, threads: Mutex::default() };
@@ -202,6 +229,14 @@ impl Executor for ThreadExecutor {
                 }
                 panic!("{failure}");
             }
+        }
+    }
+
+    fn hurry(&self, begins: bool) {
+        let mut state = self.shared.lock();
+        state.hurried += if begins { 1 } else { -1 };
+        if state.hurried > 0 && !state.normal.is_empty() {
+            self.shared.any_work.notify_all();
         }
     }
 
@@ -312,7 +347,7 @@ impl Shared {
         let mut state = self.lock();
         while !state.stopped {
             let next_due = self.enqueue_due(&mut state, lane);
-            let Some(task) = state.pop(lane) else {
+            let Some(task) = state.pop(lane, self.most_computing) else {
                 let idle = if lane == Lane::Urgent { &self.urgent_work } else { &self.any_work };
                 state = match next_due {
                     Some(due) => wait_at_most(idle, state, due.saturating_sub(self.elapsed())),
@@ -324,7 +359,9 @@ impl Shared {
                 // Somebody else minds the time meanwhile.
                 self.any_work.notify_one();
             }
+            let computes = usize::from(task.computes());
             state.running += 1;
+            state.computing += computes;
             state.urgent_is_busy |= lane == Lane::Urgent;
             if state.urgent_is_busy && !state.urgent.is_empty() {
                 // Another one may help.
@@ -336,6 +373,11 @@ impl Shared {
             self.run(task, seen, lane);
             state = self.lock();
             state.running -= 1;
+            state.computing -= computes;
+            if computes > 0 && !state.normal.is_empty() {
+                // A patient job may wait for the processor, and this thread find another one first.
+                self.any_work.notify_one();
+            }
             state.stopping_steps -= usize::from(STOPPING.take());
             if state.stopped {
                 self.changed.notify_all();
@@ -405,12 +447,12 @@ impl State {
     fn push(&mut self, task: Task) {
         match task.priority {
             Priority::Urgent => self.urgent.push_back(task),
-            Priority::Normal => self.normal.push_back(task),
+            Priority::Normal | Priority::Patient => self.normal.push_back(task),
         }
     }
 
     /// The next job for a thread of `lane`; none once a job has failed.
-    fn pop(&mut self, lane: Lane) -> Option<Task> {
+    fn pop(&mut self, lane: Lane, most_computing: usize) -> Option<Task> {
         if self.failed.is_some() {
             return None;
         }
@@ -421,7 +463,11 @@ impl State {
         let helps = self.urgent_is_busy && in_turn;
         let urgent = if helps { self.urgent.pop_front() } else { None };
         self.urgent_was_helped = urgent.is_some();
-        urgent.or_else(|| self.normal.pop_front())
+        let all = self.hurried > 0 || self.computing < most_computing;
+        urgent.or_else(|| {
+            let next = self.normal.iter().position(|task| all || !task.computes())?;
+            self.normal.remove(next)
+        })
     }
 
     fn drain(&mut self) -> Vec<Task> {

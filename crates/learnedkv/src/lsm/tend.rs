@@ -21,7 +21,7 @@ use super::pick::{Found, Goal, Outlook, Pick, Picker, Space};
 use crate::engine::claims::Claims;
 use crate::engine::{Engine, RoomSeen, Work, lock};
 use crate::error::{Error, ErrorKind};
-use crate::executor::{Job, Step};
+use crate::executor::{Job, Priority, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::LEVELS;
 use crate::options::Store;
@@ -222,6 +222,10 @@ impl Job for CompactJob {
         "compact"
     }
 
+    fn priority(&self) -> Priority {
+        Priority::Patient
+    }
+
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
         engine.timed(&engine.metrics.settling, || self.go_on())
@@ -252,7 +256,7 @@ impl TendJob {
         let view = arc_swap::Guard::into_inner(self.engine.view());
         for keyspace in of_levels(&view) {
             let pressure = Shape::of(&keyspace.tables, &keyspace.options).pressure();
-            self.engine.pace.press(keyspace.id, pressure);
+            self.engine.press(keyspace.id, pressure);
         }
         self.under_way.retain(|id, _| view.keyspaces.contains_key(id));
         lock(&self.goals).retain(|id, _| view.keyspaces.contains_key(id));

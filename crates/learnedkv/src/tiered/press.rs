@@ -54,7 +54,7 @@ impl Job for PressJob {
 
     fn step(&mut self) -> Step {
         let view = self.engine.view();
-        self.engine.pace.forget_unless(|id| view.keyspaces.contains_key(&id));
+        self.engine.press_none_but(|id| view.keyspaces.contains_key(&id));
         let automatic = self.engine.options.automatic_conversion;
         // Those that have come to rest are looked at until they press no more.
         let mut ids: BTreeSet<_> =
@@ -74,7 +74,7 @@ impl Job for PressJob {
             let pressure = pressure(tables, &keyspace.options, automatic);
             let before = self.seen.insert(keyspace.id, (Arc::downgrade(tables), pressure));
             if before.map_or(0, |(_, pressure)| pressure) != pressure {
-                self.engine.pace.press(keyspace.id, pressure);
+                self.engine.press(keyspace.id, pressure);
             }
         }
         Step::Wait

@@ -32,7 +32,7 @@ use super::rewrite::Rewrite;
 use super::sweep::{self, Ended, Next, Progress, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{Job, Step};
+use crate::executor::{Job, Priority, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
 use crate::lsm::merge::{self, Merge};
@@ -569,6 +569,10 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
 impl Job for SettleJob {
     fn name(&self) -> &'static str {
         "settle"
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::Patient
     }
 
     fn step(&mut self) -> Step {
