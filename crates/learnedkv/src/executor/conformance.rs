@@ -50,10 +50,10 @@ fn wait_for(executor: &dyn Executor, counter: &AtomicUsize, at_least: usize) {
 
 type Shared = Arc<dyn Executor>;
 
-/// A job follows its script: `Again` at once, `Wait` after a notification, `Done` never again.
+/// A job follows its script: `Again` and `Patiently` at once, `Wait` after a notification, `Done` never again.
 fn follows_the_script(executor: Shared) {
     let (steps, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::default());
-    let mut script = VecDeque::from([Step::Again, Step::Again, Step::Wait, Step::Again]);
+    let mut script = VecDeque::from([Step::Again, Step::Patiently, Step::Wait, Step::Patiently]);
     let (count, caller) = (Arc::clone(&steps), Arc::downgrade(&executor));
     executor.spawn(counted(&dropped, move || {
         count.fetch_add(1, SeqCst);
@@ -488,31 +488,30 @@ fn seeded_steps_nest_within_bounds() {
     assert!(executor.now() > Duration::from_secs(1));
 }
 
-/// Steps of urgent and patient jobs on `processors`: the most patient ones that ran beside another, and how many ran in
+/// Steps of an urgent job and patient ones on `processors`: the most patient ones that ran beside another, and how many ran in
 /// all. In a hurry two patient ones wait for each other.
 fn run_patient(processors: usize, hurries: bool) -> (usize, usize) {
-    const STEPS: usize = 200;
+    const STEPS: usize = 201;
     let executor = Arc::new(ThreadExecutor::on_processors(processors, 4).unwrap());
     let (running, beside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (together, done) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
     let (quick, stepped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    for priority in [Priority::Urgent, Priority::Patient, Priority::Patient, Priority::Normal] {
+    for kind in ["urgent", "patient", "patient", "quick"] {
         let (running, beside) = (Arc::clone(&running), Arc::clone(&beside));
         let (together, done) = (Arc::clone(&together), Arc::clone(&done));
         let (quick, stepped) = (Arc::clone(&quick), Arc::clone(&stepped));
         let (caller, mut left) = (Arc::downgrade(&executor), STEPS);
         let act = move || {
-            match priority {
-                Priority::Normal => {
-                    // These run beside all others.
-                    quick.fetch_add(1, SeqCst);
-                }
-                Priority::Patient if hurries => _ = together.wait(),
+            match kind {
+                // It runs beside all others, and so does the first step of each.
+                "quick" => _ = quick.fetch_add(1, SeqCst),
+                _ if left == STEPS => {}
+                "patient" if hurries => _ = together.wait(),
                 _ => {
                     let others = running.fetch_add(1, SeqCst);
                     std::thread::sleep(Duration::from_micros(20));
                     // An urgent one may begin beside others, a patient one may not.
-                    if priority == Priority::Patient {
+                    if kind == "patient" {
                         beside.fetch_max(others, SeqCst);
                         stepped.fetch_add(1, SeqCst);
                     }
@@ -521,12 +520,13 @@ fn run_patient(processors: usize, hurries: bool) -> (usize, usize) {
             }
             left -= 1;
             if left > 0 {
-                return Step::Again;
+                return if kind == "patient" { Step::Patiently } else { Step::Again };
             }
             done.fetch_add(1, SeqCst);
             caller.upgrade().inspect(|executor| executor.notify());
             Step::Done
         };
+        let priority = if kind == "urgent" { Priority::Urgent } else { Priority::Normal };
         executor.spawn(Box::new(Act { act, priority, dropped: Arc::default() }));
     }
     if hurries {
@@ -539,7 +539,7 @@ fn run_patient(processors: usize, hurries: bool) -> (usize, usize) {
 
 /// A client stood still for 4 to 12 ms at a time, several times in a row, while a flush, a sweep and it had two processors.
 #[test]
-fn patient_jobs_leave_the_program_a_processor() {
+fn patient_steps_leave_the_program_a_processor() {
     assert_eq!(run_patient(1, false), (0, 400), "where there is none to leave");
     assert_eq!(run_patient(2, false), (0, 400));
     let (beside, steps) = run_patient(3, false);
@@ -550,7 +550,7 @@ fn patient_jobs_leave_the_program_a_processor() {
 
 /// What waits for a processor is begun when the urgent step ends that has it, though nobody notifies.
 #[test]
-fn a_patient_job_begins_when_an_urgent_step_ends() {
+fn a_patient_step_begins_when_an_urgent_one_ends() {
     let executor = Arc::new(ThreadExecutor::on_processors(2, 3).unwrap());
     for _ in 0..50 {
         let (begun, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -568,16 +568,20 @@ fn a_patient_job_begins_when_an_urgent_step_ends() {
         }
         let stepped = Arc::new(AtomicUsize::new(0));
         let (count, may_step) = (Arc::clone(&stepped), Arc::clone(&may_end));
-        let act = move || {
-            assert!(may_step.load(SeqCst), "the urgent one runs");
-            count.fetch_add(1, SeqCst);
-            Step::Done
-        };
-        executor.spawn(Box::new(Act { act, priority: Priority::Patient, dropped: Arc::default() }));
+        executor.spawn(job(move || match count.fetch_add(1, SeqCst) {
+            0 => Step::Patiently,
+            _ => {
+                assert!(may_step.load(SeqCst), "the urgent one runs");
+                Step::Done
+            }
+        }));
+        while stepped.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
         // Long enough for a thread to look, and find that it may not.
         std::thread::sleep(Duration::from_micros(200));
         may_end.store(true, SeqCst);
-        while stepped.load(SeqCst) == 0 {
+        while stepped.load(SeqCst) == 1 {
             assert_eq!(executor.failure(), None);
             std::thread::yield_now();
         }

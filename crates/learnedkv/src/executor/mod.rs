@@ -31,6 +31,9 @@ pub use threads::ThreadExecutor;
 pub enum Step {
     /// Step me again: there is more to do.
     Again,
+    /// The same, but it computes for long and nobody waits for it (merges, sweeps): the next step is to leave the program
+    /// a processor, unless there is a [hurry](Executor::hurry).
+    Patiently,
     /// Nothing to do until the next notification.
     Wait,
     /// Nothing to do until the next notification, or until [`Executor::now`] says so much.
@@ -46,9 +49,6 @@ pub enum Priority {
     Urgent,
     /// Everything else.
     Normal,
-    /// Long work that nobody waits for (merges, sweeps): it leaves the program a processor, unless there is a
-    /// [hurry](Executor::hurry).
-    Patient,
 }
 
 /// A state machine that does background work in bounded steps.
@@ -80,7 +80,7 @@ pub trait Executor: Send + Sync + fmt::Debug {
     /// If a job has panicked, with its name, unless `ready` says true all the same. The seeded
     /// scheduler also if no job can make `ready` true: a deadlock.
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool);
-    /// Somebody begins to be in a hurry, or no longer is: while anybody is, patient jobs run beside others also where
+    /// Somebody begins to be in a hurry, or no longer is: while anybody is, patient steps run beside others also where
     /// that leaves the program no processor. The seeded scheduler, on which one step runs at a time, knows no hurry.
     fn hurry(&self, _begins: bool) {}
     /// A place where the seeded scheduler may step jobs; threads do nothing here.

@@ -112,8 +112,8 @@ impl SeededExecutor {
 
         let mut state = self.lock();
         let failure = match outcome {
-            Ok(step @ (Step::Again | Step::Wait | Step::WaitUntil(_))) if !state.stopped => {
-                task.waits_since = (step != Step::Again).then_some(seen);
+            Ok(step) if step != Step::Done && !state.stopped => {
+                task.waits_since = matches!(step, Step::Wait | Step::WaitUntil(_)).then_some(seen);
                 task.due_ns = match step {
                     Step::WaitUntil(due) => Some(nanoseconds(due)),
                     _ => None,

@@ -7,9 +7,9 @@
 //! a caller's `ready` run with no lock held, so all of them may call back.
 //!
 //! **Processors.** Whoever embeds a store has threads of its own, and where ours are as many as there are processors
-//! the system takes turns of some milliseconds, so that a reader stands still for as long. So a step of a patient
-//! job begins only where, with the steps of urgent and patient jobs that run, a processor is left over (on one
-//! processor: where none of them runs). While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
+//! the system takes turns of some milliseconds, so that a reader stands still for as long. So a patient step
+//! ([`Step::Patiently`]) begins only where, with those of urgent jobs and the patient ones that run, a processor is left
+//! over (on one processor: where none of them runs). While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
 //!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
@@ -83,7 +83,7 @@ struct Shared {
     urgent_work: Condvar,
     /// Callers wait here: for an epoch, for a failure, for the last step before a shutdown.
     changed: Condvar,
-    /// So many steps of urgent and patient jobs leave a processor over.
+    /// So many steps of urgent jobs and patient ones leave a processor over.
     most_computing: usize,
 }
 
@@ -99,7 +99,7 @@ struct State {
     urgent_was_helped: bool,
     /// Steps that run now, each with the drop of its job.
     running: usize,
-    /// Those of them that are of urgent or patient jobs.
+    /// Those of them that are patient, or of urgent jobs.
     computing: usize,
     /// How many are in a hurry. Who begins may come to the lock behind who ends.
     hurried: isize,
@@ -113,6 +113,8 @@ struct State {
 struct Task {
     job: Box<dyn Job>,
     priority: Priority,
+    /// Its next step is to leave the program a processor.
+    is_patient: bool,
     /// While it waits: when it is stepped again without a notification.
     due: Option<Duration>,
 }
@@ -123,7 +125,7 @@ impl Task {
     }
 
     fn computes(&self) -> bool {
-        self.priority != Priority::Normal
+        self.is_patient || self.priority == Priority::Urgent
     }
 }
 
@@ -191,7 +193,7 @@ impl ThreadExecutor {
 
 impl Executor for ThreadExecutor {
     fn spawn(&self, job: Box<dyn Job>) {
-        let task = Task { priority: job.priority(), job, due: None };
+        let task = Task { priority: job.priority(), job, is_patient: false, due: None };
         let mut state = self.shared.lock();
         if state.stopped {
             drop(state);
@@ -375,7 +377,7 @@ impl Shared {
             state.running -= 1;
             state.computing -= computes;
             if computes > 0 && !state.normal.is_empty() {
-                // A patient job may wait for the processor, and this thread find another one first.
+                // A patient step may wait for the processor, and this thread find another job first.
                 self.any_work.notify_one();
             }
             state.stopping_steps -= usize::from(STOPPING.take());
@@ -392,6 +394,7 @@ impl Shared {
         if lane == Lane::Urgent {
             state.urgent_is_busy = false;
         }
+        task.is_patient = matches!(outcome, Ok(Step::Patiently));
         task.due = match outcome {
             Ok(Step::WaitUntil(due)) => Some(due),
             _ => None,
@@ -403,7 +406,7 @@ impl Shared {
             }
             // Notified while it ran, or not finished. This thread looks for work next, so no other
             // need be woken, but for the one that urgent jobs are left to.
-            Ok(Step::Wait | Step::WaitUntil(_) | Step::Again) if !state.stopped => {
+            Ok(step) if step != Step::Done && !state.stopped => {
                 if task.priority == Priority::Urgent && !state.urgent_is_busy {
                     self.urgent_work.notify_one();
                 }
@@ -447,7 +450,7 @@ impl State {
     fn push(&mut self, task: Task) {
         match task.priority {
             Priority::Urgent => self.urgent.push_back(task),
-            Priority::Normal | Priority::Patient => self.normal.push_back(task),
+            Priority::Normal => self.normal.push_back(task),
         }
     }
 

@@ -21,7 +21,7 @@ use super::pick::{Found, Goal, Outlook, Pick, Picker, Space};
 use crate::engine::claims::Claims;
 use crate::engine::{Engine, RoomSeen, Work, lock};
 use crate::error::{Error, ErrorKind};
-use crate::executor::{Job, Priority, Step};
+use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::LEVELS;
 use crate::options::Store;
@@ -213,17 +213,13 @@ impl CompactJob {
             Err(e) => self.failed(&work, e, asked),
         }
         // Its claim, if it is over, is let go here: what came of it is known.
-        Step::Again
+        if self.work.is_some() { Step::Patiently } else { Step::Again }
     }
 }
 
 impl Job for CompactJob {
     fn name(&self) -> &'static str {
         "compact"
-    }
-
-    fn priority(&self) -> Priority {
-        Priority::Patient
     }
 
     fn step(&mut self) -> Step {

@@ -32,7 +32,7 @@ use super::rewrite::Rewrite;
 use super::sweep::{self, Ended, Next, Progress, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{Job, Priority, Step};
+use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
 use crate::lsm::merge::{self, Merge};
@@ -534,7 +534,8 @@ impl SettleJob {
             return Step::Wait;
         }
         match self.advance() {
-            Ok(true) => Step::Again,
+            Ok(true) if matches!(self.work, Work::None) => Step::Again,
+            Ok(true) => Step::Patiently,
             Ok(false) => Step::Wait,
             // Whoever asked while it was done may have removed what stopped it: it is begun again.
             Err(e) => {
@@ -569,10 +570,6 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
 impl Job for SettleJob {
     fn name(&self) -> &'static str {
         "settle"
-    }
-
-    fn priority(&self) -> Priority {
-        Priority::Patient
     }
 
     fn step(&mut self) -> Step {
