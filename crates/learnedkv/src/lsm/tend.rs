@@ -213,7 +213,7 @@ impl CompactJob {
             Err(e) => self.failed(&work, e, asked),
         }
         // Its claim, if it is over, is let go here: what came of it is known.
-        if self.work.is_some() { Step::Patiently } else { Step::Again }
+        Step::Again
     }
 }
 

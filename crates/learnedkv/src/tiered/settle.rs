@@ -527,6 +527,22 @@ impl SettleJob {
         self.let_go();
     }
 
+    /// Whether nobody waits for what it does: a sweep that is to begin waits for the merge under way, and would begin much
+    /// later where flushes leave no processor.
+    fn is_patient(&self) -> bool {
+        let view = self.engine.view();
+        let at = self.at.and_then(|at| view.keyspaces.get(&at));
+        let begins = |k: &Arc<KeyspaceView>| {
+            let is_wanted = || lock(&self.engine.conversions).is_wanted(k.id);
+            k.tables.frozen.is_none() && (is_wanted() || self.is_due(k))
+        };
+        match self.work {
+            Work::None => false,
+            Work::Merge(_) => !at.is_some_and(begins),
+            Work::Sweep(_) => true,
+        }
+    }
+
     /// One step of its work.
     fn go_on(&mut self) -> Step {
         if self.engine.health.check_writable().is_err() {
@@ -534,8 +550,8 @@ impl SettleJob {
             return Step::Wait;
         }
         match self.advance() {
-            Ok(true) if matches!(self.work, Work::None) => Step::Again,
-            Ok(true) => Step::Patiently,
+            Ok(true) if self.is_patient() => Step::Patiently,
+            Ok(true) => Step::Again,
             Ok(false) => Step::Wait,
             // Whoever asked while it was done may have removed what stopped it: it is begun again.
             Err(e) => {
