@@ -15,6 +15,7 @@ use crate::store::{Making, Place};
 use crate::text::{decode, unescape};
 
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["file", "keys"]))]
 pub struct Load {
     #[command(flatten)]
     place: Place,
@@ -26,7 +27,7 @@ pub struct Load {
     /// nothing. Lines end with a line feed, or a carriage return and one. In keys and values \\
     /// stands for a backslash, \t, \n and \r for tab, line feed and carriage return, \xHH for a byte,
     /// \u{HEX} for a character; all other bytes stand for themselves.
-    #[arg(value_name = "FILE", required_unless_present = "keys", conflicts_with = "keys")]
+    #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Keys and values are hexadecimal, as `scan --hex` prints them
     #[arg(long, conflicts_with_all = ["keys", "raw"])]

@@ -179,6 +179,7 @@ impl Ends {
             Some((_, cursor)) => Ok(Some((key_of(cursor), take(cursor)?))),
             None => Ok(None),
         });
+        let taken = taken.map_err(|error| self.met(error));
         match &taken {
             Ok(Some((key, _))) => self.hand_out(front, &key.clone()),
             Ok(None) => self.finish(None),
@@ -216,7 +217,7 @@ impl Ends {
         let entry = match self.end(front).ahead.pop_front() {
             Some(entry) => entry,
             None => {
-                let error = self.end(front).behind.take().flatten();
+                let error = self.end(front).behind.take().flatten().map(|error| self.met(error));
                 self.finish(error.clone());
                 return error.map(Err);
             }
@@ -270,6 +271,13 @@ impl Ends {
     fn anew(mut self) -> Ends {
         (self.front, self.back) = (End::default(), End::default());
         self
+    }
+
+    fn met(&self, error: Error) -> Error {
+        match &self.view {
+            Some(view) => read::met_in(view, error),
+            None => error,
+        }
     }
 
     /// Nothing more is read: lets go of what was held.

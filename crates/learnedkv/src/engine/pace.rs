@@ -72,12 +72,14 @@ impl Engine {
     }
 
     fn hurry_if(&self, changed: Option<bool>) {
-        changed.into_iter().for_each(|begins| self.executor.hurry(begins));
+        if let Some(begins) = changed {
+            self.executor.hurry(begins);
+        }
     }
 }
 
 impl Pace {
-    /// Says how hard pressed a keyspace is. Whether any is now, if that is new.
+    /// Takes down how hard pressed a keyspace is. Whether any is now, if that is new: for [`Engine::press`].
     fn press(&self, keyspace: KeyspaceId, pressure: u64) -> Option<bool> {
         let mut known = lock(&self.keyspaces);
         match pressure {

@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicIsize, AtomicUsize};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use super::*;
+use crate::Database;
 use crate::disk::sim::{SimDisk, Stage};
 use crate::disk::{Access, OperationKind};
 use crate::executor::{SeededExecutor, ThreadExecutor};
@@ -118,6 +119,18 @@ fn poisoning_wakes_whoever_waits() {
 struct Waits {
     inner: SeededExecutor,
     told: Mutex<Box<dyn FnMut() + Send>>,
+    /// How many are in a hurry, and were while somebody waited for jobs.
+    hurried: AtomicIsize,
+    hurried_waiting: AtomicIsize,
+}
+
+impl Waits {
+    fn new() -> Arc<Waits> {
+        let told: Box<dyn FnMut() + Send> = Box::new(|| {});
+        let (inner, told) = (SeededExecutor::new(1), Mutex::new(told));
+        let (hurried, hurried_waiting) = (AtomicIsize::new(0), AtomicIsize::new(0));
+        Arc::new(Waits { inner, told, hurried, hurried_waiting })
+    }
 }
 
 impl std::fmt::Debug for Waits {
@@ -135,7 +148,12 @@ impl Executor for Waits {
         self.inner.notify();
     }
 
+    fn hurry(&self, begins: bool) {
+        self.hurried.fetch_add(if begins { 1 } else { -1 }, Ordering::Relaxed);
+    }
+
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
+        self.hurried_waiting.store(self.hurried.load(Ordering::Relaxed), Ordering::Relaxed);
         self.inner.wait_until(ready);
     }
 
@@ -157,8 +175,7 @@ impl Executor for Waits {
 /// that it had read from: files that were to be given back.
 #[test]
 fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
-    let waits =
-        Arc::new(Waits { inner: SeededExecutor::new(1), told: Mutex::new(Box::new(|| {})) });
+    let waits = Waits::new();
     let engine = engine(&SimDisk::new(1), waits.clone());
     let (name, options) = ("k".to_owned(), KeyspaceOptions::default().encode());
     let create = |_: &State| Some(vec![Change::CreateKeyspace { keyspace: 1, name, options }]);
@@ -186,4 +203,31 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
     let watched = Watched { keyspace: 1, first: b"key", last: Some(b"key") };
     assert!(engine.commit_unless_changed(commit, Durability::Buffered, seen, watched).unwrap());
     assert!(waited.load(Ordering::Relaxed) > 0, "it paid nothing");
+}
+
+/// What settles leaves the program a processor, but not while writers pay, or somebody waits for all of it.
+#[test]
+fn there_is_a_hurry_while_a_keyspace_is_pressed_or_somebody_waits_for_all() {
+    let waits = Waits::new();
+    let engine = engine(&SimDisk::new(1), waits.clone());
+    let hurried = || waits.hurried.load(Ordering::Relaxed);
+    let mut seen = vec![hurried()];
+    for (keyspace, pressure) in [(1, 1), (2, pace::FULL), (1, 0), (2, 0), (3, 7)] {
+        engine.press(keyspace, pressure);
+        seen.push(hurried());
+    }
+    engine.press_none_but(|keyspace| keyspace == 3);
+    seen.push(hurried());
+    engine.press_none_but(|_| false);
+    seen.push(hurried());
+    assert_eq!(seen, [0, 1, 1, 1, 0, 1, 1, 0]);
+
+    for (ahead, always) in [(false, 0), (true, 1)] {
+        let waits = Waits::new();
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1))).executor(waits.clone());
+        let db = db.sweeps_ahead(ahead).open().unwrap();
+        db.wait_idle().unwrap();
+        let of = |count: &AtomicIsize| count.load(Ordering::Relaxed);
+        assert_eq!((of(&waits.hurried_waiting), of(&waits.hurried)), (always + 1, always));
+    }
 }

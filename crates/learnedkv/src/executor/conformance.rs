@@ -6,16 +6,16 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::{Executor, Job, Priority, SeededExecutor, Step, ThreadExecutor};
 
 /// A job made of a closure; counts its drops.
-struct Act<F> {
-    act: F,
-    priority: Priority,
-    dropped: Arc<AtomicUsize>,
+pub(super) struct Act<F> {
+    pub(super) act: F,
+    pub(super) priority: Priority,
+    pub(super) dropped: Arc<AtomicUsize>,
 }
 
 impl<F: FnMut() -> Step + Send> Job for Act<F> {
@@ -36,7 +36,7 @@ impl<F> Drop for Act<F> {
     }
 }
 
-fn job(act: impl FnMut() -> Step + Send + 'static) -> Box<dyn Job> {
+pub(super) fn job(act: impl FnMut() -> Step + Send + 'static) -> Box<dyn Job> {
     counted(&Arc::default(), act)
 }
 
@@ -44,7 +44,7 @@ fn counted(dropped: &Arc<AtomicUsize>, act: impl FnMut() -> Step + Send + 'stati
     Box::new(Act { act, priority: Priority::Normal, dropped: Arc::clone(dropped) })
 }
 
-fn wait_for(executor: &dyn Executor, counter: &AtomicUsize, at_least: usize) {
+pub(super) fn wait_for(executor: &dyn Executor, counter: &AtomicUsize, at_least: usize) {
     executor.wait_until(&mut || counter.load(SeqCst) >= at_least);
 }
 
@@ -486,104 +486,4 @@ fn seeded_steps_nest_within_bounds() {
     assert_eq!(deepest.load(SeqCst), super::seeded::MAX_DEPTH);
     executor.advance(Duration::from_secs(1));
     assert!(executor.now() > Duration::from_secs(1));
-}
-
-/// Steps of an urgent job and patient ones on `processors`: the most patient ones that ran beside another, and how many ran in
-/// all. In a hurry two patient ones wait for each other.
-fn run_patient(processors: usize, hurries: bool) -> (usize, usize) {
-    const STEPS: usize = 201;
-    let executor = Arc::new(ThreadExecutor::on_processors(processors, 4).unwrap());
-    let (running, beside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (together, done) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
-    let (quick, stepped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    for kind in ["urgent", "patient", "patient", "quick"] {
-        let (running, beside) = (Arc::clone(&running), Arc::clone(&beside));
-        let (together, done) = (Arc::clone(&together), Arc::clone(&done));
-        let (quick, stepped) = (Arc::clone(&quick), Arc::clone(&stepped));
-        let (caller, mut left) = (Arc::downgrade(&executor), STEPS);
-        let act = move || {
-            match kind {
-                // It runs beside all others, and so does the first step of each.
-                "quick" => _ = quick.fetch_add(1, SeqCst),
-                _ if left == STEPS => {}
-                "patient" if hurries => _ = together.wait(),
-                _ => {
-                    let others = running.fetch_add(1, SeqCst);
-                    std::thread::sleep(Duration::from_micros(20));
-                    // An urgent one may begin beside others, a patient one may not.
-                    if kind == "patient" {
-                        beside.fetch_max(others, SeqCst);
-                        stepped.fetch_add(1, SeqCst);
-                    }
-                    running.fetch_sub(1, SeqCst);
-                }
-            }
-            left -= 1;
-            if left > 0 {
-                return if kind == "patient" { Step::Patiently } else { Step::Again };
-            }
-            done.fetch_add(1, SeqCst);
-            caller.upgrade().inspect(|executor| executor.notify());
-            Step::Done
-        };
-        let priority = if kind == "urgent" { Priority::Urgent } else { Priority::Normal };
-        executor.spawn(Box::new(Act { act, priority, dropped: Arc::default() }));
-    }
-    if hurries {
-        executor.hurry(true);
-    }
-    wait_for(&*executor, &done, 4);
-    assert_eq!(quick.load(SeqCst), STEPS);
-    (beside.load(SeqCst), stepped.load(SeqCst))
-}
-
-/// A client stood still for 4 to 12 ms at a time, several times in a row, while a flush, a sweep and it had two processors.
-#[test]
-fn patient_steps_leave_the_program_a_processor() {
-    assert_eq!(run_patient(1, false), (0, 400), "where there is none to leave");
-    assert_eq!(run_patient(2, false), (0, 400));
-    let (beside, steps) = run_patient(3, false);
-    assert!(beside <= 1 && steps == 400, "{beside} {steps}");
-    // Else it hangs.
-    run_patient(2, true);
-}
-
-/// What waits for a processor is begun when the urgent step ends that has it, though nobody notifies.
-#[test]
-fn a_patient_step_begins_when_an_urgent_one_ends() {
-    let executor = Arc::new(ThreadExecutor::on_processors(2, 3).unwrap());
-    for _ in 0..50 {
-        let (begun, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (running, go) = (Arc::clone(&begun), Arc::clone(&may_end));
-        let act = move || {
-            running.store(true, SeqCst);
-            while !go.load(SeqCst) {
-                std::thread::yield_now();
-            }
-            Step::Done
-        };
-        executor.spawn(Box::new(Act { act, priority: Priority::Urgent, dropped: Arc::default() }));
-        while !begun.load(SeqCst) {
-            std::thread::yield_now();
-        }
-        let stepped = Arc::new(AtomicUsize::new(0));
-        let (count, may_step) = (Arc::clone(&stepped), Arc::clone(&may_end));
-        executor.spawn(job(move || match count.fetch_add(1, SeqCst) {
-            0 => Step::Patiently,
-            _ => {
-                assert!(may_step.load(SeqCst), "the urgent one runs");
-                Step::Done
-            }
-        }));
-        while stepped.load(SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        // Long enough for a thread to look, and find that it may not.
-        std::thread::sleep(Duration::from_micros(200));
-        may_end.store(true, SeqCst);
-        while stepped.load(SeqCst) == 1 {
-            assert_eq!(executor.failure(), None);
-            std::thread::yield_now();
-        }
-    }
 }

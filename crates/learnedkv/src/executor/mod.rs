@@ -15,6 +15,8 @@
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod patience;
 pub mod seeded;
 pub mod threads;
 
@@ -82,7 +84,7 @@ pub trait Executor: Send + Sync + fmt::Debug {
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool);
     /// Somebody begins to be in a hurry, or no longer is: while anybody is, patient steps run beside others also where
     /// that leaves the program no processor. The seeded scheduler, on which one step runs at a time, knows no hurry.
-    fn hurry(&self, _begins: bool) {}
+    fn hurry(&self, begins: bool);
     /// A place where the seeded scheduler may step jobs; threads do nothing here.
     fn yield_now(&self) {}
     /// Keeps the caller back for about `duration`; the seeded scheduler moves its clock, and may step jobs.

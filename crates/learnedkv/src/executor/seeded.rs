@@ -226,6 +226,8 @@ impl Executor for SeededExecutor {
         self.changed.notify_all();
     }
 
+    fn hurry(&self, _begins: bool) {}
+
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
         let (mut steps, mut leaps) = (0, 0);
         loop {

@@ -8,8 +8,9 @@
 //!
 //! **Processors.** Whoever embeds a store has threads of its own, and where ours are as many as there are processors
 //! the system takes turns of some milliseconds, so that a reader stands still for as long. So a patient step
-//! ([`Step::Patiently`]) begins only where, with those of urgent jobs and the patient ones that run, a processor is left
-//! over (on one processor: where none of them runs). While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
+//! ([`Step::Patiently`]) begins only where, with the patient ones that run and those of urgent jobs that have more to do,
+//! a processor is left over (on one processor: where none of them runs); or where [`MOST_PASSED_OVER`] such urgent steps
+//! were begun before it. While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
 //!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
@@ -83,9 +84,10 @@ struct Shared {
     urgent_work: Condvar,
     /// Callers wait here: for an epoch, for a failure, for the last step before a shutdown.
     changed: Condvar,
-    /// So many steps of urgent jobs and patient ones leave a processor over.
-    most_computing: usize,
 }
+
+/// So many steps of urgent jobs go before a patient one that waits for a processor: none waits for ever.
+pub(super) const MOST_PASSED_OVER: usize = 8;
 
 #[derive(Default)]
 struct State {
@@ -99,8 +101,12 @@ struct State {
     urgent_was_helped: bool,
     /// Steps that run now, each with the drop of its job.
     running: usize,
-    /// Those of them that are patient, or of urgent jobs.
+    /// Those of them that [compute](Task::computes).
     computing: usize,
+    /// So many of those leave a processor over.
+    most_computing: usize,
+    /// Steps of urgent jobs that were begun while a patient one waited.
+    passed_over: usize,
     /// How many are in a hurry. Who begins may come to the lock behind who ends.
     hurried: isize,
     /// Those that run inside a call of `shutdown`.
@@ -113,8 +119,7 @@ struct State {
 struct Task {
     job: Box<dyn Job>,
     priority: Priority,
-    /// Its next step is to leave the program a processor.
-    is_patient: bool,
+    next: Next,
     /// While it waits: when it is stepped again without a notification.
     due: Option<Duration>,
 }
@@ -124,9 +129,23 @@ impl Task {
         lane == Lane::Any || self.priority == Priority::Urgent
     }
 
-    fn computes(&self) -> bool {
-        self.is_patient || self.priority == Priority::Urgent
+    fn is_patient(&self) -> bool {
+        self.next == Next::GoOnPatiently
     }
+
+    /// Whether its next step takes a processor that the program may miss.
+    fn computes(&self) -> bool {
+        self.is_patient() || self.next == Next::GoOn && self.priority == Priority::Urgent
+    }
+}
+
+/// What a job's next step does, by what its last one said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It looks for work, or waits for the device (a sync).
+    Look,
+    GoOn,
+    GoOnPatiently,
 }
 
 /// Which jobs a thread serves.
@@ -162,11 +181,13 @@ impl ThreadExecutor {
         let shared = Arc::new(Shared {
             started: Instant::now(),
             attention: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                most_computing: processors.saturating_sub(1).max(1),
+                ..State::default()
+            }),
             any_work: Condvar::new(),
             urgent_work: Condvar::new(),
             changed: Condvar::new(),
-            most_computing: processors.saturating_sub(1).max(1),
         });
         // Made first, so that the threads already started are stopped if a later one cannot be.
         let executor = ThreadExecutor { shared, threads: Mutex::default() };
@@ -193,7 +214,7 @@ impl ThreadExecutor {
 
 impl Executor for ThreadExecutor {
     fn spawn(&self, job: Box<dyn Job>) {
-        let task = Task { priority: job.priority(), job, is_patient: false, due: None };
+        let task = Task { priority: job.priority(), job, next: Next::Look, due: None };
         let mut state = self.shared.lock();
         if state.stopped {
             drop(state);
@@ -349,7 +370,12 @@ impl Shared {
         let mut state = self.lock();
         while !state.stopped {
             let next_due = self.enqueue_due(&mut state, lane);
-            let Some(task) = state.pop(lane, self.most_computing) else {
+            let next = state.pop(lane);
+            if state.may_begin_patiently() {
+                // There is room for one more, or it is its turn.
+                self.any_work.notify_one();
+            }
+            let Some(task) = next else {
                 let idle = if lane == Lane::Urgent { &self.urgent_work } else { &self.any_work };
                 state = match next_due {
                     Some(due) => wait_at_most(idle, state, due.saturating_sub(self.elapsed())),
@@ -362,8 +388,6 @@ impl Shared {
                 self.any_work.notify_one();
             }
             let computes = usize::from(task.computes());
-            state.running += 1;
-            state.computing += computes;
             state.urgent_is_busy |= lane == Lane::Urgent;
             if state.urgent_is_busy && !state.urgent.is_empty() {
                 // Another one may help.
@@ -376,10 +400,6 @@ impl Shared {
             state = self.lock();
             state.running -= 1;
             state.computing -= computes;
-            if computes > 0 && !state.normal.is_empty() {
-                // A patient step may wait for the processor, and this thread find another job first.
-                self.any_work.notify_one();
-            }
             state.stopping_steps -= usize::from(STOPPING.take());
             if state.stopped {
                 self.changed.notify_all();
@@ -394,7 +414,11 @@ impl Shared {
         if lane == Lane::Urgent {
             state.urgent_is_busy = false;
         }
-        task.is_patient = matches!(outcome, Ok(Step::Patiently));
+        task.next = match outcome {
+            Ok(Step::Again) => Next::GoOn,
+            Ok(Step::Patiently) => Next::GoOnPatiently,
+            _ => Next::Look,
+        };
         task.due = match outcome {
             Ok(Step::WaitUntil(due)) => Some(due),
             _ => None,
@@ -454,23 +478,44 @@ impl State {
         }
     }
 
-    /// The next job for a thread of `lane`; none once a job has failed.
-    fn pop(&mut self, lane: Lane, most_computing: usize) -> Option<Task> {
+    /// The next job for a thread of `lane`, which begins; none once a job has failed.
+    fn pop(&mut self, lane: Lane) -> Option<Task> {
         if self.failed.is_some() {
             return None;
         }
-        if lane == Lane::Urgent {
-            return self.urgent.pop_front();
+        let task = match lane {
+            Lane::Urgent => self.urgent.pop_front(),
+            Lane::Any => self.pop_any(),
+        }?;
+        self.running += 1;
+        if task.is_patient() {
+            self.passed_over = 0;
+        } else if task.computes() && self.normal.iter().any(Task::is_patient) {
+            self.passed_over += 1;
         }
-        let in_turn = !self.urgent_was_helped || self.normal.is_empty();
+        self.computing += usize::from(task.computes());
+        Some(task)
+    }
+
+    fn pop_any(&mut self) -> Option<Task> {
+        let patiently = self.leaves_a_processor();
+        let next = self.normal.iter().position(|task| patiently || !task.is_patient());
+        let in_turn = !self.urgent_was_helped || next.is_none();
         let helps = self.urgent_is_busy && in_turn;
         let urgent = if helps { self.urgent.pop_front() } else { None };
         self.urgent_was_helped = urgent.is_some();
-        let all = self.hurried > 0 || self.computing < most_computing;
-        urgent.or_else(|| {
-            let next = self.normal.iter().position(|task| all || !task.computes())?;
-            self.normal.remove(next)
-        })
+        urgent.or_else(|| self.normal.remove(next?))
+    }
+
+    /// Whether a patient step may begin.
+    fn leaves_a_processor(&self) -> bool {
+        self.hurried > 0
+            || self.computing < self.most_computing
+            || self.passed_over >= MOST_PASSED_OVER
+    }
+
+    fn may_begin_patiently(&self) -> bool {
+        self.leaves_a_processor() && self.normal.iter().any(Task::is_patient)
     }
 
     fn drain(&mut self) -> Vec<Task> {

@@ -50,7 +50,7 @@ pub fn get(
     for (sought, _) in &sought {
         read::account(engine, sought);
     }
-    loaded?;
+    loaded.map_err(|error| read::met_in(view, error))?;
     let value = |i: usize| match &sought[i].1 {
         Lookup::Value(value) => Some(value.clone()),
         Lookup::Pointer(_) | Lookup::Removed | Lookup::Absent => None,

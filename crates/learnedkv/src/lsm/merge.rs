@@ -149,6 +149,11 @@ impl Merge {
         })
     }
 
+    /// Whether it is done for the space it gives back, instead of a sweep.
+    pub fn is_rewrite(&self) -> bool {
+        self.rewrites
+    }
+
     /// Has the values in these segments, of which `live_bytes` are pointed at, be written anew.
     pub fn rewriting(mut self, segments: Arc<BTreeSet<u64>>, live_bytes: u64) -> Merge {
         self.output = self.output.with_victims(segments);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{many, rows};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::checksum::HashedKey;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::KeyRange;
@@ -141,7 +141,19 @@ fn find<T>(
     };
     let taken = found.and_then(|found| take(found, &sought.reads));
     account(engine, &sought);
-    taken
+    taken.map_err(|error| met_in(view, error))
+}
+
+/// What a read of a keyspace met, with what its user may want to know.
+pub fn met_in(view: &KeyspaceView, error: Error) -> Error {
+    if !error.is_corruption() {
+        return error;
+    }
+    error.and_say(&format!(
+        " (read for keyspace {:?}, of which the rest can be read: restore the database from a checkpoint, or copy what \
+         can be read to another keyspace)",
+        view.name
+    ))
 }
 
 /// Counts `sought`; the cache makes way for a filter that came into memory.

@@ -5,7 +5,7 @@
 //!   yet. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay a quarter of a
 //!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] two partitions before the
-//!   ceiling: what steps have written and no edit has, one and a half and a little, and what memtables hold is still to come. So what is put
+//!   ceiling at the latest: what steps have written and no edit has, one and a half and a little, and what memtables hold is still to come. So what is put
 //!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (A sixth beyond where a sweep
 //!   begins at the least: where `min_conversion` is most of what the ceiling leaves, or more, that is beyond it.)
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
@@ -97,7 +97,7 @@ fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
     let over_provision = share(space.live, options.over_provision());
     let promised = over_provision.max(options.min_conversion());
     let first = options.partition() / 4;
-    // Two partitions before the ceiling.
+    // Two partitions before the ceiling, and without `first`, as what is compared with it.
     let end = over_provision.saturating_mul(2).saturating_sub(first);
     let (from, [least, most]) = SPACE;
     let full = permille(end, promised).clamp(least, most);

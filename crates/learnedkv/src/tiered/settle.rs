@@ -20,10 +20,11 @@
 
 mod ahead;
 mod hold;
+mod patience;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use self::hold::{Shared, Sweeping};
 use super::debt::{self, Debt};
@@ -37,7 +38,7 @@ use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
 use crate::lsm::merge::{self, Merge};
 use crate::options::Store;
-use crate::view::{KeyspaceView, View, damage_of};
+use crate::view::{KeyspaceView, Tables, View, damage_of};
 
 /// So many keyspaces may be settled at the same moment.
 const JOBS: usize = 2;
@@ -60,6 +61,7 @@ pub fn spawn(engine: &Arc<Engine>) {
             is_ahead: false,
             room_seen: RoomSeen::default(),
             asked: 0,
+            seen: None,
         }));
     }
 }
@@ -84,6 +86,8 @@ struct SettleJob {
     room_seen: RoomSeen,
     /// How often somebody had asked by then; see `Health::asked`.
     asked: u64,
+    /// The tables it looked at last while it merged, and whether a sweep of them was due.
+    seen: Option<(Weak<Tables>, bool)>,
 }
 
 /// Looks for something of a kind to do at a keyspace.
@@ -525,22 +529,6 @@ impl SettleJob {
     fn drop_work(&mut self) {
         self.work = Work::None;
         self.let_go();
-    }
-
-    /// Whether nobody waits for what it does: a sweep that is to begin waits for the merge under way, and would begin much
-    /// later where flushes leave no processor.
-    fn is_patient(&self) -> bool {
-        let view = self.engine.view();
-        let at = self.at.and_then(|at| view.keyspaces.get(&at));
-        let begins = |k: &Arc<KeyspaceView>| {
-            let is_wanted = || lock(&self.engine.conversions).is_wanted(k.id);
-            k.tables.frozen.is_none() && (is_wanted() || self.is_due(k))
-        };
-        match self.work {
-            Work::None => false,
-            Work::Merge(_) => !at.is_some_and(begins),
-            Work::Sweep(_) => true,
-        }
     }
 
     /// One step of its work.

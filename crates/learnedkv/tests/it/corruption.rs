@@ -84,6 +84,18 @@ fn check_error(error: &Error, path: &Path) -> Result<(), String> {
     }
 }
 
+/// Whoever meets damage while he reads is told, once, of which keyspace it is and what to do.
+fn check_advice(error: &Error) -> Result<(), String> {
+    let text = error.to_string();
+    let is_told = ["(read for keyspace ", "restore the database from a checkpoint"]
+        .iter()
+        .all(|part| text.matches(part).count() == 1);
+    if error.is_corruption() && !is_told {
+        return Err(format!("expected advice, found {text}"));
+    }
+    Ok(())
+}
+
 /// Opens and reads: `allowed` or an error. True if it was an error.
 fn check(setup: &Setup, disk: &SimDisk, path: &Path, allowed: &[Model]) -> Result<bool, String> {
     let db = match setup.open(disk, 1) {
@@ -92,7 +104,7 @@ fn check(setup: &Setup, disk: &SimDisk, path: &Path, allowed: &[Model]) -> Resul
     };
     let found = match contents(&db, setup.keys) {
         Ok(found) => found,
-        Err(e) => return check_error(&e, path).map(|()| true),
+        Err(e) => return check_error(&e, path).and_then(|()| check_advice(&e)).map(|()| true),
     };
     if allowed.contains(&found) {
         return Ok(false);

@@ -389,6 +389,10 @@ impl Executor for SlowSettling {
         self.0.notify();
     }
 
+    fn hurry(&self, begins: bool) {
+        self.0.hurry(begins);
+    }
+
     fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
         self.0.wait_until(ready);
     }

@@ -5,7 +5,7 @@
 //!
 //! **A step ahead.** Where writers pay for space, the next step is begun while one leads: where that ends, once it is
 //! half way. It holds nothing, and goes half way itself, no further; its edit waits until the watermark stands where
-//! it begins. Then it is handed the hold, and leads. So what is written and in no edit yet is one partition and a half (and an eighth of that at the most),
+//! it begins. Then it is handed the hold, and leads. So what is written and in no edit yet is one partition and a half (up to an eighth more where one is stretched),
 //! however much faster one goes than the other. A step that is begun at the watermark goes no further than where one ahead begins:
 //! there is one between where the last ended sooner than was planned, and of more than two the step ahead is given up. No step is begun ahead where a merge is due
 //! (it could not have the hold), where something failed, or where there was no room for one.

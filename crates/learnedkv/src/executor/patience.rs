@@ -1,0 +1,211 @@
+//! What patient steps leave the program, checked on threads.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use super::conformance::{Act, job, wait_for};
+use super::threads::MOST_PASSED_OVER;
+use super::{Executor, Priority, Step, ThreadExecutor};
+
+const STEPS: usize = 200;
+
+/// Two jobs of [`STEPS`] patient steps each: the most that one of them ran beside another.
+fn beside_each_other(executor: &Arc<ThreadExecutor>) -> usize {
+    let [running, beside, done] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+    for _ in 0..2 {
+        let [running, beside, counted] = [&running, &beside, &done].map(Arc::clone);
+        let (caller, mut steps) = (Arc::downgrade(executor), 0);
+        executor.spawn(job(move || {
+            // The first is a look, and beside all others.
+            if steps > 0 {
+                beside.fetch_max(running.fetch_add(1, SeqCst), SeqCst);
+                std::thread::sleep(Duration::from_micros(20));
+                running.fetch_sub(1, SeqCst);
+            }
+            steps += 1;
+            if steps <= STEPS {
+                return Step::Patiently;
+            }
+            counted.fetch_add(1, SeqCst);
+            caller.upgrade().inspect(|executor| executor.notify());
+            Step::Done
+        }));
+    }
+    wait_for(&**executor, &done, 2);
+    beside.load(SeqCst)
+}
+
+/// Two jobs, each patient step of one waiting for one of the other: it hangs where one may not run beside another.
+fn together(executor: &Arc<ThreadExecutor>) {
+    let (both, done) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..2 {
+        let (both, counted) = (Arc::clone(&both), Arc::clone(&done));
+        let (caller, mut steps) = (Arc::downgrade(executor), 0);
+        executor.spawn(job(move || {
+            if steps > 0 {
+                both.wait();
+            }
+            steps += 1;
+            if steps <= STEPS {
+                return Step::Patiently;
+            }
+            counted.fetch_add(1, SeqCst);
+            caller.upgrade().inspect(|executor| executor.notify());
+            Step::Done
+        }));
+    }
+    wait_for(&**executor, &done, 2);
+}
+
+/// A client stood still for 4 to 12 ms at a time, several times in a row, while a flush, a sweep and it had two processors.
+#[test]
+fn patient_steps_leave_the_program_a_processor() {
+    for processors in [0, 1, 2] {
+        let executor = Arc::new(ThreadExecutor::on_processors(processors, 4).unwrap());
+        assert_eq!(beside_each_other(&executor), 0, "{processors}");
+    }
+    together(&Arc::new(ThreadExecutor::on_processors(3, 4).unwrap()));
+}
+
+#[test]
+fn patient_steps_run_on_all_threads_while_anybody_is_in_a_hurry() {
+    let executor = Arc::new(ThreadExecutor::on_processors(2, 4).unwrap());
+    executor.hurry(true);
+    executor.hurry(true);
+    together(&executor);
+    executor.hurry(false);
+    together(&executor);
+    executor.hurry(false);
+    assert_eq!(beside_each_other(&executor), 0);
+    // One that began while the other end was late.
+    executor.hurry(false);
+    executor.hurry(true);
+    assert_eq!(beside_each_other(&executor), 0);
+    executor.hurry(true);
+    together(&executor);
+}
+
+/// While flushes always had more to do, a merge that would have taken 30 ms stood still for half a second, and would have for
+/// as long as the load lasted.
+#[test]
+fn patient_steps_are_few_beside_an_urgent_job_that_never_rests_but_not_none() {
+    let executor = Arc::new(ThreadExecutor::on_processors(2, 3).unwrap());
+    let [urgent, over] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (steps, until) = (Arc::clone(&urgent), Arc::clone(&over));
+    let act = move || {
+        steps.fetch_add(1, SeqCst);
+        std::thread::sleep(Duration::from_micros(50));
+        if until.load(SeqCst) > 0 { Step::Done } else { Step::Again }
+    };
+    executor.spawn(Box::new(Act { act, priority: Priority::Urgent, dropped: Arc::default() }));
+    while urgent.load(SeqCst) < 2 {
+        std::thread::yield_now();
+    }
+    let (caller, count, end) = (Arc::downgrade(&executor), Arc::clone(&urgent), Arc::clone(&over));
+    let (mut begun, mut least, mut seen) = (0, usize::MAX, 0);
+    executor.spawn(job(move || {
+        let before = std::mem::replace(&mut seen, count.load(SeqCst));
+        begun += 1;
+        // From one patient step to the next; the look comes when it comes.
+        if begun > 2 {
+            least = least.min(seen - before);
+        }
+        if begun < 30 {
+            return Step::Patiently;
+        }
+        end.store(least, SeqCst);
+        caller.upgrade().inspect(|executor| executor.notify());
+        Step::Done
+    }));
+    wait_for(&*executor, &over, 1);
+    // Of those that were begun one may not have been counted yet.
+    assert!(
+        over.load(SeqCst) >= MOST_PASSED_OVER - 1,
+        "{} urgent steps between",
+        over.load(SeqCst)
+    );
+}
+
+/// What waits for a processor is begun when the urgent step ends that has it, though nobody notifies.
+#[test]
+fn a_patient_step_begins_when_an_urgent_one_ends() {
+    let executor = Arc::new(ThreadExecutor::on_processors(2, 3).unwrap());
+    for _ in 0..50 {
+        let [begun, may_end, stepped] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (running, go) = (Arc::clone(&begun), Arc::clone(&may_end));
+        let act = move || {
+            if running.fetch_add(1, SeqCst) == 0 {
+                return Step::Again;
+            }
+            while go.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            Step::Done
+        };
+        executor.spawn(Box::new(Act { act, priority: Priority::Urgent, dropped: Arc::default() }));
+        while begun.load(SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        let (count, may_step) = (Arc::clone(&stepped), Arc::clone(&may_end));
+        executor.spawn(job(move || match count.fetch_add(1, SeqCst) {
+            0 => Step::Patiently,
+            _ => {
+                assert!(may_step.load(SeqCst) > 0, "the urgent one runs");
+                Step::Done
+            }
+        }));
+        while stepped.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        // Long enough for a thread to look, and find that it may not.
+        std::thread::sleep(Duration::from_micros(200));
+        may_end.store(1, SeqCst);
+        while stepped.load(SeqCst) == 1 {
+            assert_eq!(executor.failure(), None);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What was a look again (a job that waited, and was woken) is begun at once, beside others.
+#[test]
+fn whoever_has_waited_is_patient_no_more() {
+    let executor = Arc::new(ThreadExecutor::on_processors(2, 4).unwrap());
+    let [looked, released] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (count, mut steps) = (Arc::clone(&looked), 0);
+    executor.spawn(job(move || {
+        count.fetch_add(1, SeqCst);
+        steps += 1;
+        if steps == 1 { Step::Patiently } else { Step::Wait }
+    }));
+    while looked.load(SeqCst) < 2 {
+        std::thread::yield_now();
+    }
+    let (go, caller, mut steps) = (Arc::clone(&released), Arc::downgrade(&executor), 0);
+    let (begun, running) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let is_running = Arc::clone(&running);
+    executor.spawn(job(move || {
+        steps += 1;
+        if steps == 1 {
+            return Step::Patiently;
+        }
+        is_running.store(1, SeqCst);
+        while go.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        begun.fetch_add(1, SeqCst);
+        caller.upgrade().inspect(|executor| executor.notify());
+        Step::Done
+    }));
+    while running.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let before = looked.load(SeqCst);
+    executor.notify();
+    // Else it hangs: the other one runs until it was released.
+    while looked.load(SeqCst) == before {
+        std::thread::yield_now();
+    }
+    released.store(1, SeqCst);
+}
