@@ -227,7 +227,9 @@ fn files_and_key_sets_are_loaded() {
     assert_eq!(good(dir, "scan numbers --keys-only --hex").lines().count(), 1000);
     bad(dir, "load db missing", 2);
     // Without a source it named the file alone, as if there were no other.
-    assert!(bad(dir, "load db", 2).contains("--keys"));
+    let none = learnedkv(dir, "load db");
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("<FILE|--keys <SET>>"));
     bad(dir, "load db --keys uniform:0", 2);
     fs::write(dir.join("windows"), "C:\\dir\tx\r\n").unwrap();
     let error = bad(dir, "load db windows", 2);

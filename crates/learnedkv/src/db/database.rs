@@ -147,7 +147,8 @@ impl Builder {
     }
 
     /// Whether two threads settle a keyspace at once also where no writer is held back for it; off by default. A
-    /// conversion is over sooner then, and takes a processor more, which whoever reads meanwhile does without.
+    /// conversion is over sooner then, and takes a processor more, which whoever reads meanwhile does without. Nor do merges
+    /// and sweeps leave the program a processor then.
     pub fn sweeps_ahead(mut self, always: bool) -> Self {
         self.options.sweeps_ahead = always;
         self
@@ -176,7 +177,8 @@ impl Builder {
     /// How many threads do background work; 3 by default, 2 at least: one for flushes, which writers wait for, the
     /// others for the rest: what settles, and beside it what makes log segments and removes files, which waits
     /// for the disk more than it computes. More let compactions of keyspaces of [`crate::Store::Lsm`] run
-    /// side by side, up to three at once; give them where there are cores to spare.
+    /// side by side, up to three at once; give them where there are cores to spare. While no writer pays, merges and sweeps
+    /// of the tiered store leave the program one processor: on one or two they go on slowly beside flushes.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.background_threads = threads;
         self

@@ -214,7 +214,8 @@ impl Keyspace {
         ingest::flush(&self.handle.engine, self.id)
     }
 
-    /// Settles all that was written up to now, and waits for it. What it thereby makes dead of value segments (it
+    /// Settles all that was written up to now, and waits for it. It leaves other threads a processor (on one or two it goes
+    /// on slowly beside flushes; see [`crate::Builder::background_threads`]). What it thereby makes dead of value segments (it
     /// chose those to empty before) goes with a later sweep, once something was written and flushed again.
     ///
     /// # Errors
