@@ -52,17 +52,7 @@ fn damage_of_runs(keyspace: &KeyspaceView) -> Option<Error> {
 pub fn spawn(engine: &Arc<Engine>) {
     let shared = Arc::new(Mutex::new(Shared::default()));
     for number in 0..JOBS {
-        engine.executor.spawn(Box::new(SettleJob {
-            engine: engine.clone(),
-            shared: shared.clone(),
-            is_first: number == 0,
-            work: Work::None,
-            at: None,
-            is_ahead: false,
-            room_seen: RoomSeen::default(),
-            asked: 0,
-            seen: None,
-        }));
+        engine.executor.spawn(Box::new(SettleJob::new(engine, shared.clone(), number == 0)));
     }
 }
 
@@ -102,6 +92,20 @@ enum Found {
 }
 
 impl SettleJob {
+    fn new(engine: &Arc<Engine>, shared: Arc<Mutex<Shared>>, is_first: bool) -> SettleJob {
+        SettleJob {
+            engine: engine.clone(),
+            shared,
+            is_first,
+            work: Work::None,
+            at: None,
+            is_ahead: false,
+            room_seen: RoomSeen::default(),
+            asked: 0,
+            seen: None,
+        }
+    }
+
     /// Does one piece of work. False: there is none now.
     fn advance(&mut self) -> Result<bool> {
         if self.engine.is_given_up_since(self.room_seen) {

@@ -50,3 +50,109 @@ impl SettleJob {
         is_due || lock(&self.engine.conversions).is_wanted(at.id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::executor::{Executor, Job, SeededExecutor, Step};
+    use crate::{Database, Keyspace, KeyspaceOptions};
+
+    /// A seeded executor on which nothing is settled.
+    #[derive(Debug)]
+    struct Unsettled(SeededExecutor);
+
+    impl Executor for Unsettled {
+        fn spawn(&self, job: Box<dyn Job>) {
+            if job.name() != "settle" {
+                self.0.spawn(job);
+            }
+        }
+
+        fn notify(&self) {
+            self.0.notify();
+        }
+
+        fn hurry(&self, begins: bool) {
+            self.0.hurry(begins);
+        }
+
+        fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
+            self.0.wait_until(ready);
+        }
+
+        fn pause(&self, duration: Duration) {
+            self.0.pause(duration);
+        }
+
+        fn now(&self) -> Duration {
+            self.0.now()
+        }
+
+        fn shutdown(&self) {
+            self.0.shutdown();
+        }
+    }
+
+    /// A keyspace with so many runs of 6 KiB, and a job that has it to itself.
+    fn with_runs(runs: u8) -> (Database, Keyspace, SettleJob) {
+        let db = Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(1)))
+            .executor(Arc::new(Unsettled(SeededExecutor::new(1))))
+            .memtable_bytes(16 << 10)
+            .memory_budget_bytes(1 << 20)
+            .log_segment_bytes(64 << 10)
+            .automatic_conversion(false)
+            .open()
+            .unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().block_bytes(512)).unwrap();
+        for run in 0..runs {
+            for key in 0..60u8 {
+                keyspace.insert([key, run], [run; 100]).unwrap();
+            }
+            keyspace.flush().unwrap();
+        }
+        assert_eq!(keyspace.stats().unwrap().runs, u64::from(runs));
+        let job = SettleJob::new(db.engine(), Arc::default(), true);
+        (db, keyspace, job)
+    }
+
+    fn ask(db: &Database) {
+        lock(&db.engine().conversions).ask(1);
+    }
+
+    #[test]
+    fn a_merge_has_patience_until_a_sweep_waits_for_it_and_a_sweep_has_it() {
+        let (db, _keyspace, mut job) = with_runs(12);
+        assert_eq!([(); 3].map(|()| job.step()), [Step::Patiently; 3]);
+        assert!(matches!(job.work, Work::Merge(_)));
+        ask(&db);
+        let mut steps = vec![job.step()];
+        while !matches!(job.work, Work::Sweep(_)) {
+            steps.push(job.step());
+        }
+        let last = steps.pop();
+        assert!(steps.len() > 3 && steps.iter().all(|step| *step == Step::Again), "{steps:?}");
+        assert_eq!([last, Some(job.step())], [Some(Step::Patiently); 2]);
+        while job.at.is_some() {
+            job.step();
+        }
+    }
+
+    #[test]
+    fn very_many_runs_are_merged_at_once() {
+        let (_db, _keyspace, mut job) = with_runs(merge::MAX_RUNS_WHILE_FLUSHING as u8);
+        assert_eq!([job.step(), job.step()], [Step::Again; 2]);
+        assert!(matches!(job.work, Work::Merge(_)));
+    }
+
+    #[test]
+    fn what_goes_on_where_its_keyspace_is_gone_has_no_patience() {
+        let (db, _keyspace, mut job) = with_runs(12);
+        assert_eq!(job.step(), Step::Patiently);
+        db.drop_keyspace("k").unwrap();
+        assert!(matches!(job.work, Work::Merge(_)) && !job.is_patient());
+    }
+}
