@@ -48,6 +48,8 @@ struct Inner {
     message: String,
     path: Option<PathBuf>,
     offset_bytes: Option<u64>,
+    /// It says already whose data is concerned, and what to do.
+    is_advised: bool,
 }
 
 /// The engine's result.
@@ -62,6 +64,7 @@ impl Error {
                 message: message.into(),
                 path: None,
                 offset_bytes: None,
+                is_advised: false,
             }),
         }
     }
@@ -111,6 +114,15 @@ impl Error {
     #[must_use]
     pub fn and_say(mut self, more: &str) -> Error {
         self.inner.message.push_str(more);
+        self
+    }
+
+    /// The same error, saying `advice` (whose data is concerned, and what to do) behind what it says; kept if there is some already.
+    #[must_use]
+    pub(crate) fn advise(mut self, advice: impl FnOnce() -> String) -> Error {
+        if !std::mem::replace(&mut self.inner.is_advised, true) {
+            self.inner.message.push_str(&advice());
+        }
         self
     }
 

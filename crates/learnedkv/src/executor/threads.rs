@@ -9,8 +9,8 @@
 //! **Processors.** Whoever embeds a store has threads of its own, and where ours are as many as there are processors
 //! the system takes turns of some milliseconds, so that a reader stands still for as long. So a patient step
 //! ([`Step::Patiently`]) begins only where, with the patient ones that run and those of urgent jobs that have more to do,
-//! a processor is left over (on one processor: where none of them runs); or where [`MOST_PASSED_OVER`] such urgent steps
-//! were begun before it. While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
+//! a processor is left over (on one processor: where none of them runs); or where eight such urgent steps
+//! were begun before it, and no other patient one runs. While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
 //!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
@@ -105,6 +105,8 @@ struct State {
     computing: usize,
     /// So many of those leave a processor over.
     most_computing: usize,
+    /// Those of them that are patient.
+    patient: usize,
     /// Steps of urgent jobs that were begun while a patient one waited.
     passed_over: usize,
     /// How many are in a hurry. Who begins may come to the lock behind who ends.
@@ -387,7 +389,7 @@ impl Shared {
                 // Somebody else minds the time meanwhile.
                 self.any_work.notify_one();
             }
-            let computes = usize::from(task.computes());
+            let (computes, is_patient) = (task.computes(), task.is_patient());
             state.urgent_is_busy |= lane == Lane::Urgent;
             if state.urgent_is_busy && !state.urgent.is_empty() {
                 // Another one may help.
@@ -399,7 +401,8 @@ impl Shared {
             self.run(task, seen, lane);
             state = self.lock();
             state.running -= 1;
-            state.computing -= computes;
+            state.computing -= usize::from(computes);
+            state.patient -= usize::from(is_patient);
             state.stopping_steps -= usize::from(STOPPING.take());
             if state.stopped {
                 self.changed.notify_all();
@@ -489,7 +492,7 @@ impl State {
         }?;
         self.running += 1;
         if task.is_patient() {
-            self.passed_over = 0;
+            (self.passed_over, self.patient) = (0, self.patient + 1);
         } else if task.computes() && self.normal.iter().any(Task::is_patient) {
             self.passed_over += 1;
         }
@@ -511,11 +514,13 @@ impl State {
     fn leaves_a_processor(&self) -> bool {
         self.hurried > 0
             || self.computing < self.most_computing
-            || self.passed_over >= MOST_PASSED_OVER
+            || self.passed_over >= MOST_PASSED_OVER && self.patient == 0
     }
 
     fn may_begin_patiently(&self) -> bool {
-        self.leaves_a_processor() && self.normal.iter().any(Task::is_patient)
+        self.failed.is_none()
+            && self.leaves_a_processor()
+            && self.normal.iter().any(Task::is_patient)
     }
 
     fn drain(&mut self) -> Vec<Task> {
@@ -541,4 +546,83 @@ fn wait_at_most<'a, T>(
 
 fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Job for Nothing {
+        fn name(&self) -> &'static str {
+            "nothing"
+        }
+
+        fn step(&mut self) -> Step {
+            Step::Done
+        }
+    }
+
+    fn task(priority: Priority, next: Next) -> Task {
+        Task { job: Box::new(Nothing), priority, next, due: None }
+    }
+
+    /// On two processors, with that many patient tasks that wait.
+    fn waiting(patient: usize) -> State {
+        let mut state = State { most_computing: 1, ..State::default() };
+        (0..patient).for_each(|_| state.push(task(Priority::Normal, Next::GoOnPatiently)));
+        state
+    }
+
+    fn begin_urgent(state: &mut State, next: Next) {
+        state.push(task(Priority::Urgent, next));
+        assert!(state.pop(Lane::Urgent).is_some());
+    }
+
+    #[test]
+    fn after_eight_urgent_steps_one_patient_one_begins_and_no_second() {
+        let mut state = waiting(2);
+        begin_urgent(&mut state, Next::GoOn);
+        for _ in 1..MOST_PASSED_OVER {
+            assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
+            begin_urgent(&mut state, Next::GoOn);
+        }
+        assert!(state.may_begin_patiently() && state.pop(Lane::Any).is_some());
+        for _ in 0..3 * MOST_PASSED_OVER {
+            assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
+            begin_urgent(&mut state, Next::GoOn);
+        }
+    }
+
+    /// Nobody waits: then nobody is passed over.
+    #[test]
+    fn steps_count_only_where_a_patient_one_waits_and_looks_do_not() {
+        let mut state = waiting(0);
+        (0..2 * MOST_PASSED_OVER).for_each(|_| begin_urgent(&mut state, Next::GoOn));
+        state.push(task(Priority::Normal, Next::GoOnPatiently));
+        assert!(state.pop(Lane::Any).is_none());
+        // A sync, say.
+        let mut state = waiting(1);
+        begin_urgent(&mut state, Next::Look);
+        assert!(state.pop(Lane::Any).is_some());
+    }
+
+    /// A thread went to sleep: it was not the urgent one's turn, and the patient one might not begin.
+    #[test]
+    fn urgent_jobs_are_helped_where_nothing_else_may_begin() {
+        let mut state = waiting(1);
+        (state.urgent_is_busy, state.urgent_was_helped, state.computing) = (true, true, 1);
+        state.push(task(Priority::Urgent, Next::GoOn));
+        assert!(state.pop(Lane::Any).is_some_and(|task| task.priority == Priority::Urgent));
+    }
+
+    /// Idle threads woke each other for ever.
+    #[test]
+    fn once_a_job_has_failed_nobody_is_woken_for_what_waits() {
+        let mut state = waiting(1);
+        assert!(state.may_begin_patiently());
+        state.failed = Some("it broke".into());
+        assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
+    }
 }

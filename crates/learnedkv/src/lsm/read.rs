@@ -149,11 +149,13 @@ pub fn met_in(view: &KeyspaceView, error: Error) -> Error {
     if !error.is_corruption() {
         return error;
     }
-    error.and_say(&format!(
-        " (read for keyspace {:?}, of which the rest can be read: restore the database from a checkpoint, or copy what \
-         can be read to another keyspace)",
-        view.name
-    ))
+    error.advise(|| {
+        format!(
+            " (read for keyspace {:?}; what else there is can be read: restore the database from a checkpoint, or copy what \
+             can be read to another keyspace)",
+            view.name
+        )
+    })
 }
 
 /// Counts `sought`; the cache makes way for a filter that came into memory.

@@ -87,7 +87,7 @@ fn check_error(error: &Error, path: &Path) -> Result<(), String> {
 /// Whoever meets damage while he reads is told, once, of which keyspace it is and what to do.
 fn check_advice(error: &Error) -> Result<(), String> {
     let text = error.to_string();
-    let is_told = ["(read for keyspace ", "restore the database from a checkpoint"]
+    let is_told = ["keyspace \"", "copy what can be read to another keyspace"]
         .iter()
         .all(|part| text.matches(part).count() == 1);
     if error.is_corruption() && !is_told {

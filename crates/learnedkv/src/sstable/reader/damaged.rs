@@ -60,7 +60,7 @@ impl Table {
     ) -> Result<Table> {
         match Table::open(context, record.clone()) {
             Err(e) if e.is_corruption() => {
-                let damage = e.and_say(&advice(keyspace, &record));
+                let damage = e.advise(|| advice(keyspace, &record));
                 Ok(Table::stand_in(context, record, damage))
             }
             opened => opened,

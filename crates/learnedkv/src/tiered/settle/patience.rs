@@ -25,17 +25,18 @@ impl SettleJob {
         !self.engine.ballast.is_given_up()
             && match &self.work {
                 Work::None => false,
-                Work::Merge(merge) if merge.is_rewrite() => true,
-                Work::Merge(_) => {
+                Work::Merge(merge) => {
+                    let is_instead = merge.is_rewrite();
                     let is_many = at.tables.runs.len() >= merge::MAX_RUNS_WHILE_FLUSHING;
-                    !is_many && !self.is_awaited(&at)
+                    !is_many && !self.is_awaited(&at, is_instead)
                 }
                 Work::Sweep(_) => true,
             }
     }
 
-    /// Whether a sweep of the keyspace begins when the merge under way there ends.
-    fn is_awaited(&mut self, at: &Arc<KeyspaceView>) -> bool {
+    /// Whether a sweep of the keyspace begins when the merge under way there ends, which may be one `instead` of a sweep that
+    /// is due.
+    fn is_awaited(&mut self, at: &Arc<KeyspaceView>, instead: bool) -> bool {
         let tables = &at.tables;
         if tables.frozen.is_some()
             || damage_of_runs(at).is_some()
@@ -43,11 +44,14 @@ impl SettleJob {
         {
             return false;
         }
+        if lock(&self.engine.conversions).is_wanted(at.id) {
+            return true;
+        }
         // Sums over all tables: once for each that a merge sees.
         let seen = self.seen.as_ref().filter(|(seen, _)| std::ptr::eq(seen.as_ptr(), &**tables));
         let is_due = seen.map_or_else(|| self.is_due(at), |(_, is_due)| *is_due);
         self.seen = Some((Arc::downgrade(tables), is_due));
-        is_due || lock(&self.engine.conversions).is_wanted(at.id)
+        is_due && !instead
     }
 }
 
