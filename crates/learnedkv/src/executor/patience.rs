@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use super::conformance::{Act, job, wait_for};
-use super::threads::MOST_PASSED_OVER;
+use super::threads::queues::MOST_PASSED_OVER;
 use super::{Executor, Priority, Step, ThreadExecutor};
 
 const STEPS: usize = 200;

@@ -52,8 +52,9 @@
 //! A waiting job counts as somebody: the first notification after each step wakes it. So notify
 //! when a state changed that a job or a caller waits for, not after every key written.
 
+pub(super) mod queues;
+
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZero;
 use std::path::Path;
@@ -62,6 +63,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use self::queues::{Lane, Next, State, Task};
 use super::{Executor, Job, Priority, Step, drop_caught, step_caught};
 use crate::error::{Error, Result};
 
@@ -84,77 +86,6 @@ struct Shared {
     urgent_work: Condvar,
     /// Callers wait here: for an epoch, for a failure, for the last step before a shutdown.
     changed: Condvar,
-}
-
-/// So many steps of urgent jobs go before a patient one that waits for a processor: none waits for ever.
-pub(super) const MOST_PASSED_OVER: usize = 8;
-
-#[derive(Default)]
-struct State {
-    epoch: u64,
-    urgent: VecDeque<Task>,
-    normal: VecDeque<Task>,
-    waiting: Vec<Task>,
-    /// Whether the thread that serves urgent jobs alone runs a step.
-    urgent_is_busy: bool,
-    /// Whether what a thread of the others was given last was urgent.
-    urgent_was_helped: bool,
-    /// Steps that run now, each with the drop of its job.
-    running: usize,
-    /// Those of them that [compute](Task::computes).
-    computing: usize,
-    /// So many of those leave a processor over.
-    most_computing: usize,
-    /// Those of them that are patient.
-    patient: usize,
-    /// Steps of urgent jobs that were begun while a patient one waited.
-    passed_over: usize,
-    /// How many are in a hurry. Who begins may come to the lock behind who ends.
-    hurried: isize,
-    /// Those that run inside a call of `shutdown`.
-    stopping_steps: usize,
-    stopped: bool,
-    failed: Option<String>,
-}
-
-/// A job, and its priority, asked once: no code of others runs under the lock.
-struct Task {
-    job: Box<dyn Job>,
-    priority: Priority,
-    next: Next,
-    /// While it waits: when it is stepped again without a notification.
-    due: Option<Duration>,
-}
-
-impl Task {
-    fn is_served_by(&self, lane: Lane) -> bool {
-        lane == Lane::Any || self.priority == Priority::Urgent
-    }
-
-    fn is_patient(&self) -> bool {
-        self.next == Next::GoOnPatiently
-    }
-
-    /// Whether its next step takes a processor that the program may miss.
-    fn computes(&self) -> bool {
-        self.is_patient() || self.next == Next::GoOn && self.priority == Priority::Urgent
-    }
-}
-
-/// What a job's next step does, by what its last one said.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    /// It looks for work, or waits for the device (a sync).
-    Look,
-    GoOn,
-    GoOnPatiently,
-}
-
-/// Which jobs a thread serves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lane {
-    Urgent,
-    Any,
 }
 
 thread_local! {
@@ -183,10 +114,7 @@ impl ThreadExecutor {
         let shared = Arc::new(Shared {
             started: Instant::now(),
             attention: AtomicBool::new(false),
-            state: Mutex::new(State {
-                most_computing: processors.saturating_sub(1).max(1),
-                ..State::default()
-            }),
+            state: Mutex::new(State::on_processors(processors)),
             any_work: Condvar::new(),
             urgent_work: Condvar::new(),
             changed: Condvar::new(),
@@ -473,64 +401,6 @@ impl Shared {
     }
 }
 
-impl State {
-    fn push(&mut self, task: Task) {
-        match task.priority {
-            Priority::Urgent => self.urgent.push_back(task),
-            Priority::Normal => self.normal.push_back(task),
-        }
-    }
-
-    /// The next job for a thread of `lane`, which begins; none once a job has failed.
-    fn pop(&mut self, lane: Lane) -> Option<Task> {
-        if self.failed.is_some() {
-            return None;
-        }
-        let task = match lane {
-            Lane::Urgent => self.urgent.pop_front(),
-            Lane::Any => self.pop_any(),
-        }?;
-        self.running += 1;
-        if task.is_patient() {
-            (self.passed_over, self.patient) = (0, self.patient + 1);
-        } else if task.computes() && self.normal.iter().any(Task::is_patient) {
-            self.passed_over += 1;
-        }
-        self.computing += usize::from(task.computes());
-        Some(task)
-    }
-
-    fn pop_any(&mut self) -> Option<Task> {
-        let patiently = self.leaves_a_processor();
-        let next = self.normal.iter().position(|task| patiently || !task.is_patient());
-        let in_turn = !self.urgent_was_helped || next.is_none();
-        let helps = self.urgent_is_busy && in_turn;
-        let urgent = if helps { self.urgent.pop_front() } else { None };
-        self.urgent_was_helped = urgent.is_some();
-        urgent.or_else(|| self.normal.remove(next?))
-    }
-
-    /// Whether a patient step may begin.
-    fn leaves_a_processor(&self) -> bool {
-        self.hurried > 0
-            || self.computing < self.most_computing
-            || self.passed_over >= MOST_PASSED_OVER && self.patient == 0
-    }
-
-    fn may_begin_patiently(&self) -> bool {
-        self.failed.is_none()
-            && self.leaves_a_processor()
-            && self.normal.iter().any(Task::is_patient)
-    }
-
-    fn drain(&mut self) -> Vec<Task> {
-        let mut tasks: Vec<_> = self.urgent.drain(..).collect();
-        tasks.extend(self.normal.drain(..));
-        tasks.append(&mut self.waiting);
-        tasks
-    }
-}
-
 /// No code of others runs under these locks, so a poisoned one is still consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -546,83 +416,4 @@ fn wait_at_most<'a, T>(
 
 fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Nothing;
-
-    impl Job for Nothing {
-        fn name(&self) -> &'static str {
-            "nothing"
-        }
-
-        fn step(&mut self) -> Step {
-            Step::Done
-        }
-    }
-
-    fn task(priority: Priority, next: Next) -> Task {
-        Task { job: Box::new(Nothing), priority, next, due: None }
-    }
-
-    /// On two processors, with that many patient tasks that wait.
-    fn waiting(patient: usize) -> State {
-        let mut state = State { most_computing: 1, ..State::default() };
-        (0..patient).for_each(|_| state.push(task(Priority::Normal, Next::GoOnPatiently)));
-        state
-    }
-
-    fn begin_urgent(state: &mut State, next: Next) {
-        state.push(task(Priority::Urgent, next));
-        assert!(state.pop(Lane::Urgent).is_some());
-    }
-
-    #[test]
-    fn after_eight_urgent_steps_one_patient_one_begins_and_no_second() {
-        let mut state = waiting(2);
-        begin_urgent(&mut state, Next::GoOn);
-        for _ in 1..MOST_PASSED_OVER {
-            assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
-            begin_urgent(&mut state, Next::GoOn);
-        }
-        assert!(state.may_begin_patiently() && state.pop(Lane::Any).is_some());
-        for _ in 0..3 * MOST_PASSED_OVER {
-            assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
-            begin_urgent(&mut state, Next::GoOn);
-        }
-    }
-
-    /// Nobody waits: then nobody is passed over.
-    #[test]
-    fn steps_count_only_where_a_patient_one_waits_and_looks_do_not() {
-        let mut state = waiting(0);
-        (0..2 * MOST_PASSED_OVER).for_each(|_| begin_urgent(&mut state, Next::GoOn));
-        state.push(task(Priority::Normal, Next::GoOnPatiently));
-        assert!(state.pop(Lane::Any).is_none());
-        // A sync, say.
-        let mut state = waiting(1);
-        begin_urgent(&mut state, Next::Look);
-        assert!(state.pop(Lane::Any).is_some());
-    }
-
-    /// A thread went to sleep: it was not the urgent one's turn, and the patient one might not begin.
-    #[test]
-    fn urgent_jobs_are_helped_where_nothing_else_may_begin() {
-        let mut state = waiting(1);
-        (state.urgent_is_busy, state.urgent_was_helped, state.computing) = (true, true, 1);
-        state.push(task(Priority::Urgent, Next::GoOn));
-        assert!(state.pop(Lane::Any).is_some_and(|task| task.priority == Priority::Urgent));
-    }
-
-    /// Idle threads woke each other for ever.
-    #[test]
-    fn once_a_job_has_failed_nobody_is_woken_for_what_waits() {
-        let mut state = waiting(1);
-        assert!(state.may_begin_patiently());
-        state.failed = Some("it broke".into());
-        assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
-    }
 }
