@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use super::conformance::{Act, job, wait_for};
 use super::threads::queues::MOST_PASSED_OVER;
@@ -20,7 +19,7 @@ fn beside_each_other(executor: &Arc<ThreadExecutor>) -> usize {
             // The first is a look, and beside all others.
             if steps > 0 {
                 beside.fetch_max(running.fetch_add(1, SeqCst), SeqCst);
-                std::thread::sleep(Duration::from_micros(20));
+                (0..20).for_each(|_| std::thread::yield_now());
                 running.fetch_sub(1, SeqCst);
             }
             steps += 1;
@@ -95,7 +94,7 @@ fn patient_steps_are_few_beside_an_urgent_job_that_never_rests_but_not_none() {
     let (steps, until) = (Arc::clone(&urgent), Arc::clone(&over));
     let act = move || {
         steps.fetch_add(1, SeqCst);
-        std::thread::sleep(Duration::from_micros(50));
+        std::thread::yield_now();
         if until.load(SeqCst) > 0 { Step::Done } else { Step::Again }
     };
     executor.spawn(Box::new(Act { act, priority: Priority::Urgent, dropped: Arc::default() }));
@@ -124,11 +123,15 @@ fn patient_steps_are_few_beside_an_urgent_job_that_never_rests_but_not_none() {
     assert!(least >= MOST_PASSED_OVER - 1, "{least} urgent steps between");
 }
 
-/// What waits for a processor is begun when the urgent step ends that has it, though nobody notifies.
-#[test]
-fn a_patient_step_begins_when_an_urgent_one_ends() {
-    let executor = Arc::new(ThreadExecutor::on_processors(2, 3).unwrap());
-    for _ in 0..50 {
+/// An urgent step that runs until `may_end`, on two processors, and a patient one that waits for it, looked at in vain.
+struct Behind {
+    may_end: Arc<AtomicUsize>,
+    /// How often the patient job was stepped: its look is the first.
+    stepped: Arc<AtomicUsize>,
+}
+
+impl Behind {
+    fn new(executor: &ThreadExecutor) -> Behind {
         let [begun, may_end, stepped] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
         let (running, go) = (Arc::clone(&begun), Arc::clone(&may_end));
         let act = move || {
@@ -144,25 +147,56 @@ fn a_patient_step_begins_when_an_urgent_one_ends() {
         while begun.load(SeqCst) < 2 {
             std::thread::yield_now();
         }
-        let (count, may_step) = (Arc::clone(&stepped), Arc::clone(&may_end));
+        let count = Arc::clone(&stepped);
         executor.spawn(job(move || match count.fetch_add(1, SeqCst) {
             0 => Step::Patiently,
-            _ => {
-                assert!(may_step.load(SeqCst) > 0, "the urgent one runs");
-                Step::Done
-            }
+            _ => Step::Done,
         }));
-        while stepped.load(SeqCst) == 0 {
+        // It is queued, and the thread that looked at it has found that it may not begin, and sleeps.
+        let waits = || {
+            let state = format!("{executor:?}");
+            stepped.load(SeqCst) == 1
+                && state.contains("runnable: 1,")
+                && state.contains("running: 1,")
+        };
+        while !waits() {
+            assert!(stepped.load(SeqCst) < 2, "the urgent one runs");
             std::thread::yield_now();
         }
-        // Long enough for a thread to look, and find that it may not.
-        std::thread::sleep(Duration::from_micros(200));
-        may_end.store(1, SeqCst);
-        while stepped.load(SeqCst) == 1 {
-            assert_eq!(executor.failure(), None);
+        Behind { may_end, stepped }
+    }
+
+    /// Hangs where the patient step is not begun.
+    fn await_patient(&self) {
+        while self.stepped.load(SeqCst) == 1 {
             std::thread::yield_now();
         }
     }
+}
+
+/// What waits for a processor is begun when the urgent step ends that has it, though nobody notifies.
+#[test]
+fn a_patient_step_begins_when_an_urgent_one_ends() {
+    let executor = ThreadExecutor::on_processors(2, 3).unwrap();
+    for _ in 0..50 {
+        let behind = Behind::new(&executor);
+        behind.may_end.store(1, SeqCst);
+        behind.await_patient();
+        // Both are gone.
+        while !format!("{executor:?}").contains("running: 0,") {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A hurry that begins while a patient step waits for a processor.
+#[test]
+fn a_hurry_wakes_whoever_waits() {
+    let executor = ThreadExecutor::on_processors(2, 3).unwrap();
+    let behind = Behind::new(&executor);
+    executor.hurry(true);
+    behind.await_patient();
+    behind.may_end.store(1, SeqCst);
 }
 
 /// What was a look again (a job that waited, and was woken) is begun at once, beside others.
@@ -205,42 +239,4 @@ fn whoever_has_waited_is_patient_no_more() {
         std::thread::yield_now();
     }
     released.store(1, SeqCst);
-}
-
-/// A hurry that begins while a patient step waits for a processor.
-#[test]
-fn a_hurry_wakes_whoever_waits() {
-    let executor = Arc::new(ThreadExecutor::on_processors(2, 3).unwrap());
-    let [begun, may_end, stepped] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
-    let (running, go) = (Arc::clone(&begun), Arc::clone(&may_end));
-    let act = move || {
-        if running.fetch_add(1, SeqCst) == 0 {
-            return Step::Again;
-        }
-        while go.load(SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        Step::Done
-    };
-    executor.spawn(Box::new(Act { act, priority: Priority::Urgent, dropped: Arc::default() }));
-    while begun.load(SeqCst) < 2 {
-        std::thread::yield_now();
-    }
-    let count = Arc::clone(&stepped);
-    executor.spawn(job(move || match count.fetch_add(1, SeqCst) {
-        0 => Step::Patiently,
-        _ => Step::Done,
-    }));
-    while stepped.load(SeqCst) == 0 {
-        std::thread::yield_now();
-    }
-    // Long enough for it to be queued, and for a thread to find that it may not.
-    std::thread::sleep(Duration::from_millis(2));
-    assert_eq!(stepped.load(SeqCst), 1);
-    executor.hurry(true);
-    // Else it hangs.
-    while stepped.load(SeqCst) == 1 {
-        std::thread::yield_now();
-    }
-    may_end.store(1, SeqCst);
 }
