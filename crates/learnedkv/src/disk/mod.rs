@@ -287,14 +287,23 @@ pub trait LogRegion: Send + Sync + fmt::Debug {
     fn capacity_bytes(&self) -> u64;
 
     /// Makes memory ready for what will be published: to be synced after every few records
-    /// (`synced_often`), or in large parts. A hint, given once, when nothing but a header was published yet.
+    /// (`synced_often`), or in large parts. A hint, given once after its making and after each
+    /// [`LogRegion::begin_again`], when nothing but a header was published yet.
     fn make_ready(&self, _synced_often: bool) {}
+
+    /// Makes it as it was made, but for its bytes, which stay what they are: reservations begin at its start
+    /// again. Its file has the name `path` by now, or gets it next ([`Disk::rename`]), which errors
+    /// name from then on. False where that cannot be done or gains nothing: then the region is as it was.
+    fn begin_again(&mut self, _path: &Path) -> bool {
+        false
+    }
 
     /// The next `length_bytes` bytes, or `None` if so many are not left. Reservations are handed
     /// out in order, each beginning where the one before ended.
     fn reserve(&self, length_bytes: usize) -> Option<Reservation>;
 
-    /// Lets `fill` write the reserved bytes (they are zero before) and publishes them.
+    /// Lets `fill` write the reserved bytes and publishes them. Before, they are zero, or what was published
+    /// there before the region was [begun again](LogRegion::begin_again): `fill` writes all of them.
     ///
     /// # Errors
     /// `Io` or `DiskFull` where the region writes through system calls.

@@ -324,9 +324,10 @@ impl Engine {
         *buried += parts.iter().filter(|part| part.give_back()).count() as u64;
     }
 
-    /// As [`Engine::bury`], of all that is replaced. A job may have an old View for the moment of a look, and
+    /// As [`Engine::bury`], of all that is replaced, and of what the log keeps for later. A job may have an old View for the moment of a look, and
     /// is waited for; a snapshot, an iterator or a read of the caller's may have one for long, and is not.
     pub fn bury_all(&self) {
+        self.log.give_back();
         for _ in 0..LOOKS {
             // Before: what was retired then is in the graveyard by now.
             let is_last = self.retired_bytes() == 0;

@@ -13,6 +13,8 @@
 //! * `synced` is the highest sequence number known to be durable when the record was written.
 //!   Recovery uses it to tell a torn end from damage.
 //! * Flag 1: a 16-byte external log position stands before the payload.
+//! * Behind the last record stand zeros, or what another segment's records left there whose file this was
+//!   before ([`crate::wal`]).
 //!
 //! Segment 3 of the database 4, and its first record: `put k1=v` in keyspace 2 ([`super::batch`]) as
 //! operation 7, when all up to 5 was durable.
@@ -29,7 +31,7 @@
 
 use super::bytes::{Reader, put_u64};
 use super::checksum::{checksum, mix, seal};
-use super::entry::SequenceNumber;
+use super::entry::{MAX_SEQUENCE, SequenceNumber};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where the first record stands.
@@ -96,7 +98,9 @@ pub fn write_record(
         out[start..start + EXTERNAL_POSITION_BYTES].copy_from_slice(external);
         start += EXTERNAL_POSITION_BYTES;
     }
-    out[start..start + payload.len()].copy_from_slice(payload);
+    let (body, padding) = out[start..].split_at_mut(payload.len());
+    body.copy_from_slice(payload);
+    padding.fill(0);
     seal(place(database, header.segment), offset_bytes, &mut out[..start + payload.len()]);
 }
 
@@ -188,13 +192,23 @@ pub fn mend_record(
     Some(offset_bytes + record_bytes(payload_bytes, external > 0))
 }
 
-/// The first offset at or after `from_bytes` where a record may stand: a multiple of 8 whose
-/// segment field is right. `None` when there is none. A cheap filter for [`read_record`].
-pub fn next_candidate(bytes: &[u8], segment: u64, from_bytes: usize) -> Option<usize> {
-    let wanted = segment.to_le_bytes();
+/// The first offset at or after `from_bytes` where a record may stand that begins with operation `first`
+/// or a later one: a multiple of 8 where the segment's number is right and that of the operation may be.
+/// `None` when there is none. A cheap filter for [`read_record`].
+pub fn next_candidate(
+    bytes: &[u8],
+    segment: u64,
+    first: SequenceNumber,
+    from_bytes: usize,
+) -> Option<usize> {
     let start = from_bytes.next_multiple_of(ALIGNMENT);
-    let words = bytes.get(start + 8..)?;
-    let index = words.chunks_exact(8).position(|word| word == wanted)?;
+    let segments = bytes.get(start + 8..)?.chunks_exact(8);
+    let firsts = bytes.get(start + 16..)?.chunks_exact(8);
+    let wanted = segment.to_le_bytes();
+    let as_number = |word: &[u8]| word.try_into().map_or(0, u64::from_le_bytes);
+    let index = segments.zip(firsts).position(|(word, next)| {
+        word == wanted && (first..=MAX_SEQUENCE).contains(&as_number(next))
+    })?;
     Some(start + index * ALIGNMENT)
 }
 
@@ -277,8 +291,19 @@ mod tests {
             assert_eq!((record.header, record.payload), (header, &b"hello"[..]));
             assert_eq!(record.length_bytes + 64, bytes.len());
             assert_eq!(record.header.last(), 101);
-            assert_eq!(next_candidate(&bytes, 9, 0), Some(64));
+            for (first, found) in [(0, Some(64)), (100, Some(64)), (101, None)] {
+                assert_eq!(next_candidate(&bytes, 9, first, 0), found, "from operation {first}");
+            }
+            assert_eq!(next_candidate(&bytes, 8, 0, 0), None, "another segment's");
         }
+    }
+
+    /// Where it is written there may stand another's.
+    #[test]
+    fn a_record_does_not_depend_on_what_stood_there_before() {
+        let mut bytes = vec![0xa5; record_bytes(5, false)];
+        write_record(&mut bytes, 77, 64, &sample(None).1, b"hello");
+        assert_eq!(bytes, sample(None).0[64..]);
     }
 
     #[test]

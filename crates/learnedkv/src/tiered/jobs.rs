@@ -2,6 +2,7 @@
 //! are.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::press::PressJob;
 use super::settle;
@@ -13,7 +14,7 @@ use crate::lsm::spill::SpillJob;
 /// Starts the jobs of `engine`.
 pub fn spawn(engine: &Arc<Engine>) {
     let executor = &engine.executor;
-    executor.spawn(Box::new(LogJob { engine: engine.clone() }));
+    executor.spawn(Box::new(LogJob { engine: engine.clone(), made: (0, Duration::ZERO) }));
     executor.spawn(Box::new(FlushJob::new(engine)));
     executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
     executor.spawn(Box::new(BallastJob::new(engine)));
@@ -25,9 +26,34 @@ pub fn spawn(engine: &Arc<Engine>) {
 
 /// What a rotation asks for: the cache gives way to the sealed memtable, the next log segment is made
 /// ready, and the log is synced ahead of a flush that depends on it, which meanwhile writes its
-/// table (see [`Engine::needs_no_log`]).
+/// table (see [`Engine::needs_no_log`]). What is kept of the log for later is given back where nobody writes.
 struct LogJob {
     engine: Arc<Engine>,
+    /// How many segments were made when that last changed, and when it did.
+    made: (u64, Duration),
+}
+
+/// Files of segments are kept to be used again until so long none was made.
+const RECYCLED_FOR: Duration = Duration::from_secs(10);
+
+impl LogJob {
+    /// Gives back what is kept for segments to come where none come; when to look again.
+    fn give_back(&mut self) -> Step {
+        let (log, now) = (&self.engine.log, self.engine.executor.now());
+        let (made, _) = log.segments_made();
+        if made != self.made.0 {
+            self.made = (made, now);
+        }
+        let due = self.made.1.saturating_add(RECYCLED_FOR);
+        if log.recyclable() == 0 {
+            return Step::Wait;
+        }
+        if now < due {
+            return Step::WaitUntil(due);
+        }
+        log.give_back();
+        Step::Wait
+    }
 }
 
 impl Job for LogJob {
@@ -56,7 +82,7 @@ impl Job for LogJob {
         engine.bound_log();
         // If there is no room now, the commit that needs the segment tries again and says so.
         let _ = engine.log.prepare_spare();
-        Step::Wait
+        self.give_back()
     }
 }
 

@@ -24,6 +24,8 @@ pub struct LogCopy {
     segments: Vec<(u64, Arc<dyn File>)>,
     next: SequenceNumber,
     up_to: SequenceNumber,
+    /// For as long as it is there, files that leave the log are not written to.
+    _copies: Arc<()>,
 }
 
 impl Log {
@@ -33,13 +35,15 @@ impl Log {
     /// # Errors
     /// Any error of the disk.
     pub fn begin_copy(&self, state: &LogState) -> Result<LogCopy> {
+        // Before the files are chosen.
+        let copies = self.copies.clone();
         // Read before the segments are: those hold all that is visible.
         let up_to = self.visible();
         let ended = state.ended.iter().map(|(id, _)| *id);
         let later = self.segments().into_iter().filter(|id| *id >= state.open_from);
         let open = |id| Ok((id, self.disk.open(&segment_path(&self.dir, id), Access::Sequential)?));
         let segments = ended.chain(later).map(open).collect::<Result<_>>()?;
-        Ok(LogCopy { database: self.database, segments, next: state.first, up_to })
+        Ok(LogCopy { database: self.database, segments, next: state.first, up_to, _copies: copies })
     }
 }
 

@@ -13,13 +13,15 @@
 //! 2. `synced <= visible <` the next number to be given out.
 //! 3. A segment's name is durable before its first record is reserved.
 //! 4. Segment numbers are never reused, and grow in the order the segments are used in.
-//! 5. A segment is removed only after an edit that no longer names it is durable.
+//! 5. A segment is removed, or its file used again ([`segments`]), only after an edit that no longer names it
+//!    is durable.
 //!
 //! The log never knows a memtable or a table. Reading it back is [`recovery`].
 
 mod copy;
 pub mod recovery;
 mod retention;
+mod segments;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -29,30 +31,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use self::segments::{Segment, Spare, create_segment};
+pub use self::segments::{segment_id, segment_path, small_segment_bytes};
+
 use crate::disk::{Disk, LogRegion, Reservation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::{MAX_SEQUENCE, SequenceNumber};
 use crate::format::log::{
-    MAX_BATCH_COUNT, RecordHeader, SEGMENT_HEADER_BYTES, encode_segment_header, record_bytes,
-    write_record,
+    MAX_BATCH_COUNT, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, write_record,
 };
-use crate::format::name::{file_name, file_number};
-
-/// The file of a segment.
-pub fn segment_path(dir: &Path, segment: u64) -> PathBuf {
-    dir.join(file_name("log", segment))
-}
-
-/// The segment whose file is named `name`.
-pub fn segment_id(name: &str) -> Option<u64> {
-    file_number("log", name)
-}
-
-#[derive(Debug)]
-struct Segment {
-    id: u64,
-    region: Arc<dyn LogRegion>,
-}
 
 /// The region of a log that takes nothing.
 #[derive(Debug)]
@@ -88,8 +75,8 @@ struct Kept {
     ended: Option<u64>,
     /// What its file takes.
     size_bytes: u64,
-    /// Its bytes, while some may not be durable.
-    unsynced: Option<Arc<Segment>>,
+    /// Its bytes, until it is synced as a whole.
+    segment: Option<Arc<Segment>>,
 }
 
 #[derive(Debug)]
@@ -102,19 +89,6 @@ struct Order {
     kept: Vec<Kept>,
 }
 
-/// What comes after the active segment. Numbers are given out under its lock, which is held until the
-/// segment is made: none is given to a segment that comes into use before one of a smaller number.
-#[derive(Debug)]
-struct Spare {
-    /// The next segment, made ready so that no commit waits for it.
-    ready: Option<Arc<Segment>>,
-    /// The number of the one after it.
-    next_number: u64,
-}
-
-/// Where a segment was synced after so few bytes in the mean while it was active, the next that is made is made for
-/// that: large folios would be written more than once.
-const SHORT_SYNC_BYTES: u64 = 64 << 10;
 /// How often a commit looks whether the one before it is done before it sleeps.
 const SPINS: usize = 128;
 
@@ -124,14 +98,14 @@ impl Order {
         if let Some(kept) = self.kept.last_mut() {
             kept.last = Some(last);
         }
-        let (size_bytes, unsynced) = (segment.region.capacity_bytes(), Some(segment.clone()));
+        let size_bytes = segment.region.capacity_bytes();
         self.kept.push(Kept {
             id: segment.id,
             first,
             last: None,
             ended: None,
             size_bytes,
-            unsynced,
+            segment: Some(segment.clone()),
         });
         self.active = segment;
         self.active_bytes = 0;
@@ -174,6 +148,12 @@ pub struct Log {
     active_syncs: AtomicU64,
     order: Mutex<Order>,
     spare: Mutex<Spare>,
+    /// Segments whose files and memory are kept to be used again.
+    recycled: Mutex<Vec<Segment>>,
+    segments_made: AtomicU64,
+    segments_recycled: AtomicU64,
+    /// Held by each copy that is written: it may read files of segments that left the log.
+    copies: Arc<()>,
     visible: AtomicU64,
     synced: AtomicU64,
     turns: sync::Turns,
@@ -209,7 +189,7 @@ impl Log {
     ) -> Result<Log> {
         let id = recovered.next_segment;
         let bytes = if frugal { small_segment_bytes(segment_bytes) } else { segment_bytes };
-        let active = create_segment(&*disk, dir, database, (id, bytes), synced_often)?;
+        let active = create_segment(&*disk, dir, database, (id, bytes), synced_often, None)?;
         let mut log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
         log.set_frugal(frugal);
         log.synced_often = synced_often;
@@ -219,7 +199,7 @@ impl Log {
             last: None,
             ended: None,
             size_bytes: active.region.capacity_bytes(),
-            unsynced: Some(active),
+            segment: Some(active),
         });
         Ok(log)
     }
@@ -231,7 +211,11 @@ impl Log {
         database: u64,
         recovered: &recovery::Recovered,
     ) -> Log {
-        let nowhere = Arc::new(Segment { id: recovered.next_segment, region: Arc::new(NoRegion) });
+        let nowhere = Arc::new(Segment {
+            id: recovered.next_segment,
+            region: Arc::new(NoRegion),
+            synced_often: false,
+        });
         let log = Log::after(disk, dir, database, 0, recovered, nowhere);
         log.break_log(&broken(None));
         log
@@ -251,7 +235,7 @@ impl Log {
             last: Some(e.last),
             ended: Some(e.end),
             size_bytes: e.end,
-            unsynced: None,
+            segment: None,
         });
         let (next, next_number) = (recovered.last + 1, active.id + 1);
         Log {
@@ -264,6 +248,10 @@ impl Log {
             active_syncs: AtomicU64::new(0),
             order: Mutex::new(Order { active, active_bytes: 0, next, kept: ended.collect() }),
             spare: Mutex::new(Spare { ready: None, next_number }),
+            recycled: Mutex::default(),
+            segments_made: AtomicU64::new(0),
+            segments_recycled: AtomicU64::new(0),
+            copies: Arc::default(),
             visible: AtomicU64::new(recovered.last),
             synced: AtomicU64::new(recovered.last),
             turns: sync::Turns::default(),
@@ -297,9 +285,10 @@ impl Log {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// What the segments take on disk.
+    /// What the segments take on disk, with those that are kept to be used again.
     pub fn size_bytes(&self) -> u64 {
-        lock(&self.order).kept.iter().map(|k| k.size_bytes).sum()
+        let again = self.recyclable() as u64 * self.segment_bytes;
+        again + lock(&self.order).kept.iter().map(|k| k.size_bytes).sum::<u64>()
     }
 
     /// The numbers of the segments it keeps.
@@ -384,43 +373,6 @@ impl Log {
         if let Some(segment) = spare {
             order.go_on_in(segment);
         }
-    }
-
-    /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active.
-    fn create_segment(
-        &self,
-        spare: &mut Spare,
-        wanted_bytes: u64,
-        active_syncs: u64,
-    ) -> Result<Arc<Segment>> {
-        // A number whose segment could not be made is left out: recovery goes by sequence numbers.
-        let id = spare.next_number;
-        spare.next_number += 1;
-        let frugal = self.frugal.load(Ordering::Relaxed);
-        let usual =
-            if frugal { small_segment_bytes(self.segment_bytes) } else { self.segment_bytes };
-        let bytes = usual.max(wanted_bytes);
-        let synced_often = self.synced_often || active_syncs >= usual.div_ceil(SHORT_SYNC_BYTES);
-        create_segment(&*self.disk, &self.dir, self.database, (id, bytes), synced_often)
-    }
-
-    /// Has the segments to come made small (true), for a disk that is full, or as usual.
-    pub fn set_frugal(&self, frugal: bool) {
-        self.frugal.store(frugal, Ordering::Relaxed);
-    }
-
-    /// Makes the next segment ready, if it is not. Returns whether there was something to do.
-    ///
-    /// # Errors
-    /// Any error of the disk. A commit that needs the segment will try again.
-    pub fn prepare_spare(&self) -> Result<bool> {
-        let mut spare = lock(&self.spare);
-        if spare.ready.is_some() {
-            return Ok(false);
-        }
-        let syncs = self.active_syncs.swap(0, Ordering::Relaxed);
-        spare.ready = Some(self.create_segment(&mut spare, 0, syncs)?);
-        Ok(true)
     }
 
     /// Writes the record of `payload` to its place.
@@ -512,40 +464,6 @@ impl Log {
     pub fn await_reserved(&self) -> Result<()> {
         self.await_visible(self.reserved())
     }
-}
-
-/// How large a segment is made on a full disk, where usual ones have `segment_bytes`.
-pub fn small_segment_bytes(segment_bytes: u64) -> u64 {
-    (segment_bytes / 32).max(64 << 10).min(segment_bytes)
-}
-
-fn create_segment(
-    disk: &dyn Disk,
-    dir: &Path,
-    database: u64,
-    (id, bytes): (u64, u64),
-    synced_often: bool,
-) -> Result<Arc<Segment>> {
-    let path = segment_path(dir, id);
-    // Fails if the file is there already; then it is not ours to remove.
-    let region = disk.create_log_region(&path, bytes)?;
-    let ready = || {
-        let header = region.reserve(SEGMENT_HEADER_BYTES);
-        let header =
-            header.ok_or_else(|| Error::invalid("a log segment needs room for its header"))?;
-        region.publish(header, &mut |out| {
-            out.copy_from_slice(&encode_segment_header(id, database))
-        })?;
-        region.sync(SEGMENT_HEADER_BYTES as u64)?;
-        disk.sync_dir(dir)
-    };
-    ready().inspect_err(|_| {
-        // What cannot be removed now is an orphan that the next open removes.
-        let _ = disk.remove(&path);
-    })?;
-    // Afterwards: the sync of the header would go through all that was made ready beside it.
-    region.make_ready(synced_often);
-    Ok(Arc::new(Segment { id, region }))
 }
 
 fn broken(cause: Option<&Error>) -> Error {

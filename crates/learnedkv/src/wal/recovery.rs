@@ -257,11 +257,9 @@ impl Reading<'_> {
             let bytes = self.read(segment)?;
             let mut offset =
                 if segment == last_segment { stop as usize } else { SEGMENT_HEADER_BYTES };
-            while let Some(candidate) = next_candidate(&bytes, segment, offset) {
+            while let Some(candidate) = next_candidate(&bytes, segment, self.next, offset) {
                 offset = candidate + 8;
-                if let Ok(record) = self.record(&bytes, segment, candidate)
-                    && record.header.first >= self.next
-                {
+                if let Ok(record) = self.record(&bytes, segment, candidate) {
                     self.synced = self.synced.max(record.header.synced);
                     self.recovered.dropped_records += 1;
                     offset = candidate + record.length_bytes;
@@ -274,17 +272,26 @@ impl Reading<'_> {
     /// Where the record that continues the log should be: at the stop, unless nothing was written
     /// there and the next segment does not begin with a record either.
     fn missing_at(&self, open: &[u64], stop: (u64, u64)) -> Result<(u64, u64)> {
-        let is_blank = |bytes: &[u8], from: usize| {
-            bytes.get(from..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0))
-        };
         let Some(&next) = open.iter().find(|id| **id > stop.0) else { return Ok(stop) };
         let bytes = self.read(next)?;
-        let begins_otherwise = !is_blank(&bytes, SEGMENT_HEADER_BYTES)
+        let begins_otherwise = !self.is_unused(&bytes, next)
             && self.record(&bytes, next, SEGMENT_HEADER_BYTES).is_err();
-        if begins_otherwise && is_blank(&self.read(stop.0)?, stop.1 as usize) {
+        // Behind the stop stand zeros, or what the file held before.
+        let holds_more = |bytes: &[u8]| next_candidate(bytes, stop.0, 0, stop.1 as usize).is_some();
+        if begins_otherwise && !holds_more(&self.read(stop.0)?) {
             return Ok((next, SEGMENT_HEADER_BYTES as u64));
         }
         Ok(stop)
+    }
+
+    /// Whether no record was written to a segment yet: it holds zeros, or those of an earlier one whose
+    /// file it was.
+    fn is_unused(&self, bytes: &[u8], segment: u64) -> bool {
+        let records = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
+        let number = records.get(8..16).and_then(|word| word.try_into().ok());
+        let of_another = number.map(u64::from_le_bytes).filter(|found| *found < segment);
+        records.iter().all(|byte| *byte == 0)
+            || of_another.is_some_and(|old| self.record(bytes, old, SEGMENT_HEADER_BYTES).is_ok())
     }
 
     fn check_synced(&self, open: &[u64], stopped: Option<(u64, u64)>) -> Result<()> {

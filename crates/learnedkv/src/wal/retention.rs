@@ -52,7 +52,7 @@ impl Log {
         Retention { change: Change::Log { ended, open_from, first }, keep_from }
     }
 
-    /// Removes what `retention` does not keep. The edit with its change is durable, so what the removed
+    /// Removes what `retention` does not keep, or keeps its files for segments to come. The edit with its change is durable, so what the removed
     /// segments hold is durable without them, synced or not.
     pub fn remove(&self, retention: &Retention) {
         let gone: Vec<_> = {
@@ -66,8 +66,11 @@ impl Log {
             gone
         };
         for kept in gone {
-            // A file that cannot be removed now is an orphan that the next open removes.
-            let _ = self.disk.remove(&segment_path(&self.dir, kept.id));
+            let path = segment_path(&self.dir, kept.id);
+            if !self.recycle(kept) {
+                // A file that cannot be removed now is an orphan that the next open removes.
+                let _ = self.disk.remove(&path);
+            }
         }
     }
 }

@@ -171,11 +171,10 @@ impl Log {
         let mut last_ended = 0;
         let mut ended = Vec::new();
         for kept in &mut order.kept {
-            if let Some(last) = kept.last
+            // What was synced while it was the active one may leave the log at any time.
+            if let Some(last) = kept.last.filter(|last| *last > synced)
                 && kept.first <= up_to
-                && let Some(segment) = kept.unsynced.take()
-                // Synced while it was the active one: it may be removed at any time.
-                && last > synced
+                && let Some(segment) = kept.segment.take()
             {
                 last_ended = last;
                 ended.push(segment);

@@ -10,6 +10,8 @@ use crate::disk::sim::{CrashKind, SimDisk, Stage};
 use crate::disk::{Access, OperationKind};
 use crate::format::manifest::LogState;
 
+mod recycled;
+
 const DATABASE: u64 = 7;
 const SEGMENT_BYTES: u64 = 4096;
 /// A record of so many bytes leaves no room for another in its segment.

@@ -265,6 +265,14 @@ impl LogRegion for FaultyRegion {
         self.inner.make_ready(synced_often);
     }
 
+    fn begin_again(&mut self, path: &Path) -> bool {
+        let begun = Arc::get_mut(&mut self.inner).is_some_and(|inner| inner.begin_again(path));
+        if begun {
+            self.path = path.to_path_buf();
+        }
+        begun
+    }
+
     fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
         self.inner.reserve(length_bytes)
     }

@@ -1,4 +1,5 @@
-//! A log region of positional writes: one system call a record.
+//! A log region of positional writes: one system call a record. It is not begun again: the sync of its header
+//! would write all that is left of what it held.
 
 use std::cell::RefCell;
 use std::fs;

@@ -110,6 +110,14 @@ impl LogRegion for MappedRegion {
         populate(&self.map, 0, self.map.len());
     }
 
+    /// Its memory is ready already. Whoever has the region for himself holds no reserved bytes of it, and
+    /// reservations made before are refused: the new cursor has an id of its own.
+    fn begin_again(&mut self, path: &Path) -> bool {
+        self.path = path.to_path_buf();
+        self.cursor = Cursor::new(self.cursor.capacity_bytes());
+        true
+    }
+
     fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
         self.cursor.reserve(length_bytes)
     }

@@ -166,6 +166,12 @@ impl LogRegion for SimRegion {
         self.synced_often.store(synced_often, Ordering::Relaxed);
     }
 
+    fn begin_again(&mut self, path: &Path) -> bool {
+        self.file.path = path.to_path_buf();
+        self.cursor = Cursor::new(self.cursor.capacity_bytes());
+        true
+    }
+
     fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
         let operation = self.file.operation(OperationKind::Reserve).at(0, length_bytes as u64);
         let _running = self.file.disk.begin(operation);

@@ -73,8 +73,8 @@ use crate::error::{Error, Result};
 /// What crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashKind {
-    /// The process dies. Everything written survives; locks are released; log records reserved
-    /// but not published are zeros.
+    /// The process dies. Everything written survives; locks are released; where log records were reserved
+    /// but not published stands what stood there before.
     Process,
     /// The machine dies. What was not synced vanishes, persists or tears, as the seed says. Seeds 0
     /// to 5 are the extremes: (0) all lost, (1) all kept, (2) names and lengths without content,

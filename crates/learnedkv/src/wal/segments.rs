@@ -1,0 +1,197 @@
+//! Making segments: fresh, or in the file and the memory of one that is not needed any more.
+//!
+//! A segment that leaves the log is kept, instead of being removed, where all of this holds: it has the usual
+//! size; nobody holds it any more and it was never unmapped ([`super::sync`]), so its memory is ready; no copy
+//! of the log is being written, which may read its file; the disk is not full. The next segment that is
+//! made is its file renamed, with a header of its own. Nothing is wiped: behind a segment's last record stand
+//! old ones, which say that they are another segment's, and numbers are never reused. At most
+//! [`MOST_RECYCLED`] files are kept, for as long as segments follow one another ([`Log::give_back`]).
+//!
+//! Crashes: a file that is kept still has its old name, which the manifest does not need any more (the edit
+//! was durable before), so the next open removes it. The new name is durable before the first record is reserved
+//! there, as a fresh one's is. Only files of this life of the log are ever kept: what an earlier one has left,
+//! where a number may have been given out without its name becoming durable, is never used again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Kept, Log, lock};
+use crate::disk::{Disk, LogRegion};
+use crate::error::{Error, Result};
+use crate::format::log::{SEGMENT_HEADER_BYTES, encode_segment_header};
+use crate::format::name::{file_name, file_number};
+
+/// The file of a segment.
+pub fn segment_path(dir: &Path, segment: u64) -> PathBuf {
+    dir.join(file_name("log", segment))
+}
+
+/// The segment whose file is named `name`.
+pub fn segment_id(name: &str) -> Option<u64> {
+    file_number("log", name)
+}
+
+/// How large a segment is made on a full disk, where usual ones have `segment_bytes`.
+pub fn small_segment_bytes(segment_bytes: u64) -> u64 {
+    (segment_bytes / 32).max(64 << 10).min(segment_bytes)
+}
+
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) id: u64,
+    pub(super) region: Arc<dyn LogRegion>,
+    /// What its memory was made ready for.
+    pub(super) synced_often: bool,
+}
+
+/// What comes after the active segment. Numbers are given out under its lock, which is held until the
+/// segment is made: none is given to a segment that comes into use before one of a smaller number.
+#[derive(Debug)]
+pub(super) struct Spare {
+    /// The next segment, made ready so that no commit waits for it.
+    pub(super) ready: Option<Arc<Segment>>,
+    /// The number of the one after it.
+    pub(super) next_number: u64,
+}
+
+/// Where a segment was synced after so few bytes in the mean while it was active, the next that is made is made for
+/// that: large folios would be written more than once.
+const SHORT_SYNC_BYTES: u64 = 64 << 10;
+/// So many files of segments are kept to be used again: what one flush sets free, mostly.
+const MOST_RECYCLED: usize = 2;
+
+impl Log {
+    /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active.
+    pub(super) fn create_segment(
+        &self,
+        spare: &mut Spare,
+        wanted_bytes: u64,
+        active_syncs: u64,
+    ) -> Result<Arc<Segment>> {
+        // A number whose segment could not be made is left out: recovery goes by sequence numbers.
+        let id = spare.next_number;
+        spare.next_number += 1;
+        let frugal = self.frugal.load(Ordering::Relaxed);
+        let usual =
+            if frugal { small_segment_bytes(self.segment_bytes) } else { self.segment_bytes };
+        let bytes = usual.max(wanted_bytes);
+        let synced_often = self.synced_often || active_syncs >= usual.div_ceil(SHORT_SYNC_BYTES);
+        self.segments_made.fetch_add(1, Ordering::Relaxed);
+        let again = self.begin_again(id, bytes, synced_often);
+        create_segment(&*self.disk, &self.dir, self.database, (id, bytes), synced_often, again)
+    }
+
+    /// The region of a segment that was kept, its file renamed to that of segment `id`; `None` where none of
+    /// that kind is there, or it cannot be used again.
+    fn begin_again(&self, id: u64, bytes: u64, synced_often: bool) -> Option<Arc<dyn LogRegion>> {
+        let old = lock(&self.recycled).pop()?;
+        let (from, to) = (segment_path(&self.dir, old.id), segment_path(&self.dir, id));
+        let fits = old.region.capacity_bytes() == bytes && old.synced_often == synced_often;
+        let mut region = old.region;
+        let is_ours = fits && Arc::get_mut(&mut region).is_some_and(|r| r.begin_again(&to));
+        if is_ours && self.disk.rename(&from, &to).is_ok() {
+            self.segments_recycled.fetch_add(1, Ordering::Relaxed);
+            return Some(region);
+        }
+        drop(region);
+        let _ = self.disk.remove(&from);
+        None
+    }
+
+    /// Keeps the file and the memory of a segment that left the log, for one to come. False: it is to be
+    /// removed.
+    pub(super) fn recycle(&self, kept: Kept) -> bool {
+        let Some(segment) = kept.segment.and_then(Arc::into_inner) else { return false };
+        let is_usual = segment.region.capacity_bytes() == self.segment_bytes;
+        if !is_usual || Arc::strong_count(&self.copies) > 1 {
+            return false;
+        }
+        let mut recycled = lock(&self.recycled);
+        // Under the lock: whoever makes the log frugal gives back what was kept before.
+        let keeps = recycled.len() < MOST_RECYCLED && !self.frugal.load(Ordering::Relaxed);
+        if keeps {
+            recycled.push(segment);
+        }
+        keeps
+    }
+
+    /// Removes the files that were kept to be used again.
+    pub fn give_back(&self) {
+        let recycled = std::mem::take(&mut *lock(&self.recycled));
+        for segment in recycled {
+            let path = segment_path(&self.dir, segment.id);
+            drop(segment);
+            // A file that cannot be removed now is an orphan that the next open removes.
+            let _ = self.disk.remove(&path);
+        }
+    }
+
+    /// How many files are kept to be used again.
+    pub fn recyclable(&self) -> usize {
+        lock(&self.recycled).len()
+    }
+
+    /// How many segments were made since the log was begun, and how many of them in files of others.
+    pub fn segments_made(&self) -> (u64, u64) {
+        let of = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        (of(&self.segments_made), of(&self.segments_recycled))
+    }
+
+    /// Has the segments to come made small (true), for a disk that is full, or as usual.
+    pub fn set_frugal(&self, frugal: bool) {
+        self.frugal.store(frugal, Ordering::Relaxed);
+        if frugal {
+            self.give_back();
+        }
+    }
+
+    /// Makes the next segment ready, if it is not. Returns whether there was something to do.
+    ///
+    /// # Errors
+    /// Any error of the disk. A commit that needs the segment will try again.
+    pub fn prepare_spare(&self) -> Result<bool> {
+        let mut spare = lock(&self.spare);
+        if spare.ready.is_some() {
+            return Ok(false);
+        }
+        let syncs = self.active_syncs.swap(0, Ordering::Relaxed);
+        spare.ready = Some(self.create_segment(&mut spare, 0, syncs)?);
+        Ok(true)
+    }
+}
+
+/// Makes a segment, in a fresh file or in `again`, which has its name already: its header and its name are
+/// durable.
+pub(super) fn create_segment(
+    disk: &dyn Disk,
+    dir: &Path,
+    database: u64,
+    (id, bytes): (u64, u64),
+    synced_often: bool,
+    again: Option<Arc<dyn LogRegion>>,
+) -> Result<Arc<Segment>> {
+    let path = segment_path(dir, id);
+    let region = match again {
+        Some(region) => region,
+        // Fails if the file is there already; then it is not ours to remove.
+        None => disk.create_log_region(&path, bytes)?,
+    };
+    let ready = || {
+        let header = region.reserve(SEGMENT_HEADER_BYTES);
+        let header =
+            header.ok_or_else(|| Error::invalid("a log segment needs room for its header"))?;
+        region.publish(header, &mut |out| {
+            out.copy_from_slice(&encode_segment_header(id, database))
+        })?;
+        region.sync(SEGMENT_HEADER_BYTES as u64)?;
+        disk.sync_dir(dir)
+    };
+    ready().inspect_err(|_| {
+        // What cannot be removed now is an orphan that the next open removes.
+        let _ = disk.remove(&path);
+    })?;
+    // Afterwards: the sync of the header would go through all that was made ready beside it.
+    region.make_ready(synced_often);
+    Ok(Arc::new(Segment { id, region, synced_often }))
+}
