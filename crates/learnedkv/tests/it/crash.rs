@@ -15,6 +15,7 @@
 //! crashed again at all its points. `LEARNEDKV_CRASH_SEEDS=n` (or `from..to`) runs these workloads instead of
 //! [`SEEDS`] of them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use learnedkv::disk::sim::{CrashKind, Operation, SimDisk, Stage};
@@ -247,6 +248,9 @@ enum Spread {
     Even,
     /// Mostly one: its flushes need not wait for the log, unless the other was written to as well.
     MostlyOne,
+    /// One, and nothing but full memtables is flushed or synced: log segments that were never synced are
+    /// used again.
+    Unsynced,
     /// Over the partitions of one, which is converted often.
     Wide,
 }
@@ -274,6 +278,8 @@ fn widely(ops: Vec<Op>, keys: Keys) -> Vec<Op> {
 fn workload(seed: u64, keys: Keys, spread: Spread) -> Vec<Op> {
     let mut random = Random::new(seed);
     let length = if keys == Keys::Long { LONG_LENGTH } else { LENGTH };
+    // Much of it is left out.
+    let length = if spread == Spread::Unsynced { 2 * length } else { length };
     let ops = draw(&mut random, keys, length, [40, 250, 700][seed as usize % 3]);
     let one = |name: &str| name == "a" || name == "b";
     let rarely = |(number, op): (usize, Op)| match op {
@@ -297,8 +303,21 @@ fn workload(seed: u64, keys: Keys, spread: Spread) -> Vec<Op> {
         Op::Create(_) if number > 1 => None,
         op => Some(op),
     };
+    let unsynced = |op: Op| match op {
+        Op::Commit(changes, _) => {
+            let of_one = changes.into_iter().map(|(_, key, value)| ("a".to_owned(), key, value));
+            Some(Op::Commit(of_one.collect(), false))
+        }
+        Op::Update(name, key, _) if name == "a" => Some(Op::Update(name, key, false)),
+        Op::Create(name) if name == "a" => Some(Op::Create(name)),
+        Op::Remove(removal) if removal.name == "a" && removal.before.is_empty() => {
+            Some(Op::Remove(removal))
+        }
+        _ => None,
+    };
     match spread {
         Spread::Even => ops,
+        Spread::Unsynced => ops.into_iter().filter_map(unsynced).collect(),
         Spread::MostlyOne => ops.into_iter().enumerate().filter_map(rarely).collect(),
         Spread::Wide => widely(ops.into_iter().enumerate().filter_map(rarely).collect(), keys),
     }
@@ -315,6 +334,8 @@ struct Crashed {
     steps_ahead: u64,
     /// Flushes that did not wait for the log.
     unlogged_flushes: u64,
+    /// Segments of the log whose files were used again.
+    recycled: u64,
     /// Compactions of levels, tables that moved among them.
     compactions: u64,
 }
@@ -325,6 +346,7 @@ impl Crashed {
         self.sweeps += other.sweeps;
         self.steps_ahead += other.steps_ahead;
         self.unlogged_flushes += other.unlogged_flushes;
+        self.recycled += other.recycled;
         self.compactions += other.compactions;
     }
 }
@@ -352,8 +374,14 @@ fn crash_everywhere(store: Store, seed: u64, spread: Spread) -> Result<Crashed, 
     let progress = Arc::new(Mutex::new(Progress::default()));
     let taken = Arc::new(Mutex::new(Vec::new()));
     let (now, sink) = (progress.clone(), taken.clone());
+    let recycled = Arc::new(AtomicU64::new(0));
+    let count = recycled.clone();
     disk.observe(move |operation, disk| {
         let now = *now.lock().unwrap();
+        let is_log = operation.path.to_string_lossy().contains("log-");
+        if operation.kind == OperationKind::Rename && is_log && operation.stage == Stage::After {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
         sink.lock().unwrap().extend(clones(operation, disk, now));
     });
     let (mut states, mut sum, mut number) = (vec![Model::new()], Crashed::default(), 0u64);
@@ -395,7 +423,8 @@ fn crash_everywhere(store: Store, seed: u64, spread: Spread) -> Result<Crashed, 
     check_taken(&states)?;
     let compactions = stats.compactions + stats.moved_tables;
     let (steps_ahead, unlogged_flushes) = (stats.steps_ahead, stats.unlogged_flushes);
-    Ok(Crashed { steps_ahead, unlogged_flushes, compactions, ..sum })
+    let recycled = recycled.load(Ordering::Relaxed);
+    Ok(Crashed { steps_ahead, unlogged_flushes, recycled, compactions, ..sum })
 }
 
 fn asked_seeds() -> Option<String> {
@@ -459,4 +488,17 @@ fn a_crash_anywhere_is_no_worse_where_flushes_do_not_wait_for_the_log() {
     }
     println!("{sum:?}");
     assert!(sum.openings > 1000 && sum.unlogged_flushes > 5, "{sum:?}");
+}
+
+/// Behind the last record of a segment stand those of another, which must not come back.
+#[test]
+fn a_crash_anywhere_is_no_worse_where_files_of_log_segments_are_used_again() {
+    let mut sum = Crashed::default();
+    let some = |seed: &u64| asked_seeds().is_some() || *seed < 3;
+    for seed in seeds().filter(some) {
+        let crashed = crash_everywhere(Store::Tiered, seed, Spread::Unsynced);
+        sum.add(&crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}")));
+    }
+    println!("{sum:?}");
+    assert!(sum.openings > 1000 && sum.recycled > 5, "{sum:?}");
 }

@@ -25,6 +25,7 @@ mod open_errors;
 mod open_files;
 mod paged;
 mod reads;
+mod recycled;
 mod regressions;
 mod removals;
 mod resting;
