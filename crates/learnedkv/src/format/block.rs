@@ -36,7 +36,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
-pub use self::builder::{BlockBuilder, block_overhead_bytes, entry_bytes};
+pub use self::builder::{BlockBuilder, BlockPlace, NewEntry, block_overhead_bytes, entry_bytes};
 pub use self::entries::Entries;
 use super::bytes::Reader;
 use super::checksum::checksum;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::format::batch::put_op;
-use crate::format::block::BlockBuilder;
+use crate::format::block::{BlockBuilder, BlockPlace, NewEntry};
 use crate::format::compression::Compression;
 use crate::format::entry::Kind;
 use crate::format::log::{RecordHeader, encode_segment_header, record_bytes, write_record};
@@ -101,13 +101,16 @@ fn table_record(id: u64) -> TableRecord {
 fn blocks() {
     for how in Compression::ALL {
         let (mut builder, mut codec) = (BlockBuilder::default(), how.codec());
-        builder.begin(b"key", b"kez");
-        for number in 0..12 {
-            builder.add(Kind::Value, &key(number), number, b"a value, and a value, and a value");
-        }
-        let (bytes, unpacked) = builder.finish(TAG, OFFSET, 3, codec.as_deref_mut());
+        let keys: Vec<_> = (0..12).map(key).collect();
+        let (kind, value) = (Kind::Value, &b"a value, and a value, and a value"[..]);
+        let entry = |(key, sequence)| NewEntry { key, kind, sequence, value };
+        let entries = keys.iter().map(Vec::as_slice).zip(0..).map(entry);
+        let place = BlockPlace { tag: TAG, offset_bytes: OFFSET, ordinal: 3 };
+        let mut bytes = Vec::new();
+        let separators = (&b"key"[..], &b"kez"[..]);
+        let unpacked = builder.write(&mut bytes, place, separators, entries, codec.as_deref_mut());
         assert_eq!((bytes.len() as u64) < unpacked - 64, *how != Compression::None, "{how}");
-        try_mutants(&format!("block, {how}"), block, bytes);
+        try_mutants(&format!("block, {how}"), block, &bytes);
     }
 }
 

@@ -447,7 +447,7 @@ impl Output {
         }
         let waiting = std::mem::take(&mut self.waiting);
         let wanted = waiting.entries.iter().filter_map(|e| Some((waiting.key(e), e.load?)));
-        let values = value_log::load_all(
+        let values = value_log::load_all_for_now(
             &wanted.collect::<Vec<_>>(),
             |id| self.sources.find(id),
             &Reads::default(),

@@ -18,7 +18,7 @@ use super::partition::{Cut, Limits, Separator, entry_size};
 use super::{scale, table_path};
 use crate::disk::{Disk, File};
 use crate::error::Result;
-use crate::format::block::{BLOCK_ALIGNMENT, BlockBuilder};
+use crate::format::block::{BLOCK_ALIGNMENT, BlockBuilder, BlockPlace};
 use crate::format::compression::{Codec, Compression};
 use crate::format::entry::{Kind, SequenceNumber, TableId};
 use crate::format::manifest::TableRecord;
@@ -238,14 +238,14 @@ impl TableWriter {
         } else {
             cut.separator.clone()
         };
-        self.block.begin(&self.lower, &upper);
-        for entry in self.gathered.entries(entries) {
-            self.block.add(entry.kind, entry.key, entry.sequence, entry.value);
-        }
-        let offset = self.written_bytes + self.out.len() as u64;
-        let (ordinal, codec) = (self.properties.blocks as u32, self.codec.as_deref_mut());
-        let (bytes, unpacked_bytes) = self.block.finish(self.tag, offset, ordinal, codec);
-        self.out.extend_from_slice(bytes);
+        let place = BlockPlace {
+            tag: self.tag,
+            offset_bytes: self.written_bytes + self.out.len() as u64,
+            ordinal: self.properties.blocks as u32,
+        };
+        let (entries, codec) = (self.gathered.entries(entries), self.codec.as_deref_mut());
+        let unpacked_bytes =
+            self.block.write(&mut self.out, place, (&self.lower, &upper), entries, codec);
         let padded = (self.out.len() as u64).next_multiple_of(BLOCK_ALIGNMENT);
         self.out.resize(padded as usize, 0);
         self.properties.blocks += 1;

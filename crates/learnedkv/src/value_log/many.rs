@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::Segment;
 use crate::error::Result;
 use crate::format::value::ValuePointer;
@@ -68,6 +70,37 @@ pub fn load_all(
     find: impl Fn(u64) -> Result<Arc<Segment>>,
     reads: &Reads,
 ) -> Result<Vec<Slice>> {
+    load(wanted, find, reads, Memory::Own)
+}
+
+/// As [`load_all`], for whoever drops all of them soon: what one request read stays in memory while any value of
+/// it is held, and is not copied.
+///
+/// # Errors
+/// As [`load_all`].
+pub fn load_all_for_now(
+    wanted: &[(&[u8], ValuePointer)],
+    find: impl Fn(u64) -> Result<Arc<Segment>>,
+    reads: &Reads,
+) -> Result<Vec<Slice>> {
+    load(wanted, find, reads, Memory::Shared)
+}
+
+/// Whose memory values stand in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// Each in its own.
+    Own,
+    /// All of one request together.
+    Shared,
+}
+
+fn load(
+    wanted: &[(&[u8], ValuePointer)],
+    find: impl Fn(u64) -> Result<Arc<Segment>>,
+    reads: &Reads,
+    memory: Memory,
+) -> Result<Vec<Slice>> {
     let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
     let pieces = pieces(wanted, find)?;
     let mut from = 0;
@@ -80,7 +113,7 @@ pub fn load_all(
             bytes += next.bytes();
             to += 1;
         }
-        from += read(&pieces[from..to], wanted, &mut values, reads)?;
+        from += read(&pieces[from..to], wanted, &mut values, reads, memory)?;
     }
     Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
 }
@@ -119,6 +152,7 @@ fn read(
     wanted: &[(&[u8], ValuePointer)],
     values: &mut [Option<Slice>],
     reads: &Reads,
+    memory: Memory,
 ) -> Result<usize> {
     let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(0) };
     let mut requests = Vec::with_capacity(pieces.len());
@@ -135,6 +169,16 @@ fn read(
     for (piece, read) in pieces.iter().zip(read) {
         let segment = &piece.segment;
         let mut bytes = read.map_err(|e| e.at_path(segment.path()))?;
+        if memory == Memory::Shared && piece.values.len() > 1 {
+            let bytes = Bytes::from(bytes);
+            for &at in &piece.values {
+                let (key, pointer) = wanted[at];
+                let inside = (pointer.offset - piece.start) as usize;
+                let stored = bytes.slice(inside..inside + pointer.stored_bytes() as usize);
+                values[at] = Some(segment.shared(key, pointer, stored)?);
+            }
+            continue;
+        }
         for &at in &piece.values {
             let (key, pointer) = wanted[at];
             let inside = (pointer.offset - piece.start) as usize;

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use self::prefix::{Map, Prefix};
 
-pub use self::many::{load_all, look_up_all};
+pub use self::many::{load_all_for_now, look_up_all};
 use crate::disk::{Mapping, PooledFile, Purpose, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::name::{file_name, file_number};
@@ -312,12 +312,20 @@ impl Segment {
 
     /// The value in what is `stored` of it in the map, if that is sound: lent, where it stands there as it is.
     fn mapped(&self, key: &[u8], pointer: ValuePointer, stored: Bytes) -> Option<Slice> {
+        self.shared(key, pointer, stored).ok()
+    }
+
+    /// The value in all that was `stored` of it: a part of that, where it is short and stands there as it is.
+    fn shared(&self, key: &[u8], pointer: ValuePointer, stored: Bytes) -> Result<Slice> {
         if pointer.packed.is_some() {
-            return self.unpacked(key, pointer, &stored).ok();
+            return self.unpacked(key, pointer, &stored);
         }
-        check_short(&stored, self.tag, &pointer, key).ok()?;
+        if !may_be_lent(pointer) {
+            return self.value(key, pointer, stored.to_vec());
+        }
+        check_short(&stored, self.tag, &pointer, key).map_err(|e| e.at_path(self.path()))?;
         let end = stored.len();
-        Some(Slice::of_bytes(stored, CHUNK_HEADER_BYTES..end))
+        Ok(Slice::of_bytes(stored, CHUNK_HEADER_BYTES..end))
     }
 }
 

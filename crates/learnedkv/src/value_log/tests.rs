@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 
+use super::many::load_all;
 use super::writer::SegmentWriter;
 use super::*;
 use crate::cache::BlockCache;
@@ -117,6 +118,10 @@ fn come_back(how: Compression) {
         assert!(found == value(*number), "{number}");
     }
     let together = context.metrics.value_requests.load(Relaxed);
+    let found = load_all_for_now(&wanted, |id| segments.find(id), &Reads::default()).unwrap();
+    for ((_, _, number), found) in all.iter().chain(&all[..20]).zip(found) {
+        assert!(found == value(*number), "{number}, in shared memory");
+    }
     assert_eq!(alone, 400);
     assert!(together < 40, "{together} requests for neighbours");
     assert!(load_all(&[], |id| segments.find(id), &Reads::default()).unwrap().is_empty());
@@ -223,6 +228,8 @@ fn compressed_values_are_read_where_they_lie_but_not_lent() {
             let wanted = [(key.as_slice(), *pointer)];
             let find = |_| Ok(Arc::new(Segment::open(&context, &used).unwrap()));
             assert!(load_all(&wanted, find, &Reads::default()).unwrap_err().is_corruption());
+            let error = load_all_for_now(&[wanted[0]; 2], find, &Reads::default()).unwrap_err();
+            assert!(error.is_corruption() && error.path().is_some(), "{error:?}");
             file.write_all_at(&byte, pointer.offset + at).unwrap();
         }
         assert!(segment.load(key, *pointer, &Reads::default()).unwrap() == value(2));

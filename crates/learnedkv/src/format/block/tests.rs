@@ -9,19 +9,20 @@ type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
 fn build_as(how: Compression, lower: &[u8], upper: &[u8], entries: Entries) -> Vec<u8> {
     let mut builder = BlockBuilder::default();
     let mut codec = how.codec();
+    let place = BlockPlace { tag: 1, offset_bytes: 0, ordinal: 3 };
+    let mut out = b"what stands before".to_vec();
+    let before = out.len();
     // The second time, everything is used again.
-    for _ in 0..2 {
-        builder.begin(lower, upper);
-        for (key, value) in entries {
-            builder.add(Kind::Value, key, 7, value);
-        }
-        builder.finish(1, 0, 3, codec.as_deref_mut());
+    for _ in 0..3 {
+        out.truncate(before);
+        let entries = entries.iter().map(|(key, value)| {
+            let (kind, sequence) = (Kind::Value, 7);
+            NewEntry { key, kind, sequence, value }
+        });
+        builder.write(&mut out, place, (lower, upper), entries, codec.as_deref_mut());
     }
-    builder.begin(lower, upper);
-    for (key, value) in entries {
-        builder.add(Kind::Value, key, 7, value);
-    }
-    builder.finish(1, 0, 3, codec.as_deref_mut()).0.to_vec()
+    assert_eq!(&out[..before], b"what stands before");
+    out.split_off(before)
 }
 
 fn build(lower: &[u8], upper: &[u8], entries: Entries) -> Vec<u8> {

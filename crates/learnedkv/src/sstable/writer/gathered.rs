@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use crate::format::block::NewEntry;
 use crate::format::entry::{Kind, SequenceNumber};
 
 /// How long a piece is, bytes. An entry that takes more has one of its own, which is not kept.
@@ -28,18 +29,6 @@ struct Place {
     end: u32,
     kind: Kind,
     sequence: SequenceNumber,
-}
-
-/// An entry lent.
-pub struct Entry<'a> {
-    /// Its key.
-    pub key: &'a [u8],
-    /// What it is.
-    pub kind: Kind,
-    /// Its version.
-    pub sequence: SequenceNumber,
-    /// Its value or what stands for it.
-    pub value: &'a [u8],
 }
 
 /// See the [module page](self).
@@ -79,8 +68,8 @@ impl Gathered {
     }
 
     /// Those of a range.
-    pub fn entries(&self, range: Range<usize>) -> impl Iterator<Item = Entry<'_>> {
-        self.places[range].iter().map(|place| Entry {
+    pub fn entries(&self, range: Range<usize>) -> impl Iterator<Item = NewEntry<'_>> + Clone {
+        self.places[range].iter().map(|place| NewEntry {
             key: self.part(place, place.key_start..place.value_start),
             kind: place.kind,
             sequence: place.sequence,

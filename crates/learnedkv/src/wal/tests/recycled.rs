@@ -157,23 +157,30 @@ fn a_file_that_cannot_be_renamed_or_synced_is_not_used_again() {
     }
 }
 
-/// Where the log is damaged is said of the right segment though the next one, not used yet, is full of old records.
+/// Where the log is damaged is said of the right segment though the one after it, not used yet, is full of old
+/// records, and so is what stands behind the last one.
 #[test]
 fn damage_is_told_of_the_segment_it_is_in() {
-    let (disk, log) = log_that_has_left(2);
-    assert_eq!((commit(&log, FILLS_A_SEGMENT), log.segments()), (3, vec![2, 3]));
-    log.remove(&log.retention(3));
-    log.prepare_spare().unwrap();
-    assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 4]), 2));
-    log.sync(3).unwrap();
-    let damaged = disk.open(&segment_path(Path::new("/"), 3), Access::Random).unwrap();
-    damaged.write_all_at(&[0xff; 4], 200).unwrap();
-    let state = LogState { first: 3, open_from: 3, ..LogState::default() };
-    let recover =
-        || recovery::recover(&disk, Path::new("/"), DATABASE, &state, 3, &mut |_, _| Ok(()));
-    let error = recover().unwrap_err();
-    assert_eq!(error.path(), Some(&*segment_path(Path::new("/"), 3)), "{error}");
-    assert_eq!(error.offset_bytes(), Some(SEGMENT_HEADER_BYTES as u64), "{error}");
+    let header = SEGMENT_HEADER_BYTES as u64;
+    // In the payload; in the number of the segment, by which the record is known to be this one's. Behind another
+    // segment, and as the first that is needed.
+    for (at, first) in [(header + 200, 3), (header + 8, 3), (header + 200, 4), (header + 8, 4)] {
+        let (disk, log) = log_that_has_left(3);
+        commit(&log, FILLS_A_SEGMENT);
+        assert_eq!((log.segments(), log.segments_made().1), (vec![3, 4], 1));
+        log.prepare_spare().unwrap();
+        assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 4, 5]), 2));
+        log.sync(4).unwrap();
+        let path = |segment| segment_path(Path::new("/"), segment);
+        let file = disk.open(&path(4), Access::Random).unwrap();
+        file.write_all_at(&[0; 4], at).unwrap();
+        let state = LogState { first, open_from: first, ..LogState::default() };
+        let recover =
+            || recovery::recover(&disk, Path::new("/"), DATABASE, &state, 4, &mut |_, _| Ok(()));
+        let error = recover().unwrap_err();
+        let found = (error.path().map(Path::to_owned), error.offset_bytes());
+        assert_eq!(found, (Some(path(4)), Some(header)), "{error}");
+    }
 }
 
 /// The payload of a record, from which it can be told whose it is.
