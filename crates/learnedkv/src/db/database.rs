@@ -345,6 +345,8 @@ impl Database {
         if engine.edit(engine.log.reserved(), &Opened::default(), plan, |_| {})? {
             if let Some(retention) = retention {
                 engine.log.remove(&retention);
+                // Whoever looks after what the log keeps for later may have looked before.
+                engine.executor.notify();
             }
             return Ok(());
         }

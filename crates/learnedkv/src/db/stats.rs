@@ -322,7 +322,7 @@ pub struct Stats {
     /// merges, sweeps and compactions were that it took. What writers themselves take of processors and
     /// device is not in it. 0 before there was such work.
     pub sustainable_bytes_per_s: u64,
-    /// Bytes of the log's segments.
+    /// Bytes of the log's segments, with those that left it and are kept to be used again: two at most.
     pub log_bytes: u64,
     /// How often the log was synced: commits that wait for that at the same time share a sync.
     pub log_syncs: u64,

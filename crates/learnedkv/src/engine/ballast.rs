@@ -298,17 +298,20 @@ fn only_removes(payload: &[u8]) -> bool {
 }
 
 impl Engine {
-    /// Does `work` that is to go on when the disk is full: once more, with the ballast given up, if it
-    /// met that.
+    /// Does `work` that is to go on when the disk is full: if it met that, again, once there may be room, by
+    /// what is only kept for later and then by the ballast.
     ///
     /// # Errors
     /// Those of `work`.
     pub fn with_ballast<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        let seen = self.room_seen();
-        match work() {
-            Err(e) if e.kind() == ErrorKind::DiskFull && self.give_up_ballast(seen) => work(),
-            done => done,
+        for _ in 0..2 {
+            let seen = self.room_seen();
+            match work() {
+                Err(e) if e.kind() == ErrorKind::DiskFull && self.give_up_ballast(seen) => {}
+                done => return done,
+            }
         }
+        work()
     }
 
     /// Removes files, and parts of files, that no View uses any more. When it returns they are gone,
@@ -358,6 +361,12 @@ impl Engine {
     /// Gives the ballast up for work that met a full disk, and knew of `seen` when it began. True: there
     /// may be room now. False: nothing was given up, and no file removed, since it began.
     pub fn give_up_ballast(&self, seen: RoomSeen) -> bool {
+        // What is only kept for later comes first.
+        let given = self.log.give_back();
+        if given > 0 {
+            *lock(&self.ballast.buried) += given as u64;
+            return true;
+        }
         let given = self.ballast.give_up(seen.given_up, self.retired_bytes());
         self.log.set_frugal(self.ballast.is_given_up());
         self.executor.notify();

@@ -523,7 +523,7 @@ impl Engine {
         self.executor.shutdown();
         // What the jobs looked at last nobody uses any more.
         self.bury();
-        self.log.give_back();
+        self.log.set_frugal(true);
         // Commits that were let in before are closed with the others.
         drop(lock(&self.commit));
         self.log.await_reserved()?;

@@ -318,6 +318,12 @@ mod tests {
             assert!(read_record(&bytes[..cut], 77, 9, 64).unwrap_err().is_corruption());
         }
         assert!(read_record(&bytes, 78, 9, 64).is_err(), "another database");
+        for other in [8, 10] {
+            assert!(
+                read_record(&bytes, 77, other, 64).unwrap_err().is_corruption(),
+                "segment {other}"
+            );
+        }
     }
 
     #[test]

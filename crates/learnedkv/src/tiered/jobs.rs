@@ -64,6 +64,7 @@ impl Job for LogJob {
     fn step(&mut self) -> Step {
         let engine = &self.engine;
         if engine.health.check_writable().is_err() {
+            engine.log.give_back();
             return Step::Wait;
         }
         engine.fit_cache();

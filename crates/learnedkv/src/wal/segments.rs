@@ -3,14 +3,16 @@
 //! A segment that leaves the log is kept, instead of being removed, where all of this holds: it has the usual
 //! size; nobody holds it any more and it was never unmapped ([`super::sync`]), so its memory is ready; no copy
 //! of the log is being written, which may read its file; the disk is not full. The next segment that is
-//! made is its file renamed, with a header of its own. Nothing is wiped: behind a segment's last record stand
-//! old ones, which say that they are another segment's, and numbers are never reused. At most
-//! [`MOST_RECYCLED`] files are kept, for as long as segments follow one another ([`Log::give_back`]).
+//! made is its file renamed. Nothing is wiped: behind a segment's last record stand old ones, which say that
+//! they are another segment's, and numbers are never reused. At most [`MOST_RECYCLED`] files are kept, for as
+//! long as segments follow one another ([`Log::give_back`]).
 //!
 //! Crashes: a file that is kept still has its old name, which the manifest does not need any more (the edit
 //! was durable before), so the next open removes it. The new name is durable before the first record is reserved
-//! there, as a fresh one's is. Only files of this life of the log are ever kept: what an earlier one has left,
-//! where a number may have been given out without its name becoming durable, is never used again.
+//! there, as a fresh one's is. The new header need not be: the old one says the same of the version, and recovery
+//! believes no more of it (its sync would write the large folio of the page cache that it stands in now).
+//! Only files of this life of the log are ever kept: what an earlier one has left, where a number may
+//! have been given out without its name becoming durable, is never used again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,7 +61,7 @@ pub(super) struct Spare {
 /// that: large folios would be written more than once.
 const SHORT_SYNC_BYTES: u64 = 64 << 10;
 /// So many files of segments are kept to be used again: what one flush sets free, mostly.
-const MOST_RECYCLED: usize = 2;
+pub(super) const MOST_RECYCLED: usize = 2;
 
 impl Log {
     /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active.
@@ -102,9 +104,14 @@ impl Log {
     /// Keeps the file and the memory of a segment that left the log, for one to come. False: it is to be
     /// removed.
     pub(super) fn recycle(&self, kept: Kept) -> bool {
-        let Some(segment) = kept.segment.and_then(Arc::into_inner) else { return false };
+        let Some(mut segment) = kept.segment.and_then(Arc::into_inner) else { return false };
         let is_usual = segment.region.capacity_bytes() == self.segment_bytes;
         if !is_usual || Arc::strong_count(&self.copies) > 1 {
+            return false;
+        }
+        // Asked here, not where the next one is waited for: some regions never are.
+        let path = segment_path(&self.dir, segment.id);
+        if !Arc::get_mut(&mut segment.region).is_some_and(|region| region.begin_again(&path)) {
             return false;
         }
         let mut recycled = lock(&self.recycled);
@@ -116,15 +123,17 @@ impl Log {
         keeps
     }
 
-    /// Removes the files that were kept to be used again.
-    pub fn give_back(&self) {
+    /// Removes the files that were kept to be used again; how many.
+    pub fn give_back(&self) -> usize {
         let recycled = std::mem::take(&mut *lock(&self.recycled));
+        let count = recycled.len();
         for segment in recycled {
             let path = segment_path(&self.dir, segment.id);
             drop(segment);
             // A file that cannot be removed now is an orphan that the next open removes.
             let _ = self.disk.remove(&path);
         }
+        count
     }
 
     /// How many files are kept to be used again.
@@ -138,7 +147,7 @@ impl Log {
         (of(&self.segments_made), of(&self.segments_recycled))
     }
 
-    /// Has the segments to come made small (true), for a disk that is full, or as usual.
+    /// Has the segments to come made small and no files kept for them (true), for a disk that is full, or as usual.
     pub fn set_frugal(&self, frugal: bool) {
         self.frugal.store(frugal, Ordering::Relaxed);
         if frugal {
@@ -161,7 +170,7 @@ impl Log {
     }
 }
 
-/// Makes a segment, in a fresh file or in `again`, which has its name already: its header and its name are
+/// Makes a segment, in a fresh file, whose header is durable, or in `again`, which has its name already. The name is
 /// durable.
 pub(super) fn create_segment(
     disk: &dyn Disk,
@@ -172,6 +181,7 @@ pub(super) fn create_segment(
     again: Option<Arc<dyn LogRegion>>,
 ) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
+    let is_fresh = again.is_none();
     let region = match again {
         Some(region) => region,
         // Fails if the file is there already; then it is not ours to remove.
@@ -184,7 +194,9 @@ pub(super) fn create_segment(
         region.publish(header, &mut |out| {
             out.copy_from_slice(&encode_segment_header(id, database))
         })?;
-        region.sync(SEGMENT_HEADER_BYTES as u64)?;
+        if is_fresh {
+            region.sync(SEGMENT_HEADER_BYTES as u64)?;
+        }
         disk.sync_dir(dir)
     };
     ready().inspect_err(|_| {

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use super::segments::MOST_RECYCLED;
 use super::{Log, Segment, lock, segment_path};
 use crate::disk::{Access, Disk};
 use crate::error::{Error, Result};
@@ -168,10 +169,15 @@ impl Log {
     ) -> (Vec<Arc<Segment>>, SequenceNumber, Option<Arc<Segment>>) {
         let synced = self.synced();
         let mut order = lock(&self.order);
-        let mut last_ended = 0;
+        let (mut last_ended, mut left) = (0, MOST_RECYCLED);
         let mut ended = Vec::new();
         for kept in &mut order.kept {
-            // What was synced while it was the active one may leave the log at any time.
+            // What was synced while it was the active one may leave the log at any time. Those that leave it
+            // next are used again; the memory of the others is not needed.
+            if kept.last.is_some_and(|last| last <= synced) {
+                kept.segment.take_if(|_| left == 0);
+                left = left.saturating_sub(1);
+            }
             if let Some(last) = kept.last.filter(|last| *last > synced)
                 && kept.first <= up_to
                 && let Some(segment) = kept.segment.take()

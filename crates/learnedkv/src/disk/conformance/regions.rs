@@ -100,6 +100,7 @@ pub(super) fn regions_are_begun_again(f: &Fixture) {
     drop(held);
     if !Arc::get_mut(&mut region).unwrap().begin_again(&new) {
         // Then it is as it was.
+        assert!(format!("{region:?}").contains("BufferedRegion"), "the others can");
         region.publish(late, &mut |bytes| bytes.fill(2)).unwrap();
         assert!(append(&*region, 596, 3) && region.reserve(1).is_none());
         return;

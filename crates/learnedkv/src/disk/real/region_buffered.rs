@@ -1,5 +1,5 @@
-//! A log region of positional writes: one system call a record. It is not begun again: the sync of its header
-//! would write all that is left of what it held.
+//! A log region of positional writes: one system call a record. It is not begun again: there is no memory that
+//! would be ready, and a sync of one record would write all that is left of what the file held.
 
 use std::cell::RefCell;
 use std::fs;

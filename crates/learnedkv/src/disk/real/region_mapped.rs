@@ -85,7 +85,8 @@ impl MappedRegion {
         // cursor made the reservation (asserted), never makes two that overlap, and reservations
         // can be neither copied nor used twice; nothing else here reads or writes the mapping. So
         // the reference is exclusive. Other readers of the file go through system calls, and the
-        // bytes have no invalid values.
+        // bytes have no invalid values. `begin_again` makes another cursor, but has the region for itself:
+        // no such reference is left, and reservations of the cursor before are refused above.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.map.as_mut_ptr().add(offset),

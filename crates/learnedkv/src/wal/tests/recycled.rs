@@ -139,7 +139,7 @@ fn a_segment_of_another_kind_is_not_used_again() {
 
 #[test]
 fn a_file_that_cannot_be_renamed_or_synced_is_not_used_again() {
-    for kind in [OperationKind::Rename, OperationKind::SyncLog, OperationKind::SyncDir] {
+    for kind in [OperationKind::Rename, OperationKind::Publish, OperationKind::SyncDir] {
         let sim = SimDisk::new(1);
         let disk = FaultyDisk::new(Arc::new(sim.clone()));
         let log = log_with(&disk, SEGMENT_BYTES);
@@ -257,7 +257,7 @@ fn no_crash_takes_old_records_for_new_ones() {
                     log.remove(&retention);
                 }
                 3 => _ = log.prepare_spare().unwrap(),
-                4 if step % 16 == 0 => log.give_back(),
+                4 if step % 16 == 0 => _ = log.give_back(),
                 _ => {
                     let ticket = log.reserve(payload_of(seed, log.reserved() + 1).len(), 1, None);
                     let ticket = ticket.unwrap();
