@@ -61,6 +61,8 @@ pub struct DatabaseOptions {
     pub automatic_conversion: bool,
     /// Whether steps of sweeps are begun ahead of one another though no writer is held back.
     pub sweeps_ahead: bool,
+    /// How many bytes a second merges, sweeps and compactions may write together; none: as many as they can.
+    pub background_bytes_per_s: Option<u64>,
     /// From which length on a value does not pass the log but gets a file of its own.
     pub stream_at: u64,
     /// Whether nothing is written, whatever happens.
@@ -85,6 +87,7 @@ impl Default for DatabaseOptions {
             create_if_missing: true,
             automatic_conversion: true,
             sweeps_ahead: false,
+            background_bytes_per_s: None,
             stream_at: 1 << 20,
             read_only: false,
             ballast_bytes: None,
@@ -158,6 +161,7 @@ impl DatabaseOptions {
         within("metadata_percent", self.metadata_percent, 0, 100)?;
         within("ballast_bytes", self.ballast_bytes.unwrap_or(0), 0, 1 << 50)?;
         within("max_open_files", self.max_open_files.unwrap_or(1) as u64, 1, 1 << 30)?;
+        within("background_bytes_per_s", self.background_bytes_per_s.unwrap_or(1), 1, 1 << 50)?;
         within("stream_at", self.stream_at, 1, 256 << 20)?;
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {

@@ -154,6 +154,16 @@ impl Builder {
         self
     }
 
+    /// How many bytes a second merges, sweeps and compactions may write, those of all keyspaces together; by default as many as they
+    /// can. For a device that others need, too. Flushes, which writers wait for, and the log are not in it.
+    /// Whoever puts more than that lets settle is slowed to it, sooner or later: what is put is written some three times
+    /// more ([`crate::Stats::write_amplification`] says how often), and a conversion takes as long as its
+    /// bytes do. While the disk is full there is no limit, for then this is what makes room.
+    pub fn background_bytes_per_s(mut self, bytes: u64) -> Self {
+        self.options.background_bytes_per_s = Some(bytes);
+        self
+    }
+
     /// From which length on, bytes, a value does not pass the log but is written to a file of its own, and
     /// synced, before the log points at it; 1 MiB by default, 256 MiB at most. A shorter value is copied
     /// to the log, to memory and at the flush; a longer one is written once, and costs a sync and a file.

@@ -12,6 +12,7 @@
 //! * No edit becomes durable before the log is synced up to all that it depends on.
 //! * A failed sync of the log or the manifest poisons the writer: reads go on, writes are refused.
 
+mod allowance;
 mod ballast;
 mod busy;
 mod checkpoint;
@@ -60,6 +61,7 @@ use crate::sstable::reader::{Table, TableContext};
 use crate::value_log::{Segment, Segments};
 use crate::view::{KeyspaceView, Sealed, Tables, View, damage_of};
 use crate::wal::Log;
+use allowance::Allowance;
 pub use health::{DatabaseHealth, Health, Work};
 use payloads::Payloads;
 use periodic::Periodic;
@@ -97,6 +99,7 @@ pub struct Engine {
     /// Room held back on the disk.
     pub ballast: Ballast,
     periodic: Periodic,
+    allowance: Allowance,
     /// The snapshots that are open.
     pins: pins::Pins,
     /// Whether writers wait because all memtables together take too much.

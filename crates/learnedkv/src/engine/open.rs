@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
+use super::allowance::Allowance;
 use super::ballast::{BALLAST, Ballast};
 use super::gone::Gone;
 use super::health::Health;
@@ -156,6 +157,7 @@ pub fn open(
     };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let health = Health::new(options.read_only);
+    let allowance = Allowance::new(options.background_bytes_per_s);
     let engine = Arc::new(Engine {
         options,
         executor,
@@ -172,6 +174,7 @@ pub fn open(
         health,
         ballast,
         periodic: Periodic::default(),
+        allowance,
         pins: Pins::default(),
         memtables_over: AtomicBool::new(false),
         manifest: Mutex::new(manifest),

@@ -98,7 +98,7 @@ impl Compaction {
             let table =
                 if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
             let (apart, segments) = (options.fresh_apart(), &view.tables.segments);
-            let output = Output::new(engine, table, apart, segments);
+            let output = Output::new(engine, table, apart, segments).in_background();
             let output = output.waking_filters(woken(view, &pick));
             let output = output.replacing(pick.runs.iter().flatten());
             let output = output.with_victims(pick.victims.clone()).with_ranges(ranges(&pick));

@@ -57,6 +57,7 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
     let ranges = tables().flat_map(|table| table.ranges().iter().cloned()).collect();
     let (options, apart) = (view.options.lsm_table(), view.options.fresh_apart());
     let output = Output::new(engine, options, apart, &view.tables.segments)
+        .in_background()
         .with_shadow(Shadow::over(view.tables.clone(), runs.end))
         .with_ranges(Ranges::union(ranges))
         .replacing(tables());

@@ -85,6 +85,8 @@ pub struct Output {
     woken: Ranges,
     /// See [`Output::replacing`].
     replaced: Vec<Arc<Table>>,
+    /// See [`Output::in_background`].
+    is_in_background: bool,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -172,7 +174,14 @@ impl Output {
             ranges: Ranges::default(),
             woken: Ranges::default(),
             replaced: Vec::new(),
+            is_in_background: false,
         }
+    }
+
+    /// Counts what it copies against what background work may write ([`crate::engine::Engine::wait_for_allowance`]).
+    pub fn in_background(mut self) -> Output {
+        self.is_in_background = true;
+        self
     }
 
     /// Has filters at rest of tables that begin in `ranges` come into memory at once: misses there paid for
@@ -403,7 +412,7 @@ impl Output {
         keep_tombstones: bool,
         end_at: Option<u64>,
     ) -> Result<bool> {
-        let mut copied = 0u64;
+        let (mut copied, before) = (0u64, self.written_bytes());
         let step_bytes = STEP_BYTES.min(self.engine.options.memtable_bytes as u64 / 2);
         let mut ended = false;
         while copied < step_bytes {
@@ -437,6 +446,9 @@ impl Output {
             cursor.advance()?;
         }
         self.load_waiting()?;
+        if self.is_in_background {
+            self.engine.spend_allowance(self.written_bytes().saturating_sub(before));
+        }
         Ok(ended)
     }
 

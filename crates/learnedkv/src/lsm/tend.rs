@@ -224,6 +224,9 @@ impl Job for CompactJob {
 
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
+        if let Some(wait) = self.work.as_ref().and_then(|_| engine.wait_for_allowance()) {
+            return wait;
+        }
         engine.timed(&engine.metrics.settling, || self.go_on())
     }
 }

@@ -76,6 +76,8 @@ struct SettleJob {
     room_seen: RoomSeen,
     /// How often somebody had asked by then; see `Health::asked`.
     asked: u64,
+    /// Its next step was put off ([`SettleJob::hold_back`]).
+    is_held_back: bool,
     /// The tables it looked at last while it merged, and whether a sweep of them was due.
     seen: Option<(Weak<Tables>, bool)>,
 }
@@ -102,6 +104,7 @@ impl SettleJob {
             is_ahead: false,
             room_seen: RoomSeen::default(),
             asked: 0,
+            is_held_back: false,
             seen: None,
         }
     }
@@ -582,6 +585,9 @@ impl Job for SettleJob {
 
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
+        if let Some(step) = self.hold_back() {
+            return step;
+        }
         engine.timed(&engine.metrics.settling, || self.go_on())
     }
 }

@@ -347,7 +347,8 @@ impl SweepStep {
             view.options.settled_table(),
             view.options.settled_apart(),
             &tables.segments,
-        );
+        )
+        .in_background();
         // A delta says what it replaces.
         let output = match (rewrite, &tables.partitions[at].base) {
             (Rewrite::Delta, Some(base)) => {

@@ -1,6 +1,7 @@
 //! The integration tests of the engine: one binary, so that it links once. A module per subject.
 
 mod ahead;
+mod allowance;
 mod atomic;
 mod checkpoint;
 mod concurrency;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::{SettleJob, Work, damage_of_runs};
 use crate::engine::lock;
+use crate::executor::Step;
 use crate::lsm::merge;
 use crate::view::KeyspaceView;
 
@@ -32,6 +33,22 @@ impl SettleJob {
                 }
                 Work::Sweep(_) => true,
             }
+    }
+
+    /// What it says instead of a step, where background work has written too much for now; and once more
+    /// when that is over, since whoever only looks has no patience.
+    pub(super) fn hold_back(&mut self) -> Option<Step> {
+        if matches!(self.work, Work::None) {
+            return None;
+        }
+        if let Some(wait) = self.engine.wait_for_allowance() {
+            self.is_held_back = true;
+            return Some(wait);
+        }
+        if !std::mem::take(&mut self.is_held_back) {
+            return None;
+        }
+        Some(if self.is_patient() { Step::Patiently } else { Step::Again })
     }
 
     /// Whether a sweep of the keyspace begins when the merge under way there ends, which may be one `instead` of a sweep that
@@ -158,5 +175,26 @@ mod tests {
         assert_eq!(job.step(), Step::Patiently);
         db.drop_keyspace("k").unwrap();
         assert!(matches!(job.work, Work::Merge(_)) && !job.is_patient());
+    }
+    #[test]
+    fn on_a_full_disk_nothing_has_patience() {
+        let (db, _keyspace, mut job) = with_runs(12);
+        assert_eq!(job.step(), Step::Patiently);
+        let engine = db.engine();
+        while !engine.ballast.is_given_up() {
+            assert!(engine.give_up_ballast(engine.room_seen()), "there is one");
+        }
+        assert!(matches!(job.work, Work::Merge(_)) && !job.is_patient());
+    }
+
+    /// It waits for somebody to ask again, not for the merge.
+    #[test]
+    fn a_merge_has_patience_where_the_sweep_has_failed() {
+        let (db, _keyspace, mut job) = with_runs(12);
+        assert_eq!(job.step(), Step::Patiently);
+        ask(&db);
+        assert!(!job.is_patient());
+        lock(&job.shared).failed.insert(1, 0);
+        assert!(job.is_patient());
     }
 }
