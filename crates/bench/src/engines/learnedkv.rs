@@ -59,6 +59,12 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
         options = options.block_bytes(bytes);
     }
     for (name, value) in &settings.options {
+        // Of the database; the others are the keyspace's.
+        if name == "background_bytes_per_s" {
+            let bytes = value.parse().map_err(|e| Error::usage(format!("option {name}: {e}")))?;
+            builder = builder.background_bytes_per_s(bytes);
+            continue;
+        }
         let set = options.set(name, value);
         set.map_err(|e| Error::usage(format!("option {name}={value}: {e}")))?;
     }

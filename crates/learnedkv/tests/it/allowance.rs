@@ -67,6 +67,22 @@ fn what_background_work_writes_takes_as_long_as_it_may() {
     }
 }
 
+/// Merges of runs among themselves, which nobody waits for.
+#[test]
+fn merges_take_as_long_as_they_may() {
+    let (disk, executor) = (SimDisk::new(1), Arc::new(SeededExecutor::new(1)));
+    let db = builder(&disk, &executor).background_bytes_per_s(RATE).open().unwrap();
+    let options = KeyspaceOptions::default().min_conversion_bytes(1 << 30).separate_at(1000);
+    let keyspace = db.keyspace("k", options).unwrap();
+    (0..4).for_each(|round| put(&keyspace, round));
+    keyspace.flush().unwrap();
+    db.wait_idle().unwrap();
+    let (stats, took) = (db.stats(), executor.now());
+    assert!(stats.merged_bytes > 1 << 20 && stats.swept_bytes == 0, "{}", stats.merged_bytes);
+    let allowed = Duration::from_secs_f64(stats.merged_bytes as f64 / RATE as f64);
+    assert!(took >= allowed.mul_f64(0.8), "{took:?} for {allowed:?}");
+}
+
 /// Of what flushes write, which writers wait for, nothing is in it.
 #[test]
 fn flushes_are_not_limited() {
