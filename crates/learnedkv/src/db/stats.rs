@@ -319,7 +319,8 @@ pub struct Stats {
     /// there was one.
     pub burst_bytes_per_s: u64,
     /// Bytes a second that could be put for ever, at most, of what was put since the open: as fast as the
-    /// merges, sweeps and compactions were that it took. What writers themselves take of processors and
+    /// merges, sweeps and compactions were that it took, or may be
+    /// ([`crate::Builder::background_bytes_per_s`]). What writers themselves take of processors and
     /// device is not in it. 0 before there was such work.
     pub sustainable_bytes_per_s: u64,
     /// Bytes of the log's segments, with those that left it and are kept to be used again: two at most.
@@ -412,7 +413,7 @@ impl Stats {
             dropped_filters: reads.dropped_filters.load(Relaxed),
             put_bytes,
             burst_bytes_per_s: metrics.flushing.rate(put_bytes),
-            sustainable_bytes_per_s: metrics.settling.rate(put_bytes.saturating_sub(unsettled)),
+            sustainable_bytes_per_s: engine.sustainable(put_bytes.saturating_sub(unsettled)),
             log_bytes: engine.log.size_bytes(),
             log_syncs: engine.log.syncs(),
             open_files: engine.context.files.count() as u64,

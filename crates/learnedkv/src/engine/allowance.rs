@@ -38,6 +38,13 @@ impl Allowance {
         let _ = self.paid_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
+    /// How many bytes a second it lets be put, where it took `written` ones to settle `put` that were put.
+    fn most(&self, put: u64, written: u64) -> u64 {
+        let most = |rate: u64| (u128::from(rate) * u128::from(put)).checked_div(written.into());
+        let most = self.bytes_per_s.and_then(most).unwrap_or(u128::MAX);
+        u64::try_from(most).unwrap_or(u64::MAX)
+    }
+
     /// When the next step may begin, if not `now`.
     fn due(&self, now: Duration) -> Option<Duration> {
         let paid_at = Duration::from_nanos(self.paid_at.load(Ordering::Relaxed));
@@ -53,6 +60,15 @@ impl Engine {
     /// Counts what a merge, a sweep or a compaction wrote.
     pub fn spend_allowance(&self, bytes: u64) {
         self.allowance.spend(self.executor.now(), bytes);
+    }
+
+    /// How many bytes a second can be put for ever, at most, where `put` were put that are settled: as fast as what
+    /// merges, sweeps and compacts was, or may be.
+    pub fn sustainable(&self, put: u64) -> u64 {
+        let metrics = &self.metrics;
+        let written = [&metrics.merged_bytes, &metrics.swept_bytes, &metrics.compacted_bytes];
+        let written = written.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        metrics.settling.rate(put).min(self.allowance.most(put, written))
     }
 
     /// What a job that is to write says instead, where others of its kind or itself have written too much for now.
@@ -87,7 +103,10 @@ mod tests {
         allowance.spend(Duration::MAX, u64::MAX);
         allowance.spend(MS, u64::MAX);
         assert!(allowance.due(MS).is_some_and(|due| due > 1000 * MS));
+        assert_eq!(allowance.most(u64::MAX, 0), u64::MAX, "not known");
+        assert_eq!(Allowance::new(Some(300)).most(1_000_000, 3_000_000), 100);
         let unlimited = Allowance::new(None);
+        assert_eq!(unlimited.most(1, 1), u64::MAX);
         unlimited.spend(MS, u64::MAX);
         assert_eq!(unlimited.due(MS), None);
     }

@@ -296,10 +296,12 @@ fn closing_waits_for_commits_that_were_let_in() {
 
 #[test]
 fn stats_say_how_fast_a_store_may_be_written_to() {
-    for store in [Store::Tiered, Store::Lsm] {
+    const LIMIT: u64 = 8 << 20;
+    let stores = [Store::Tiered, Store::Lsm].into_iter();
+    for (store, limit) in stores.flat_map(|store| [(store, 1 << 50), (store, LIMIT)]) {
         let dir = tempfile::tempdir().unwrap();
         let builder = Database::builder(dir.path()).memtable_bytes(64 << 10);
-        let db = builder.log_segment_bytes(64 << 10).open().unwrap();
+        let db = builder.background_bytes_per_s(limit).log_segment_bytes(64 << 10).open().unwrap();
         let options = KeyspaceOptions::default().store(store).level_base_bytes(128 << 10);
         let keyspace = db.keyspace("k", options).unwrap();
         let stats = db.stats();
@@ -311,6 +313,7 @@ fn stats_say_how_fast_a_store_may_be_written_to() {
         db.wait_idle().unwrap();
         let stats = db.stats();
         assert!(stats.burst_bytes_per_s > 0 && stats.sustainable_bytes_per_s > 0, "{stats}");
+        assert!(stats.sustainable_bytes_per_s <= limit, "{store:?}: {stats}");
         let shown = stats.sustainable_bytes_per_s as f64 / f64::from(1 << 20);
         assert!(stats.to_string().contains(&format!("{shown:.1} for ever at most")), "{stats}");
     }

@@ -119,7 +119,12 @@ mod tests {
 
     /// A keyspace with so many runs of 6 KiB, and a job that has it to itself.
     fn with_runs(runs: u8) -> (Database, Keyspace, SettleJob) {
+        with_runs_and_limit(runs, 1 << 50)
+    }
+
+    fn with_runs_and_limit(runs: u8, limit: u64) -> (Database, Keyspace, SettleJob) {
         let db = Database::builder("/db")
+            .background_bytes_per_s(limit)
             .disk(Arc::new(SimDisk::new(1)))
             .executor(Arc::new(Unsettled(SeededExecutor::new(1))))
             .memtable_bytes(16 << 10)
@@ -196,5 +201,23 @@ mod tests {
         assert!(!job.is_patient());
         lock(&job.shared).failed.insert(1, 0);
         assert!(job.is_patient());
+    }
+    /// Whoever waited has only looked, for the executor: it has patience after that as before.
+    #[test]
+    fn a_merge_that_was_held_back_has_patience_again() {
+        let (db, _keyspace, mut job) = with_runs_and_limit(12, 1000);
+        let executor = &db.engine().executor;
+        let mut steps = vec![job.step()];
+        while !matches!(steps.last(), Some(Step::WaitUntil(_))) {
+            steps.push(job.step());
+        }
+        let Some(Step::WaitUntil(due)) = steps.pop() else { unreachable!() };
+        assert!(steps.iter().all(|step| *step == Step::Patiently), "{steps:?}");
+        assert_eq!(job.step(), Step::WaitUntil(due), "looked at again before");
+        executor.pause(due.saturating_sub(executor.now()));
+        assert_eq!(job.step(), Step::Patiently);
+        assert_eq!(db.engine().wait_for_allowance(), None, "nothing was written");
+        assert_eq!(job.step(), Step::Patiently);
+        assert!(matches!(job.step(), Step::WaitUntil(later) if later > due));
     }
 }
