@@ -161,7 +161,12 @@ impl DatabaseOptions {
         within("metadata_percent", self.metadata_percent, 0, 100)?;
         within("ballast_bytes", self.ballast_bytes.unwrap_or(0), 0, 1 << 50)?;
         within("max_open_files", self.max_open_files.unwrap_or(1) as u64, 1, 1 << 30)?;
-        within("background_bytes_per_s", self.background_bytes_per_s.unwrap_or(1), 1, 1 << 50)?;
+        within(
+            "background_bytes_per_s",
+            self.background_bytes_per_s.unwrap_or(1 << 50),
+            64 << 10,
+            1 << 50,
+        )?;
         within("stream_at", self.stream_at, 1, 256 << 20)?;
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {

@@ -155,10 +155,12 @@ impl Builder {
     }
 
     /// How many bytes a second merges, sweeps and compactions may write, those of all keyspaces together; by default as many as they
-    /// can. For a device that others need, too. Flushes, which writers wait for, and the log are not in it.
-    /// Whoever puts more than that lets settle is slowed to it, sooner or later: what is put is written some three times
+    /// can, 64 KiB at least. For a device that others need, too. Flushes, which writers wait for, and the log are not in it.
+    /// Whoever puts more than that lets settle is slowed, sooner or later: what is put is written some three times
     /// more ([`crate::Stats::write_amplification`] says how often), and a conversion takes as long as its
-    /// bytes do. While the disk is full there is no limit, for then this is what makes room.
+    /// bytes do. Choose it so that it settles what is put: each writer is slowed to 100 kB a second at most, and where
+    /// that is still too much space grows beyond its ceiling. While a full disk refuses puts there is no limit, for
+    /// then this is what makes room (not so without a ballast: [`Builder::ballast_bytes`]).
     pub fn background_bytes_per_s(mut self, bytes: u64) -> Self {
         self.options.background_bytes_per_s = Some(bytes);
         self

@@ -1,11 +1,13 @@
 //! How fast merges, sweeps and compactions may write: [`crate::Builder::background_bytes_per_s`].
 //!
 //! A bucket of tokens that may be overdrawn by a step: what a job writes in one is paid for afterwards, by all of them, in time
-//! in which none begins another. So what they write together is what was allowed and a step of each at most,
-//! over any time. Tokens that nobody took are not kept: after a rest they write no faster.
+//! in which none begins another. So what they write together is what was allowed and a step of each at most (a
+//! MiB, or the longest value that passes the log), over any time. Tokens that nobody took are not kept: after a rest they
+//! write no faster.
 //!
-//! Nothing lifts it but a full disk, where they are what gives back. Writers who are faster than that wait for space, at
-//! the price of the moment ([`super::pace`]), until they are not: for any speed of what gives back there is such a price.
+//! Nothing lifts it but the ballast's being given up ([`super::ballast`]), when they are what makes room; what they write then
+//! is not paid for later either. Writers who are faster than that wait for space, at the price of the moment
+//! ([`super::pace`]), down to 100 kB a second each, mostly: where that is more than what is allowed settles, debt grows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -59,7 +61,9 @@ fn nanoseconds(time: Duration) -> u64 {
 impl Engine {
     /// Counts what a merge, a sweep or a compaction wrote.
     pub fn spend_allowance(&self, bytes: u64) {
-        self.allowance.spend(self.executor.now(), bytes);
+        if !self.ballast.is_given_up() {
+            self.allowance.spend(self.executor.now(), bytes);
+        }
     }
 
     /// How many bytes a second can be put for ever, at most, where `put` were put that are settled: as fast as what

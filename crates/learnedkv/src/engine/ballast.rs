@@ -253,6 +253,10 @@ impl Ballast {
     }
 }
 
+/// Work that must go on is tried so often again while there may be room: files that are kept for later may come
+/// again meanwhile.
+const TRIES: usize = 4;
+
 fn is_disk_full(result: &Result<()>) -> bool {
     matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull)
 }
@@ -304,7 +308,7 @@ impl Engine {
     /// # Errors
     /// Those of `work`.
     pub fn with_ballast<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        for _ in 0..2 {
+        for _ in 0..TRIES {
             let seen = self.room_seen();
             match work() {
                 Err(e) if e.kind() == ErrorKind::DiskFull && self.give_up_ballast(seen) => {}

@@ -157,8 +157,8 @@ pub fn open(
     };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let health = Health::new(options.read_only);
-    let allowance = Allowance::new(options.background_bytes_per_s);
     let engine = Arc::new(Engine {
+        allowance: Allowance::new(options.background_bytes_per_s),
         options,
         executor,
         context,
@@ -174,7 +174,6 @@ pub fn open(
         health,
         ballast,
         periodic: Periodic::default(),
-        allowance,
         pins: Pins::default(),
         memtables_over: AtomicBool::new(false),
         manifest: Mutex::new(manifest),

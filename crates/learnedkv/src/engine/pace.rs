@@ -24,7 +24,8 @@ use crate::format::entry::KeyspaceId;
 /// The pressure where a byte costs the most.
 pub const FULL: u64 = 1000;
 /// What a byte costs at the least pressure: 1 GB/s is let through. At half of [`FULL`] it is 10 MB/s, at
-/// [`FULL`] 100 kB/s: less than any background work gets on.
+/// [`FULL`] 100 kB/s, for each writer: less than any background work gets on, unless it is not allowed to
+/// ([`super::allowance`]).
 const LEAST_NS: f64 = 1.0;
 /// How much dearer a byte is at [`FULL`].
 const RANGE: f64 = 10_000.0;

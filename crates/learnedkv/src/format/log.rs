@@ -192,6 +192,11 @@ pub fn mend_record(
     Some(offset_bytes + record_bytes(payload_bytes, external > 0))
 }
 
+/// The segment that the record at `offset_bytes` says it is of, unchecked.
+pub fn peek_segment(bytes: &[u8], offset_bytes: usize) -> Option<u64> {
+    Reader::at(bytes, offset_bytes + 8).u64().ok()
+}
+
 /// The first offset at or after `from_bytes` where a record may stand that begins with operation `first`
 /// or a later one: a multiple of 8 where the segment's number is right and that of the operation may be.
 /// `None` when there is none. A cheap filter for [`read_record`].

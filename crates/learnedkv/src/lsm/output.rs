@@ -388,7 +388,14 @@ impl Output {
             let covered_bytes = self.shadow.as_ref().map_or(0, |shadow| shadow.covered(&ranges));
             writer.set_ranges(ranges, covered_bytes);
             match writer.finish() {
-                Ok(record) => self.records.push(record),
+                Ok(record) => {
+                    if self.is_in_background {
+                        let filter = record.filter.map_or(0, |filter| filter.file_bytes);
+                        let index = record.file_bytes.saturating_sub(record.properties.data_bytes);
+                        self.engine.spend_allowance(index + filter);
+                    }
+                    self.records.push(record);
+                }
                 Err(e) => {
                     self.remove_table(id, filter);
                     return Err(e);

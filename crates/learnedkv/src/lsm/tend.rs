@@ -224,7 +224,10 @@ impl Job for CompactJob {
 
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
-        if let Some(wait) = self.work.as_ref().and_then(|_| engine.wait_for_allowance()) {
+        let stays = |work: &Compaction| engine.keyspace(work.keyspace()).is_ok();
+        if self.work.as_deref().is_some_and(stays)
+            && let Some(wait) = engine.wait_for_allowance()
+        {
             return wait;
         }
         engine.timed(&engine.metrics.settling, || self.go_on())

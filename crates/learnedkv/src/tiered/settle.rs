@@ -27,6 +27,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use self::hold::{Shared, Sweeping};
+use self::patience::Held;
 use super::debt::{self, Debt};
 use super::plan::Course;
 use super::rewrite::Rewrite;
@@ -76,8 +77,7 @@ struct SettleJob {
     room_seen: RoomSeen,
     /// How often somebody had asked by then; see `Health::asked`.
     asked: u64,
-    /// Its next step was put off ([`SettleJob::hold_back`]).
-    is_held_back: bool,
+    held: Held,
     /// The tables it looked at last while it merged, and whether a sweep of them was due.
     seen: Option<(Weak<Tables>, bool)>,
 }
@@ -104,7 +104,7 @@ impl SettleJob {
             is_ahead: false,
             room_seen: RoomSeen::default(),
             asked: 0,
-            is_held_back: false,
+            held: Held::Not,
             seen: None,
         }
     }
@@ -115,7 +115,7 @@ impl SettleJob {
             // Planned for a disk with room.
             self.drop_work();
         }
-        if self.is_ahead && !self.may_stay_ahead() {
+        if self.is_at_nothing() || self.is_ahead && !self.may_stay_ahead() {
             self.drop_work();
         }
         match std::mem::replace(&mut self.work, Work::None) {
@@ -249,6 +249,10 @@ impl SettleJob {
             self.succeeded();
             self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
             self.finish();
+        }
+        if self.engine.pace.pressure(at) > 0 {
+            // What is replaced goes before more is written: near the ceiling nobody else is to be waited for.
+            self.engine.bury();
         }
         self.let_go();
     }

@@ -74,7 +74,7 @@ pub fn load_all(
 }
 
 /// As [`load_all`], for whoever drops all of them soon: what one request read stays in memory while any value of
-/// it is held, and is not copied.
+/// it is held, and is not copied, where values are half of it and more. Memory: twice the values, and as there.
 ///
 /// # Errors
 /// As [`load_all`].
@@ -169,7 +169,7 @@ fn read(
     for (piece, read) in pieces.iter().zip(read) {
         let segment = &piece.segment;
         let mut bytes = read.map_err(|e| e.at_path(segment.path()))?;
-        if memory == Memory::Shared && piece.values.len() > 1 {
+        if memory == Memory::Shared && piece.is_shared_well(wanted) {
             let bytes = Bytes::from(bytes);
             for &at in &piece.values {
                 let (key, pointer) = wanted[at];
@@ -202,5 +202,11 @@ fn read(
 impl Piece {
     fn bytes(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Whether several values take half of its bytes and more: what lies between them stays in memory with them.
+    fn is_shared_well(&self, wanted: &[(&[u8], ValuePointer)]) -> bool {
+        let stored: u64 = self.values.iter().map(|&at| wanted[at].1.stored_bytes()).sum();
+        self.values.len() > 1 && stored >= self.bytes() / 2
     }
 }

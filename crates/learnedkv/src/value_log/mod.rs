@@ -315,12 +315,12 @@ impl Segment {
         self.shared(key, pointer, stored).ok()
     }
 
-    /// The value in all that was `stored` of it: a part of that, where it is short and stands there as it is.
+    /// The value in all that was `stored` of it: a part of that, where it stands there as it is, in one chunk.
     fn shared(&self, key: &[u8], pointer: ValuePointer, stored: Bytes) -> Result<Slice> {
         if pointer.packed.is_some() {
             return self.unpacked(key, pointer, &stored);
         }
-        if !may_be_lent(pointer) {
+        if pointer.chunks() > 1 {
             return self.value(key, pointer, stored.to_vec());
         }
         check_short(&stored, self.tag, &pointer, key).map_err(|e| e.at_path(self.path()))?;

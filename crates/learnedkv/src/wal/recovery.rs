@@ -18,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::checksum;
 use crate::format::entry::SequenceNumber;
 use crate::format::log::{
-    Record, RecordHeader, SEGMENT_HEADER_BYTES, check_segment_header, next_candidate, read_record,
+    Record, RecordHeader, SEGMENT_HEADER_BYTES, check_segment_header, next_candidate, peek_segment,
+    read_record,
 };
 use crate::format::manifest::LogState;
 
@@ -288,8 +289,7 @@ impl Reading<'_> {
     /// file it was.
     fn is_unused(&self, bytes: &[u8], segment: u64) -> bool {
         let records = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
-        let number = records.get(8..16).and_then(|word| word.try_into().ok());
-        let of_another = number.map(u64::from_le_bytes).filter(|found| *found < segment);
+        let of_another = peek_segment(bytes, SEGMENT_HEADER_BYTES).filter(|found| *found < segment);
         records.iter().all(|byte| *byte == 0)
             || of_another.is_some_and(|old| self.record(bytes, old, SEGMENT_HEADER_BYTES).is_ok())
     }

@@ -168,6 +168,8 @@ impl Log {
         up_to: SequenceNumber,
     ) -> (Vec<Arc<Segment>>, SequenceNumber, Option<Arc<Segment>>) {
         let synced = self.synced();
+        // Given up after the lock is.
+        let mut unneeded = Vec::new();
         let mut order = lock(&self.order);
         let (mut last_ended, mut left) = (0, MOST_RECYCLED);
         let mut ended = Vec::new();
@@ -175,7 +177,7 @@ impl Log {
             // What was synced while it was the active one may leave the log at any time. Those that leave it
             // next are used again; the memory of the others is not needed.
             if kept.last.is_some_and(|last| last <= synced) {
-                kept.segment.take_if(|_| left == 0);
+                unneeded.extend(kept.segment.take_if(|_| left == 0));
                 left = left.saturating_sub(1);
             }
             if let Some(last) = kept.last.filter(|last| *last > synced)

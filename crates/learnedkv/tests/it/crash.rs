@@ -351,6 +351,26 @@ impl Crashed {
     }
 }
 
+/// Takes clones of the disk wherever it may crash. Counts the segments of the log whose files are used again.
+fn take_clones(
+    disk: &SimDisk,
+    progress: &Arc<Mutex<Progress>>,
+    taken: &Arc<Mutex<Vec<Crash>>>,
+) -> Arc<AtomicU64> {
+    let (now, sink) = (progress.clone(), taken.clone());
+    let recycled = Arc::new(AtomicU64::new(0));
+    let count = recycled.clone();
+    disk.observe(move |operation, disk| {
+        let now = *now.lock().unwrap();
+        let is_log = operation.path.to_string_lossy().contains("log-");
+        if operation.kind == OperationKind::Rename && is_log && operation.stage == Stage::After {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        sink.lock().unwrap().extend(clones(operation, disk, now));
+    });
+    recycled
+}
+
 /// Runs the workload of `seed` and checks all its crashes.
 fn crash_everywhere(store: Store, seed: u64, spread: Spread) -> Result<Crashed, String> {
     let mut setup = Setup::of(store, seed);
@@ -373,17 +393,7 @@ fn crash_everywhere(store: Store, seed: u64, spread: Spread) -> Result<Crashed, 
     let disk = SimDisk::new(seed);
     let progress = Arc::new(Mutex::new(Progress::default()));
     let taken = Arc::new(Mutex::new(Vec::new()));
-    let (now, sink) = (progress.clone(), taken.clone());
-    let recycled = Arc::new(AtomicU64::new(0));
-    let count = recycled.clone();
-    disk.observe(move |operation, disk| {
-        let now = *now.lock().unwrap();
-        let is_log = operation.path.to_string_lossy().contains("log-");
-        if operation.kind == OperationKind::Rename && is_log && operation.stage == Stage::After {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        sink.lock().unwrap().extend(clones(operation, disk, now));
-    });
+    let recycled = take_clones(&disk, &progress, &taken);
     let (mut states, mut sum, mut number) = (vec![Model::new()], Crashed::default(), 0u64);
     let mut check_taken = |states: &[Model]| -> Result<(), String> {
         for crash in std::mem::take(&mut *taken.lock().unwrap()) {

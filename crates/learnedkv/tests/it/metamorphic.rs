@@ -31,7 +31,7 @@ fn setups() -> Vec<(String, Setup)> {
         ("large memtables".to_owned(), Setup { memtable_bytes: 64 << 10, ..small() }),
         (
             "little background work a second".to_owned(),
-            Setup { background_bytes_per_s: 20_000, ..small() },
+            Setup { background_bytes_per_s: Some(64 << 10), ..small() },
         ),
         ("large log segments".to_owned(), Setup { log_segment_bytes: 1 << 20, ..small() }),
         ("large blocks".to_owned(), with(keyspace().block_bytes(4096))),
@@ -227,7 +227,6 @@ fn the_systems_disk_and_threads_give_the_same_answers() {
                 .memtable_bytes(setup.memtable_bytes)
                 .memory_budget_bytes(1 << 20)
                 .log_segment_bytes(setup.log_segment_bytes)
-                .background_bytes_per_s(setup.background_bytes_per_s)
                 .open()
                 .unwrap_or_else(|e| panic!("open: {e:?}"))
         };

@@ -272,7 +272,7 @@ pub struct Setup {
     pub metadata_percent: u64,
     pub automatic_conversion: bool,
     pub sweeps_ahead: bool,
-    pub background_bytes_per_s: u64,
+    pub background_bytes_per_s: Option<u64>,
     pub stream_at: u64,
     pub max_open_files: usize,
     pub keyspace: KeyspaceOptions,
@@ -292,7 +292,7 @@ impl Default for Setup {
             metadata_percent: 50,
             automatic_conversion: true,
             sweeps_ahead: true,
-            background_bytes_per_s: 1 << 50,
+            background_bytes_per_s: None,
             stream_at: 400,
             max_open_files: 512,
             keyspace: KeyspaceOptions::default()
@@ -364,7 +364,12 @@ impl Setup {
         path: &str,
         seed: u64,
     ) -> Result<Database> {
-        Database::builder(path)
+        let builder = Database::builder(path);
+        let builder = match self.background_bytes_per_s {
+            Some(bytes) => builder.background_bytes_per_s(bytes),
+            None => builder,
+        };
+        builder
             .disk(Arc::new(disk.clone()))
             .executor(Arc::new(SeededExecutor::new(seed)))
             .memtable_bytes(self.memtable_bytes)
@@ -375,7 +380,6 @@ impl Setup {
             .mapped_reads(self.mapped_reads)
             .automatic_conversion(self.automatic_conversion)
             .sweeps_ahead(self.sweeps_ahead)
-            .background_bytes_per_s(self.background_bytes_per_s)
             .stream_at(self.stream_at)
             .max_open_files(self.max_open_files)
             .open()

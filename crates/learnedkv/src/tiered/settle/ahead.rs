@@ -12,6 +12,10 @@ use crate::view::{KeyspaceView, View};
 impl SettleJob {
     /// Begins a step ahead of another's, where writers pay (or it is to be always so) and no merge waits for the hold.
     pub(super) fn find_ahead(&mut self, view: &View) -> bool {
+        if self.engine.options.background_bytes_per_s.is_some() {
+            // It would take from what the one before it may write.
+            return false;
+        }
         let ids = lock(&self.shared).may_go_ahead();
         let always = self.engine.options.sweeps_ahead;
         let pressed = ids.into_iter().filter(|id| always || self.engine.pace.pressure(*id) > 0);

@@ -15,6 +15,15 @@ use crate::executor::Step;
 use crate::lsm::merge;
 use crate::view::KeyspaceView;
 
+/// Whether a step is put off for what background work has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    Not,
+    Back,
+    /// It was, and comes next.
+    Over,
+}
+
 impl SettleJob {
     /// Whether the next step of its work has patience.
     pub(super) fn is_patient(&mut self) -> bool {
@@ -36,19 +45,42 @@ impl SettleJob {
     }
 
     /// What it says instead of a step, where background work has written too much for now; and once more
-    /// when that is over, since whoever only looks has no patience.
+    /// when that is over, since for the executor it has only looked, without patience. Then it is its turn, whoever
+    /// wrote meanwhile.
     pub(super) fn hold_back(&mut self) -> Option<Step> {
-        if matches!(self.work, Work::None) {
+        if !self.goes_on_writing() {
+            self.held = Held::Not;
             return None;
         }
-        if let Some(wait) = self.engine.wait_for_allowance() {
-            self.is_held_back = true;
-            return Some(wait);
+        let wait = self.engine.wait_for_allowance();
+        match (self.held, wait) {
+            (Held::Back, None) => {
+                self.held = Held::Over;
+                Some(if self.is_patient() { Step::Patiently } else { Step::Again })
+            }
+            (Held::Not | Held::Back, Some(wait)) => {
+                self.held = Held::Back;
+                Some(wait)
+            }
+            (Held::Not, None) | (Held::Over, _) => {
+                self.held = Held::Not;
+                None
+            }
         }
-        if !std::mem::take(&mut self.is_held_back) {
-            return None;
-        }
-        Some(if self.is_patient() { Step::Patiently } else { Step::Again })
+    }
+
+    /// Whether there is work that its next step goes on with, for all that is known.
+    fn goes_on_writing(&self) -> bool {
+        !matches!(self.work, Work::None)
+            && self.engine.health.check_writable().is_ok()
+            && !self.engine.is_given_up_since(self.room_seen)
+            && (!self.is_ahead || self.may_stay_ahead())
+            && !self.is_at_nothing()
+    }
+
+    /// Whether its keyspace is gone.
+    pub(super) fn is_at_nothing(&self) -> bool {
+        self.at.is_some_and(|at| !self.engine.view().keyspaces.contains_key(&at))
     }
 
     /// Whether a sweep of the keyspace begins when the merge under way there ends, which may be one `instead` of a sweep that
@@ -80,6 +112,9 @@ mod tests {
     use crate::disk::sim::SimDisk;
     use crate::executor::{Executor, Job, SeededExecutor, Step};
     use crate::{Database, Keyspace, KeyspaceOptions};
+
+    /// The least that background work may be left a second.
+    const LEAST: u64 = 64 << 10;
 
     /// A seeded executor on which nothing is settled.
     #[derive(Debug)]
@@ -122,6 +157,7 @@ mod tests {
         with_runs_and_limit(runs, 1 << 50)
     }
 
+    /// The same where background work may write so many bytes a second.
     fn with_runs_and_limit(runs: u8, limit: u64) -> (Database, Keyspace, SettleJob) {
         let db = Database::builder("/db")
             .background_bytes_per_s(limit)
@@ -181,6 +217,7 @@ mod tests {
         db.drop_keyspace("k").unwrap();
         assert!(matches!(job.work, Work::Merge(_)) && !job.is_patient());
     }
+
     #[test]
     fn on_a_full_disk_nothing_has_patience() {
         let (db, _keyspace, mut job) = with_runs(12);
@@ -202,10 +239,11 @@ mod tests {
         lock(&job.shared).failed.insert(1, 0);
         assert!(job.is_patient());
     }
+
     /// Whoever waited has only looked, for the executor: it has patience after that as before.
     #[test]
     fn a_merge_that_was_held_back_has_patience_again() {
-        let (db, _keyspace, mut job) = with_runs_and_limit(12, 1000);
+        let (db, _keyspace, mut job) = with_runs_and_limit(12, LEAST);
         let executor = &db.engine().executor;
         let mut steps = vec![job.step()];
         while !matches!(steps.last(), Some(Step::WaitUntil(_))) {
@@ -217,7 +255,46 @@ mod tests {
         executor.pause(due.saturating_sub(executor.now()));
         assert_eq!(job.step(), Step::Patiently);
         assert_eq!(db.engine().wait_for_allowance(), None, "nothing was written");
+        // By others. It is not put off again.
+        db.engine().spend_allowance(1);
         assert_eq!(job.step(), Step::Patiently);
         assert!(matches!(job.step(), Step::WaitUntil(later) if later > due));
+    }
+
+    /// Writers wait for those.
+    #[test]
+    fn flushes_are_not_held_back_and_hold_nothing_back() {
+        let (db, _keyspace, job) = with_runs_and_limit(6, LEAST);
+        assert_eq!(db.engine().wait_for_allowance(), None);
+        assert_eq!(job.held, Held::Not);
+    }
+    /// Two replaced bases waited for their removal beside two steps that wrote: space went beyond its ceiling.
+    #[test]
+    fn what_a_step_replaced_is_gone_before_the_next_where_writers_pay() {
+        for pays in [false, true] {
+            let (db, keyspace, mut job) = with_runs(6);
+            ask(&db);
+            while job.at.is_some() || keyspace.stats().unwrap().settled_bytes == 0 {
+                job.step();
+            }
+            db.engine().bury_all();
+            // All of it again, so that bases are written anew.
+            for run in 0..6u8 {
+                for key in 0..60u8 {
+                    keyspace.insert([key, run], [run + 100; 100]).unwrap();
+                }
+            }
+            keyspace.flush().unwrap();
+            ask(&db);
+            db.engine().press(1, u64::from(pays));
+            let (mut waiting, sweeps) = (0, db.stats().sweeps);
+            while db.stats().sweeps == sweeps {
+                job.step();
+                if matches!(job.work, Work::None) {
+                    waiting += db.engine().context.graveyard.take().len();
+                }
+            }
+            assert_eq!(waiting == 0, pays, "{waiting} files wait, writers pay: {pays}");
+        }
     }
 }
