@@ -224,7 +224,9 @@ impl Job for CompactJob {
 
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
-        let stays = |work: &Compaction| engine.keyspace(work.keyspace()).is_ok();
+        let stays = |work: &Compaction| {
+            engine.health.check_writable().is_ok() && engine.keyspace(work.keyspace()).is_ok()
+        };
         if self.work.as_deref().is_some_and(stays)
             && let Some(wait) = engine.wait_for_allowance()
         {

@@ -250,10 +250,6 @@ impl SettleJob {
             self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
             self.finish();
         }
-        if self.engine.pace.pressure(at) > 0 {
-            // What is replaced goes before more is written: near the ceiling nobody else is to be waited for.
-            self.engine.bury();
-        }
         self.let_go();
     }
 
