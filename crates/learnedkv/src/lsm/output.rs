@@ -490,6 +490,10 @@ impl Output {
     /// # Errors
     /// Any error of the disk.
     pub fn finish(&mut self) -> Result<Written> {
+        // To write and sync takes long: what others replace meanwhile is to go.
+        if let Some(shadow) = &mut self.shadow {
+            shadow.close(&self.ranges);
+        }
         self.end_values()?;
         if !self.ranges.is_empty() {
             self.begin_table()?;

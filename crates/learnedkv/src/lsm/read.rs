@@ -96,17 +96,6 @@ pub fn length(found: &Lookup) -> Result<Option<u64>> {
     }
 }
 
-/// What the value found takes, bytes: one that is kept apart with its checksums, and perhaps compressed.
-///
-/// # Errors
-/// As [`length`].
-pub fn stored_length(found: &Lookup) -> Result<Option<u64>> {
-    match found {
-        Lookup::Pointer(pointer) => Ok(Some(ValuePointer::decode(pointer)?.stored_bytes())),
-        found => length(found),
-    }
-}
-
 /// Whether `key` has a value. The value itself is not read.
 ///
 /// # Errors

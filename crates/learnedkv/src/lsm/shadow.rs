@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::read;
 use crate::error::Result;
 use crate::format::range::Ranges;
+use crate::format::value::ValuePointer;
 use crate::slice::Lookup;
 use crate::sstable::cursor::Clipped;
 use crate::sstable::reader::{Caching, Table};
-use crate::sstable::scale;
 use crate::sstable::sought::Sought;
 use crate::view::Tables;
 
@@ -17,6 +17,10 @@ const SAMPLE: u64 = 256;
 /// Of longer ones so many times as many as they are longer than this: all from a MiB on. A sample of a few
 /// hundred values would find nothing, or take each it finds for hundreds.
 const SHORT_BYTES: u64 = 4 << 10;
+/// Of so many short ones the sample counts for as many as there were, not for as many as there should have been: what it
+/// finds is then off by what it found, and no more by how many it happens to hold (by a tenth, of 30,000). Of fewer it
+/// may hold hardly one.
+const MANY: u64 = 16 * SAMPLE;
 
 /// What is older than a table being written.
 enum Older {
@@ -34,8 +38,27 @@ pub struct Shadow {
     older: Option<Older>,
     /// What the first tables are like.
     usual: Option<Usual>,
-    settled_bytes: u64,
-    fresh_bytes: u64,
+    /// The entries whose values are short: how many there were, how many were looked up, and what those overwrite.
+    short: (u64, u64),
+    of_short: Overwritten,
+    /// What the others overwrite, each counted for as many as it stands for.
+    of_long: Overwritten,
+    /// What the ranges of the last table cover; see [`Shadow::close`].
+    covered_bytes: u64,
+}
+
+/// Bytes of the settled run (or what is frozen), and of runs. Short entries take a fraction of one more or less.
+#[derive(Debug, Clone, Copy, Default)]
+struct Overwritten {
+    settled: f64,
+    fresh: f64,
+}
+
+impl Overwritten {
+    fn add(&mut self, found: Overwritten, weight: u64) {
+        self.settled += found.settled * weight as f64;
+        self.fresh += found.fresh * weight as f64;
+    }
 }
 
 /// How many in [`SAMPLE`] are looked up of entries that take so many bytes: a power of two, that divides it.
@@ -43,12 +66,20 @@ fn share(bytes: u64) -> u64 {
     1 << (bytes / SHORT_BYTES).clamp(1, SAMPLE).ilog2()
 }
 
+/// What so many short entries overwrite, of which so many were looked up and overwrite `found` bytes.
+fn of_all(found: f64, entries: u64, looked_up: u64) -> f64 {
+    match entries < MANY || looked_up == 0 {
+        true => found * SAMPLE as f64,
+        false => found * entries as f64 / looked_up as f64,
+    }
+}
+
 /// What tables are like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usual {
     /// What an entry takes with its value, the mean: removed ones are as long, one thinks.
     entry_bytes: u64,
-    /// What stands in blocks below the runs (settled, or frozen), and of runs: as stored, and unpacked.
+    /// What stands in blocks below the runs (settled, or frozen), and of runs: as stored, and the keys and values.
     settled: (u64, u64),
     fresh: (u64, u64),
 }
@@ -74,27 +105,38 @@ impl Usual {
             let properties = table.properties();
             bytes += table.file_bytes() + properties.separated_bytes();
             entries += properties.entries;
-            (sum.0 + properties.data_bytes, sum.1 + properties.unpacked_bytes)
+            (sum.0 + properties.data_bytes, sum.1 + properties.raw_bytes)
         };
         let (settled, fresh) = (settled.fold((0, 0), &mut add), fresh.fold((0, 0), &mut add));
         Usual { entry_bytes: bytes / entries.max(1), settled, fresh }
     }
 }
 
-/// What an entry found takes where it stands: in blocks packed as these are, so many bytes for so many. Where there
-/// were none yet it takes its length.
-fn taken_bytes(key: &[u8], found: &Lookup, packed: (u64, u64)) -> Result<u64> {
-    let bytes = read::stored_length(found)?.map_or(0, |n| key.len() as u64 + n);
-    Ok(match found {
-        Lookup::Value(_) if packed.1 > 0 => scale(bytes, packed.0, packed.1),
-        _ => bytes,
-    })
+/// What an entry found takes: in its block, where so many bytes are stored for so many of keys and values (more than
+/// those: each has a head; or fewer, compressed), and where its value is kept apart there. With no blocks when that was
+/// looked at it takes its length.
+fn taken_bytes(key: &[u8], found: &Lookup, stored: (u64, u64)) -> Result<f64> {
+    let (payload, apart) = match found {
+        Lookup::Value(value) => (value, 0),
+        Lookup::Pointer(pointer) => (pointer, ValuePointer::decode(pointer)?.stored_bytes()),
+        Lookup::Removed | Lookup::Absent => return Ok(0.0),
+    };
+    let bytes = (key.len() + payload.len()) as f64;
+    let share = if stored.1 > 0 { stored.0 as f64 / stored.1 as f64 } else { 1.0 };
+    Ok(bytes * share + apart as f64)
 }
 
 impl Shadow {
     /// Over nothing, until it is said what: [`Shadow::look_at`].
     pub fn over_nothing() -> Shadow {
-        Shadow { older: None, usual: None, settled_bytes: 0, fresh_bytes: 0 }
+        Shadow {
+            older: None,
+            usual: None,
+            short: (0, 0),
+            of_short: Overwritten::default(),
+            of_long: Overwritten::default(),
+            covered_bytes: 0,
+        }
     }
 
     /// Over all of `tables` but the `newer` newest runs.
@@ -112,22 +154,37 @@ impl Shadow {
         self.older = tables.map(|tables| Older::Tables(tables, 0));
     }
 
+    /// What is still to come is these `ranges`, and no entry: the older tables are held no more.
+    pub fn close(&mut self, ranges: &Ranges) {
+        self.covered_bytes = self.covered(ranges);
+        self.older = None;
+    }
+
     /// An entry of this key, of that hash, is written, with a value of so many bytes; without, it removes one.
     pub fn add(&mut self, key: &[u8], hash: u64, value_bytes: Option<u64>) {
         let Some(older) = &self.older else { return };
         let usual = *self.usual.get_or_insert_with(|| Usual::of(older));
         let share = share(value_bytes.unwrap_or(usual.entry_bytes));
-        if hash % SAMPLE < share {
-            // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
-            let _ = self.look_up(key, SAMPLE / share, usual);
+        let (is_short, is_looked_up) = (share == 1, hash % SAMPLE < share);
+        self.short.0 += u64::from(is_short);
+        if !is_looked_up {
+            return;
+        }
+        // An estimate: what cannot be read counts as nothing, and is reported where it is needed.
+        let found = self.look_up(key, usual).unwrap_or_default();
+        match is_short {
+            true => {
+                self.short.1 += 1;
+                self.of_short.add(found, 1);
+            }
+            false => self.of_long.add(found, SAMPLE / share),
         }
     }
 
-    /// Counts what `key` overwrites, for `weight` keys.
-    fn look_up(&mut self, key: &[u8], weight: u64, usual: Usual) -> Result<()> {
+    /// What `key` overwrites.
+    fn look_up(&self, key: &[u8], usual: Usual) -> Result<Overwritten> {
         let sought = Sought::new(key, Caching::Leave);
-        let bytes =
-            |found: &Lookup, packed| Ok(taken_bytes(key, found, packed)?.saturating_mul(weight));
+        let bytes = |found: &Lookup, packed| taken_bytes(key, found, packed);
         let below = match &self.older {
             None => Lookup::Absent,
             Some(Older::Base(_, removed)) if removed.covers(key) => Lookup::Absent,
@@ -139,8 +196,8 @@ impl Shadow {
                     match read::find_in_run(run, &sought)? {
                         Lookup::Absent => {}
                         found => {
-                            self.fresh_bytes += bytes(&found, usual.fresh)?;
-                            return Ok(());
+                            let fresh = bytes(&found, usual.fresh)?;
+                            return Ok(Overwritten { settled: 0.0, fresh });
                         }
                     }
                 }
@@ -148,14 +205,14 @@ impl Shadow {
                 read::find_below_runs(tables, &sought)?
             }
         };
-        self.settled_bytes += bytes(&below, usual.settled)?;
-        Ok(())
+        Ok(Overwritten { settled: bytes(&below, usual.settled)?, fresh: 0.0 })
     }
 
-    /// Settled bytes that `ranges` cover: whole blocks, and of separated values as large a share.
+    /// Settled bytes that `ranges` cover: whole blocks, and of separated values as large a share. Once it is closed, what
+    /// those did.
     pub fn covered(&self, ranges: &Ranges) -> u64 {
         match &self.older {
-            None => 0,
+            None => self.covered_bytes,
             Some(Older::Base(base, _)) => base.covered_bytes(ranges),
             Some(Older::Tables(tables, _)) => {
                 read::settled_tables(tables).map(|clipped| clipped.covered_bytes(ranges)).sum()
@@ -165,9 +222,11 @@ impl Shadow {
 
     /// The estimates for the table that ends now: of the settled run, and of the LSM part.
     pub fn take(&mut self) -> (u64, u64) {
-        let taken = (self.settled_bytes, self.fresh_bytes);
-        (self.settled_bytes, self.fresh_bytes) = (0, 0);
-        taken
+        let (entries, looked_up) = std::mem::take(&mut self.short);
+        let short = std::mem::take(&mut self.of_short);
+        let Overwritten { settled, fresh } = std::mem::take(&mut self.of_long);
+        let of_all = |found| of_all(found, entries, looked_up);
+        ((settled + of_all(short.settled)) as u64, (fresh + of_all(short.fresh)) as u64)
     }
 }
 
@@ -176,14 +235,16 @@ mod tests {
     use super::*;
 
     /// It was taken to be as long as it is unpacked, where all it is held against is as stored: three times as many
-    /// sweeps, or, of removals, more garbage than there were bytes.
+    /// sweeps, or, of removals, more garbage than there were bytes. Where nothing is compressed its head was left out: of
+    /// short values a sixth.
     #[test]
-    fn what_stands_in_compressed_blocks_takes_less_than_its_length() {
+    fn an_entry_takes_its_share_of_what_its_blocks_take() {
         let value = Lookup::Value(crate::Slice::copy_from(&[7; 97]));
-        assert_eq!(taken_bytes(b"key", &value, (1000, 4000)).unwrap(), 25);
-        assert_eq!(taken_bytes(b"key", &value, (4000, 4000)).unwrap(), 100);
-        assert_eq!(taken_bytes(b"key", &Lookup::Removed, (1000, 4000)).unwrap(), 0);
-        assert_eq!(taken_bytes(b"key", &value, (0, 0)).unwrap(), 100, "no tables when it began");
+        let taken = |found, stored| taken_bytes(b"key", found, stored).unwrap();
+        assert_eq!(taken(&value, (1000, 4000)), 25.0);
+        assert_eq!(taken(&value, (4800, 4000)), 120.0);
+        assert_eq!(taken(&Lookup::Removed, (1000, 4000)), 0.0);
+        assert_eq!(taken(&value, (0, 0)), 100.0, "no tables when it began");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::press::PressJob;
 use super::settle;
 use crate::engine::{BallastJob, Engine, SyncJob};
 use crate::executor::{Job, Step};
+use crate::format::entry::SequenceNumber;
 use crate::lsm::flush::FlushJob;
 use crate::lsm::spill::SpillJob;
 
@@ -37,6 +38,18 @@ struct LogJob {
 const RECYCLED_FOR: Duration = Duration::from_secs(10);
 
 impl LogJob {
+    /// What is sealed, and visible, and whose flush depends on the log: up to where that is to be synced.
+    fn needed_up_to(&self) -> Option<SequenceNumber> {
+        let engine = &self.engine;
+        // Held for the moment of this look: what is replaced while the log is synced is to go.
+        let (view, visible) = (engine.view(), engine.log.visible());
+        let sealed = view.keyspaces.with_sealed();
+        let sealed = sealed.flat_map(|k| k.sealed.iter().map(|s| (k.id, s.up_to)));
+        let sealed = sealed.filter(|(_, up_to)| *up_to <= visible);
+        let needed = sealed.filter(|(keyspace, up_to)| !engine.needs_no_log(*keyspace, *up_to));
+        needed.map(|(_, up_to)| up_to).max()
+    }
+
     /// Gives back what is kept for segments to come where none come; when to look again.
     fn give_back(&mut self) -> Step {
         let (log, now) = (&self.engine.log, self.engine.executor.now());
@@ -68,13 +81,7 @@ impl Job for LogJob {
             return Step::Wait;
         }
         engine.fit_cache();
-        let visible = engine.log.visible();
-        let view = engine.view();
-        let sealed = view.keyspaces.with_sealed();
-        let sealed = sealed.flat_map(|k| k.sealed.iter().map(|s| (k.id, s.up_to)));
-        let sealed = sealed.filter(|(_, up_to)| *up_to <= visible);
-        let needed = sealed.filter(|(keyspace, up_to)| !engine.needs_no_log(*keyspace, *up_to));
-        if let Some(up_to) = needed.map(|(_, up_to)| up_to).max()
+        if let Some(up_to) = self.needed_up_to()
             && let Err(e) = engine.log.sync(up_to)
         {
             engine.poison(&e);
