@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::Keyspace;
 use super::operation::Operation;
-use crate::engine::{Seen, Watched};
+use crate::engine::{Seen, WasRead, Watched};
 use crate::error::Result;
 use crate::lsm::read;
 use crate::options::{ReadOptions, WriteOptions};
@@ -192,7 +192,7 @@ impl Keyspace {
                 true => Watched { keyspace: id, first: &[], last: Some(&key) },
                 false => Watched { keyspace: id, first: &key, last: None },
             };
-            if self.write_if(seen, watched, &key, None, WriteOptions::default())? {
+            if self.write_if(&seen.read(id), watched, &key, None, WriteOptions::default())? {
                 return Ok(Some((key, value)));
             }
         }
@@ -242,12 +242,12 @@ impl Keyspace {
             return Ok(true);
         }
         let watched = Watched { keyspace: self.id(), first: key, last: Some(key) };
-        self.write_if(seen, watched, key, new, options)
+        self.write_if(&seen.read(self.id()), watched, key, new, options)
     }
 
     fn write_if(
         &self,
-        seen: Seen,
+        was_read: &WasRead,
         watched: Watched<'_>,
         key: &[u8],
         value: Option<&[u8]>,
@@ -257,7 +257,7 @@ impl Keyspace {
         let durability = options.durability_or(engine.options.durability);
         let operation = Operation::new(self, key, value)?;
         operation.commit(engine, self.id(), key, |commit| {
-            engine.commit_unless_changed(commit, durability, seen, watched)
+            engine.commit_unless_changed(commit, durability, was_read, watched)
         })
     }
 }

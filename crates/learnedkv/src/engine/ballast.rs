@@ -116,8 +116,10 @@ pub struct Ballast {
     times: AtomicU64,
     /// What was retired by then and had not come free, bytes.
     retired_before: AtomicU64,
-    /// How many files that no View used any more were removed; locked while some are.
-    buried: Mutex<u64>,
+    /// How many files that no View used any more were removed.
+    buried: AtomicU64,
+    /// Held by whoever removes some, for as long as that takes: tens of milliseconds each where the disk is busy.
+    burying: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -141,7 +143,8 @@ impl Ballast {
             given_up: AtomicBool::new(false),
             times: AtomicU64::new(0),
             retired_before: AtomicU64::new(0),
-            buried: Mutex::default(),
+            buried: AtomicU64::new(0),
+            burying: Mutex::default(),
         }
     }
 
@@ -194,6 +197,11 @@ impl Ballast {
     /// How often it was given up so far.
     pub fn times(&self) -> u64 {
         self.times.load(Ordering::Acquire)
+    }
+
+    /// How many files, and parts of files, were removed so far.
+    fn buried(&self) -> u64 {
+        self.buried.load(Ordering::Acquire)
     }
 
     /// What is reserved now.
@@ -321,14 +329,15 @@ impl Engine {
     /// Removes files, and parts of files, that no View uses any more. When it returns they are gone,
     /// whoever removed them.
     pub fn bury(&self) {
-        let mut buried = lock(&self.ballast.buried);
+        let _one_at_a_time = lock(&self.ballast.burying);
+        let count = |removed| self.ballast.buried.fetch_add(removed, Ordering::AcqRel);
         for path in self.context.graveyard.take() {
             // What cannot be removed is an orphan that the next open removes.
             let _ = self.disk().remove(&path);
-            *buried += 1;
+            count(1);
         }
         let parts = self.context.graveyard.take_parts();
-        *buried += parts.iter().filter(|part| part.give_back()).count() as u64;
+        count(parts.iter().filter(|part| part.give_back()).count() as u64);
     }
 
     /// As [`Engine::bury`], of all that is replaced, and of what the log keeps for later. A job may have an old View for the moment of a look, and
@@ -354,7 +363,7 @@ impl Engine {
 
     /// For work that begins and may meet a full disk.
     pub fn room_seen(&self) -> RoomSeen {
-        RoomSeen { given_up: self.ballast.times(), buried: *lock(&self.ballast.buried) }
+        RoomSeen { given_up: self.ballast.times(), buried: self.ballast.buried() }
     }
 
     /// Whether the ballast was given up since.
@@ -368,7 +377,7 @@ impl Engine {
         // What is only kept for later comes first.
         let given = self.log.give_back();
         if given > 0 {
-            *lock(&self.ballast.buried) += given as u64;
+            self.ballast.buried.fetch_add(given as u64, Ordering::AcqRel);
             return true;
         }
         let given = self.ballast.give_up(seen.given_up, self.retired_bytes());
@@ -376,7 +385,7 @@ impl Engine {
         self.executor.notify();
         // What was retired takes space until it is removed, and the job that does that may be behind.
         self.bury();
-        given || *lock(&self.ballast.buried) != seen.buried
+        given || self.ballast.buried() != seen.buried
     }
 
     /// Whether puts are taken again.

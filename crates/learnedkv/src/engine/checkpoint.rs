@@ -66,6 +66,8 @@ impl Engine {
             let name = from.file_name().unwrap_or_default();
             link_or_copy(disk, &from, &to.join(name))?;
         }
+        // To write the log takes long: what is replaced meanwhile is to go.
+        drop(view);
         let database = disk.random_u64();
         state.synced = log.up_to();
         state.log = log.write(disk, to, database)?;

@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering;
 use super::{Commit, Engine};
 use crate::error::Result;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::memtable::Memtable;
 use crate::options::Durability;
 use crate::view::{KeyspaceView, View};
 
@@ -45,6 +46,24 @@ impl Seen {
     pub fn keyspace(&self, id: KeyspaceId) -> Option<&Arc<KeyspaceView>> {
         self.view.keyspaces.get(&id)
     }
+
+    /// What is left to be known once it was read: tables are let go, which may be what a sweep is to give back.
+    pub fn read(self, keyspace: KeyspaceId) -> WasRead {
+        let oldest = self.keyspace(keyspace).map(|before| {
+            let under_way = before.sealed.iter().rev().find(|sealed| sealed.up_to > self.visible);
+            under_way.map_or(&before.active, |sealed| &sealed.memtable).clone()
+        });
+        WasRead { ingests: self.ingests, visible: self.visible, oldest }
+    }
+}
+
+/// What a conditional commit has read.
+#[derive(Debug)]
+pub struct WasRead {
+    ingests: u64,
+    visible: SequenceNumber,
+    /// Of the memtables of its keyspace then, the oldest that may take later operations.
+    oldest: Option<Arc<Memtable>>,
 }
 
 /// The keys that must not have changed: `first..=last` of a keyspace.
@@ -66,8 +85,7 @@ impl Engine {
         Seen { ingests, view, visible }
     }
 
-    /// Commits if nothing `watched` has changed since it was `seen`, which is let go before the writer is held
-    /// back: its tables may be what a sweep is to give back. False: it may have, and nothing was written.
+    /// Commits if nothing `watched` has changed since it `was_read`. False: it may have, and nothing was written.
     ///
     /// # Errors
     /// As [`Engine::commit`].
@@ -75,38 +93,36 @@ impl Engine {
         &self,
         commit: Commit<'_>,
         durability: Durability,
-        seen: Seen,
+        was_read: &WasRead,
         watched: Watched<'_>,
     ) -> Result<bool> {
         let (keyspaces, bytes) = (commit.keyspaces, commit.bytes());
-        let is_done = self.commit_if(commit, durability, || self.is_unchanged(&seen, watched))?;
-        drop(seen);
+        let is_unchanged = || self.is_unchanged(was_read, watched);
+        let is_done = self.commit_if(commit, durability, is_unchanged)?;
         if is_done {
-            // Paid afterwards: a wait since it was seen is time for others to change it. It is committed,
+            // Paid afterwards: a wait since it was read is time for others to change it. It is committed,
             // whatever happens to the database meanwhile.
             let _ = self.keep_pace(keyspaces, bytes);
         }
         Ok(is_done)
     }
 
-    /// Whether nothing `watched` has changed since it was `seen`. Under `commit`. False also where that
+    /// Whether nothing `watched` has changed since it `was_read`. Under `commit`. False also where that
     /// cannot be told.
-    fn is_unchanged(&self, seen: &Seen, watched: Watched<'_>) -> Result<bool> {
-        let now = self.keyspace(watched.keyspace)?;
-        let Some(before) = seen.keyspace(watched.keyspace) else { return Ok(false) };
-        if self.ingests.load(Ordering::Acquire) != seen.ingests {
+    fn is_unchanged(&self, was_read: &WasRead, watched: Watched<'_>) -> Result<bool> {
+        let (now, visible) = (self.keyspace(watched.keyspace)?, was_read.visible);
+        let Some(oldest) = &was_read.oldest else { return Ok(false) };
+        if self.ingests.load(Ordering::Acquire) != was_read.ingests {
             return Ok(false);
         }
-        let under_way = before.sealed.iter().rev().find(|sealed| sealed.up_to > seen.visible);
-        let oldest = under_way.map_or(&before.active, |sealed| &sealed.memtable);
         if !now.memtables().any(|memtable| Arc::ptr_eq(memtable, oldest)) {
             return Ok(false);
         }
-        if now.memtables().all(|memtable| memtable.latest_commit() <= seen.visible) {
+        if now.memtables().all(|memtable| memtable.latest_commit() <= visible) {
             return Ok(true);
         }
         self.log.await_reserved()?;
         let (first, last) = (watched.first, watched.last);
-        Ok(!now.memtables().any(|memtable| memtable.changed_within(first, last, seen.visible)))
+        Ok(!now.memtables().any(|memtable| memtable.changed_within(first, last, visible)))
     }
 }

@@ -42,7 +42,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 pub use self::ballast::{Ballast, BallastJob, RoomSeen};
-pub use self::conditional::{Seen, Watched};
+pub use self::conditional::{Seen, WasRead, Watched};
 pub use self::conversions::Conversions;
 pub use self::metrics::EngineMetrics;
 pub use self::open::{DamagedTable, OpenReport, open};

@@ -190,18 +190,21 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
 
     let seen = engine.look();
     let view = Arc::downgrade(seen.keyspace(1).unwrap());
+    let was_read = seen.read(1);
+    assert!(view.upgrade().is_some(), "it is the View of now");
     engine.rotate(1).unwrap();
+    assert!(view.upgrade().is_none(), "what was read is held, though the commit may wait for room");
     let waited = Arc::new(AtomicUsize::new(0));
     let (count, watching) = (waited.clone(), engine.clone());
     *lock(&waits.told) = Box::new(move || {
         assert_eq!(watching.log.visible(), 2, "not committed yet");
-        assert!(view.upgrade().is_none(), "what it saw is held");
         count.fetch_add(1, Ordering::Relaxed);
     });
     let payload = put(b"key");
     let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
     let watched = Watched { keyspace: 1, first: b"key", last: Some(b"key") };
-    assert!(engine.commit_unless_changed(commit, Durability::Buffered, seen, watched).unwrap());
+    let durability = Durability::Buffered;
+    assert!(engine.commit_unless_changed(commit, durability, &was_read, watched).unwrap());
     assert!(waited.load(Ordering::Relaxed) > 0, "it paid nothing");
 }
 

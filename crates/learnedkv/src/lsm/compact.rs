@@ -24,8 +24,8 @@ use crate::format::range::{KeyRange, Ranges};
 use crate::sstable::cursor::Walk;
 use crate::sstable::reader::Table;
 use crate::sstable::table_path;
-use crate::value_log::segment_path;
-use crate::view::{Extent, KeyspaceView, Run};
+use crate::value_log::{Segments, segment_path};
+use crate::view::{Extent, KeyspaceView};
 
 /// What is left of the tables that a compaction takes.
 fn entries(pick: &Pick) -> Box<dyn Cursor> {
@@ -37,6 +37,16 @@ fn entries(pick: &Pick) -> Box<dyn Cursor> {
     let above = pick.above.iter().map(|run| run_source(run, start, end.as_deref(), Walk::Bulk));
     // The last of them is empty: nothing is below a table that stays where it is.
     Box::new(Oldest(MergeCursor::new(above.chain(taken.take(1)).collect())))
+}
+
+/// The value segments that the tables taken point into.
+fn segments(view: &KeyspaceView, pick: &Pick) -> Segments {
+    let mut segments = Segments::default();
+    let taken = pick.runs.iter().chain(&pick.above).flatten();
+    let used = taken.flat_map(|table| &table.properties().segments);
+    let known = used.filter_map(|used| view.tables.segments.get(used.segment));
+    known.for_each(|segment| segments.insert(segment.clone()));
+    segments
 }
 
 /// What of the ranges of the tables taken may hide something deeper. United: what is newer than one of them
@@ -74,8 +84,6 @@ pub struct Compaction {
     /// The cursor was sought.
     begun: bool,
     table_bytes: u64,
-    /// The level below the one written to, as it was.
-    deeper: Run,
     /// The first key that the table being written may have.
     first_key: Vec<u8>,
     _claimed: Claimed,
@@ -97,15 +105,15 @@ impl Compaction {
         let work = (!pick.moves).then(|| {
             let table =
                 if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
-            let (apart, segments) = (options.fresh_apart(), &view.tables.segments);
-            let output = Output::new(engine, table, apart, segments).in_background();
+            // It may last for long: of what others replace meanwhile it holds nothing.
+            let (apart, segments) = (options.fresh_apart(), segments(view, &pick));
+            let output = Output::new(engine, table, apart, &segments).in_background();
             let output = output.waking_filters(woken(view, &pick));
             let output = output.replacing(pick.runs.iter().flatten());
             let output = output.with_victims(pick.victims.clone()).with_ranges(ranges(&pick));
             (entries(&pick), output)
         });
         let (engine, keyspace) = (engine.clone(), view.id);
-        let deeper = view.tables.levels().get(pick.to).cloned().unwrap_or_default();
         let first_key = pick.claim.extent.start.clone();
         Compaction {
             engine,
@@ -114,7 +122,6 @@ impl Compaction {
             work,
             begun: false,
             table_bytes,
-            deeper,
             first_key,
             _claimed: claimed,
         }
@@ -150,10 +157,13 @@ impl Compaction {
             output.copy(&mut **cursor, self.pick.keep_tombstones, Some(self.table_bytes))?;
         if let Some(key) = cursor.key() {
             // A table over too much of the level below would be a compaction of that size. Looked at after
-            // each step.
+            // each step, as it is then.
             let below = Extent::between(&self.first_key, key);
-            let below = below.of_run(&self.deeper);
-            let bytes: u64 = below.iter().map(|table| table.file_bytes()).sum();
+            let now = self.engine.keyspace(self.keyspace)?;
+            let deeper = now.tables.levels().get(self.pick.to).into_iter();
+            let over = deeper.flat_map(|level| below.of_run(level));
+            let bytes: u64 = over.map(|table| table.file_bytes()).sum();
+            drop(now);
             if ended || bytes > self.table_bytes * MOST_BELOW {
                 self.first_key = key.to_vec();
                 output.end_table()?;

@@ -79,9 +79,39 @@ fn of_all(found: f64, entries: u64, looked_up: u64) -> f64 {
 struct Usual {
     /// What an entry takes with its value, the mean: removed ones are as long, one thinks.
     entry_bytes: u64,
-    /// What stands in blocks below the runs (settled, or frozen), and of runs: as stored, and the keys and values.
-    settled: (u64, u64),
-    fresh: (u64, u64),
+    /// What stands in blocks below the runs (settled, or frozen), and of runs.
+    settled: Stored,
+    fresh: Stored,
+}
+
+/// The blocks of some tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Stored {
+    entries: u64,
+    /// What is stored, and the keys and values in it.
+    bytes: u64,
+    raw_bytes: u64,
+}
+
+impl Stored {
+    fn with(self, table: &Table) -> Stored {
+        let properties = table.properties();
+        Stored {
+            entries: self.entries + properties.entries,
+            bytes: self.bytes + properties.data_bytes,
+            raw_bytes: self.raw_bytes + properties.raw_bytes,
+        }
+    }
+
+    /// What of that is an entry's whose key and value take so many: each has a head, of which all are about as long. Where they
+    /// are stored in less than their length, as large a share as all. With no blocks their length.
+    fn taken_by(self, raw_bytes: usize) -> f64 {
+        let raw_bytes = raw_bytes as f64;
+        match self.bytes.checked_sub(self.raw_bytes) {
+            Some(heads) => raw_bytes + heads as f64 / self.entries.max(1) as f64,
+            None => raw_bytes * self.bytes as f64 / self.raw_bytes as f64,
+        }
+    }
 }
 
 impl Usual {
@@ -101,29 +131,26 @@ impl Usual {
         fresh: impl Iterator<Item = &'a Arc<Table>>,
     ) -> Usual {
         let (mut bytes, mut entries) = (0, 0);
-        let mut add = |sum: (u64, u64), table: &Arc<Table>| {
+        let mut add = |sum: Stored, table: &Arc<Table>| {
             let properties = table.properties();
             bytes += table.file_bytes() + properties.separated_bytes();
             entries += properties.entries;
-            (sum.0 + properties.data_bytes, sum.1 + properties.raw_bytes)
+            sum.with(table)
         };
-        let (settled, fresh) = (settled.fold((0, 0), &mut add), fresh.fold((0, 0), &mut add));
+        let (settled, fresh) =
+            (settled.fold(Stored::default(), &mut add), fresh.fold(Stored::default(), &mut add));
         Usual { entry_bytes: bytes / entries.max(1), settled, fresh }
     }
 }
 
-/// What an entry found takes: in its block, where so many bytes are stored for so many of keys and values (more than
-/// those: each has a head; or fewer, compressed), and where its value is kept apart there. With no blocks when that was
-/// looked at it takes its length.
-fn taken_bytes(key: &[u8], found: &Lookup, stored: (u64, u64)) -> Result<f64> {
+/// What an entry found takes: in a block of these, and where its value is kept apart there.
+fn taken_bytes(key: &[u8], found: &Lookup, stored: Stored) -> Result<f64> {
     let (payload, apart) = match found {
         Lookup::Value(value) => (value, 0),
         Lookup::Pointer(pointer) => (pointer, ValuePointer::decode(pointer)?.stored_bytes()),
         Lookup::Removed | Lookup::Absent => return Ok(0.0),
     };
-    let bytes = (key.len() + payload.len()) as f64;
-    let share = if stored.1 > 0 { stored.0 as f64 / stored.1 as f64 } else { 1.0 };
-    Ok(bytes * share + apart as f64)
+    Ok(stored.taken_by(key.len() + payload.len()) + apart as f64)
 }
 
 impl Shadow {
@@ -184,7 +211,7 @@ impl Shadow {
     /// What `key` overwrites.
     fn look_up(&self, key: &[u8], usual: Usual) -> Result<Overwritten> {
         let sought = Sought::new(key, Caching::Leave);
-        let bytes = |found: &Lookup, packed| taken_bytes(key, found, packed);
+        let bytes = |found: &Lookup, stored| taken_bytes(key, found, stored);
         let below = match &self.older {
             None => Lookup::Absent,
             Some(Older::Base(_, removed)) if removed.covers(key) => Lookup::Absent,
@@ -240,11 +267,26 @@ mod tests {
     #[test]
     fn an_entry_takes_its_share_of_what_its_blocks_take() {
         let value = Lookup::Value(crate::Slice::copy_from(&[7; 97]));
-        let taken = |found, stored| taken_bytes(b"key", found, stored).unwrap();
-        assert_eq!(taken(&value, (1000, 4000)), 25.0);
-        assert_eq!(taken(&value, (4800, 4000)), 120.0);
-        assert_eq!(taken(&Lookup::Removed, (1000, 4000)), 0.0);
-        assert_eq!(taken(&value, (0, 0)), 100.0, "no tables when it began");
+        let taken = |found, (entries, bytes, raw_bytes)| {
+            taken_bytes(b"key", found, Stored { entries, bytes, raw_bytes }).unwrap()
+        };
+        assert_eq!(taken(&value, (40, 1000, 4000)), 25.0);
+        assert_eq!(taken(&value, (80, 4800, 4000)), 110.0, "whatever the others are");
+        assert_eq!(taken(&Lookup::Removed, (40, 1000, 4000)), 0.0);
+        assert_eq!(taken(&value, (0, 0, 0)), 100.0, "no tables when it began");
+        let pointer = ValuePointer { segment: 7, offset: 4096, length: 5000, packed: None };
+        let mut payload = Vec::new();
+        pointer.encode(&mut payload);
+        let found = Lookup::Pointer(crate::Slice::copy_from(&payload));
+        let expected = (3 + payload.len()) as f64 + 10.0 + pointer.stored_bytes() as f64;
+        assert_eq!(taken(&found, (80, 4800, 4000)), expected);
+    }
+
+    #[test]
+    fn a_sample_counts_for_all_there_were_and_a_small_one_for_all_it_stands_for() {
+        assert_eq!(of_all(1000.0, MANY, 10), 100.0 * MANY as f64);
+        assert_eq!(of_all(1000.0, MANY - 1, 10), 1000.0 * SAMPLE as f64);
+        assert_eq!(of_all(0.0, MANY, 0), 0.0);
     }
 
     #[test]

@@ -216,10 +216,10 @@ impl Job for SpillJob {
     }
 
     fn step(&mut self) -> Step {
-        let view = arc_swap::Guard::into_inner(self.engine.view());
+        // Not held: a step may write and sync a table.
+        let view = Arc::downgrade(&self.engine.view());
         let asked = self.engine.health.asked();
-        let is_seen =
-            |(seen, at): &(Weak<View>, u64)| std::ptr::eq(seen.as_ptr(), &*view) && *at == asked;
+        let is_seen = |(seen, at): &(Weak<View>, u64)| seen.ptr_eq(&view) && *at == asked;
         let seen = self.work.is_none() && self.seen.as_ref().is_some_and(is_seen);
         if seen || self.engine.health.check_writable().is_err() || self.engine.ballast.is_given_up()
         {
@@ -231,10 +231,10 @@ impl Job for SpillJob {
         match done {
             Ok(true) if self.work.is_some() => return Step::Again,
             Ok(true) => {}
-            Ok(false) => self.seen = Some((Arc::downgrade(&view), asked)),
+            Ok(false) => self.seen = Some((view.clone(), asked)),
             Err(_) => {
                 self.work = None;
-                self.seen = Some((Arc::downgrade(&view), asked));
+                self.seen = Some((view.clone(), asked));
             }
         }
         if result.is_err() || self.engine.health.work_error(Work::Spill).is_some() {

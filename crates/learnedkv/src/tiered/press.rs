@@ -3,9 +3,9 @@
 //! Three debts press, and the heaviest counts:
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
 //!   yet. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
-//!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay a quarter of a
-//!   partition beyond where the sweep begins, next to nothing at first, and pay [`FULL`] two partitions before the
-//!   ceiling at the latest: what steps have written and no edit has, one and a half and a little, and what memtables hold is still to come. So what is put
+//!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay where the sweep
+//!   begins, next to nothing at first, and pay [`FULL`] three partitions before the ceiling at the latest: what steps
+//!   have written and no edit has, one and a half and a little, and what memtables hold is still to come. So what is put
 //!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (A sixth beyond where a sweep
 //!   begins at the least: where `min_conversion` is most of what the ceiling leaves, or more, that is beyond it.)
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
@@ -92,16 +92,15 @@ fn permille(part: u64, whole: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// How hard garbage presses, beyond a quarter of a partition: a sweep gives back a step at a time.
+/// How hard garbage presses.
 fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
     let over_provision = share(space.live, options.over_provision());
     let promised = over_provision.max(options.min_conversion());
-    let first = options.partition() / 4;
-    // Two partitions before the ceiling, and without `first`, as what is compared with it.
-    let end = over_provision.saturating_mul(2).saturating_sub(first);
     let (from, [least, most]) = SPACE;
+    // Three partitions before the ceiling.
+    let end = over_provision.saturating_mul(2).saturating_sub(options.partition());
     let full = permille(end, promised).clamp(least, most);
-    between(permille(space.garbage().saturating_sub(first), promised), (from, full))
+    between(permille(space.garbage(), promised), (from, full))
 }
 
 fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 {
@@ -125,29 +124,31 @@ mod tests {
     use super::*;
     use crate::tiered::plan::stretched;
 
-    /// Beyond a whole partition was too late: space went beyond its ceiling.
+    /// A quarter of a partition beyond was too late, for ten minutes of updates: space went beyond its ceiling.
     #[test]
-    fn garbage_presses_from_a_quarter_of_a_partition_beyond_what_begins_a_sweep() {
+    fn garbage_presses_from_what_begins_a_sweep_on() {
         let options =
             KeyspaceOptions::default().partition_bytes(100_000).min_conversion_bytes(1_000_000);
         let pressure =
             |garbage: u64| by_space(&Space { used: 50_000 + garbage, live: 50_000 }, &options);
-        assert_eq!([0, 1_025_000, 1_175_000].map(pressure), [0, 0, FULL]);
-        assert!(pressure(1_026_000) > 0 && pressure(1_174_000) < FULL);
+        assert_eq!([0, 1_000_000, 1_150_000].map(pressure), [0, 0, FULL]);
+        assert!(pressure(1_001_000) > 0 && pressure(1_149_000) < FULL);
     }
 
-    /// Where `min_conversion` is most of what is allowed. What the memtables held went beyond the ceiling, on top of
-    /// what steps had written: of one step, and of one with another half way ahead of it.
+    /// What the memtables held went beyond the ceiling, on top of what steps had written: of one step, and of one with
+    /// another half way ahead of it. Where `min_conversion` is most of what is allowed there is no room for both.
     #[test]
     fn the_price_is_full_before_steps_and_memtables_reach_the_ceiling() {
         let options =
             KeyspaceOptions::default().partition_bytes(67_000).min_conversion_bytes(530_000);
         let partition = options.partition();
-        let step = stretched(partition);
-        for (live, uncommitted) in [(1_000_000, step), (1_150_000, step + step / 2)] {
+        let (step, memtable) = (stretched(partition), partition / 2);
+        for (live, uncommitted) in
+            [(1_000_000, step + memtable), (1_150_000, step + step / 2 + 2 * memtable)]
+        {
             let pressure = |garbage: u64| by_space(&Space { used: live + garbage, live }, &options);
             let ceiling = 2 * share(live, options.over_provision()) + 2 * partition;
-            assert_eq!(pressure(ceiling - uncommitted - partition / 4), FULL, "{live}");
+            assert_eq!(pressure(ceiling - uncommitted), FULL, "{live}");
             assert!(pressure(ceiling - uncommitted - partition) < FULL, "{live}: not long before");
         }
     }
