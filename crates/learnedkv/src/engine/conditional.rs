@@ -22,8 +22,8 @@
 //! Whoever adds an operation on a range of keys (a range tombstone) must be found by
 //! [`Memtable::changed_within`](crate::memtable::Memtable::changed_within) too.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use super::{Commit, Engine};
 use crate::error::Result;
@@ -51,7 +51,7 @@ impl Seen {
     pub fn read(self, keyspace: KeyspaceId) -> WasRead {
         let oldest = self.keyspace(keyspace).map(|before| {
             let under_way = before.sealed.iter().rev().find(|sealed| sealed.up_to > self.visible);
-            under_way.map_or(&before.active, |sealed| &sealed.memtable).clone()
+            Arc::downgrade(under_way.map_or(&before.active, |sealed| &sealed.memtable))
         });
         WasRead { ingests: self.ingests, visible: self.visible, oldest }
     }
@@ -62,8 +62,9 @@ impl Seen {
 pub struct WasRead {
     ingests: u64,
     visible: SequenceNumber,
-    /// Of the memtables of its keyspace then, the oldest that may take later operations.
-    oldest: Option<Arc<Memtable>>,
+    /// Of the memtables of its keyspace then, the oldest that may take later operations. Not held: the commit may wait
+    /// for long, and what is flushed meanwhile is to go.
+    oldest: Option<Weak<Memtable>>,
 }
 
 /// The keys that must not have changed: `first..=last` of a keyspace.
@@ -115,7 +116,7 @@ impl Engine {
         if self.ingests.load(Ordering::Acquire) != was_read.ingests {
             return Ok(false);
         }
-        if !now.memtables().any(|memtable| Arc::ptr_eq(memtable, oldest)) {
+        if !now.memtables().any(|memtable| std::ptr::eq(Arc::as_ptr(memtable), oldest.as_ptr())) {
             return Ok(false);
         }
         if now.memtables().all(|memtable| memtable.latest_commit() <= visible) {

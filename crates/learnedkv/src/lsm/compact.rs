@@ -39,11 +39,10 @@ fn entries(pick: &Pick) -> Box<dyn Cursor> {
     Box::new(Oldest(MergeCursor::new(above.chain(taken.take(1)).collect())))
 }
 
-/// The value segments that the tables taken point into.
+/// The value segments that the tables taken point into: all that is written anew comes from them.
 fn segments(view: &KeyspaceView, pick: &Pick) -> Segments {
     let mut segments = Segments::default();
-    let taken = pick.runs.iter().chain(&pick.above).flatten();
-    let used = taken.flat_map(|table| &table.properties().segments);
+    let used = pick.runs.iter().flatten().flat_map(|table| &table.properties().segments);
     let known = used.filter_map(|used| view.tables.segments.get(used.segment));
     known.for_each(|segment| segments.insert(segment.clone()));
     segments
@@ -105,7 +104,7 @@ impl Compaction {
         let work = (!pick.moves).then(|| {
             let table =
                 if pick.to == LEVELS { options.settled_table() } else { options.lsm_table() };
-            // It may last for long: of what others replace meanwhile it holds nothing.
+            // It may last for long: no segment is held that others empty meanwhile.
             let (apart, segments) = (options.fresh_apart(), segments(view, &pick));
             let output = Output::new(engine, table, apart, &segments).in_background();
             let output = output.waking_filters(woken(view, &pick));
@@ -159,7 +158,7 @@ impl Compaction {
             // A table over too much of the level below would be a compaction of that size. Looked at after
             // each step, as it is then.
             let below = Extent::between(&self.first_key, key);
-            let now = self.engine.keyspace(self.keyspace)?;
+            let Ok(now) = self.engine.keyspace(self.keyspace) else { return Ok(Some(false)) };
             let deeper = now.tables.levels().get(self.pick.to).into_iter();
             let over = deeper.flat_map(|level| below.of_run(level));
             let bytes: u64 = over.map(|table| table.file_bytes()).sum();

@@ -153,12 +153,18 @@ fn what_overlaps_nothing_below_moves_without_being_written() {
 fn compactions_of_different_keys_or_levels_go_on_at_once() {
     let mut most = 0;
     for seed in 0..8 {
-        let bench = Bench::new(seed, options());
+        let (bench, mut seen) = (Bench::new(seed, options()), BTreeMap::new());
         for round in 0..4 {
             bench.put(spread(round * 1000..round * 1000 + 1000), 100, 1);
             while bench.executor.step_one() {
                 most = most.max(lock(&bench.engine().claims).count());
-                check_levels(&bench.view());
+                let view = bench.view();
+                check_levels(&view);
+                seen.extend(view.tables.all().map(|table| (table.id(), Arc::downgrade(table))));
+                // It was: a compaction held the level below its target, which others replace, until its end.
+                let shown: BTreeSet<_> = view.tables.all().map(|table| table.id()).collect();
+                let mut held = seen.iter().filter(|(_, table)| table.strong_count() > 0);
+                assert!(held.all(|(id, _)| shown.contains(id)), "replaced, and held still");
             }
         }
         assert_eq!(bench.keyspace.iter().count(), 4000);

@@ -4,10 +4,11 @@
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
 //!   yet. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay where the sweep
-//!   begins, next to nothing at first, and pay [`FULL`] three partitions before the ceiling at the latest: what steps
-//!   have written and no edit has, one and a half and a little, and what memtables hold is still to come. So what is put
-//!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (A sixth beyond where a sweep
-//!   begins at the least: where `min_conversion` is most of what the ceiling leaves, or more, that is beyond it.)
+//!   begins, and pay [`FULL`] three partitions before the ceiling: what steps have written and no edit has, one and a
+//!   half and a little, what memtables hold and what was replaced and is being removed is still to come. So what is put
+//!   while a sweep runs is no more than the sweep gives back, whatever both rates are. (A tenth beyond where a sweep
+//!   begins at the least: where `min_conversion` is most of what the ceiling leaves, that is nearer to it, and where it
+//!   is more, beyond it.)
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
 //! * **Runs** that wait to be merged: each costs every lookup.
 //!
@@ -28,7 +29,7 @@ use crate::view::Tables;
 
 /// Garbage, per mille of what begins a sweep: where writers begin to pay, and where they pay [`FULL`], at the least
 /// and at most.
-const SPACE: (u64, [u64; 2]) = (1000, [1150, 1350]);
+const SPACE: (u64, [u64; 2]) = (1000, [1100, 1350]);
 /// Fresh data, likewise.
 const FRESH: (u64, u64) = (4000, 12_000);
 /// Runs: as many as wait at most while there is time to merge them, and twice that.
@@ -131,12 +132,12 @@ mod tests {
             KeyspaceOptions::default().partition_bytes(100_000).min_conversion_bytes(1_000_000);
         let pressure =
             |garbage: u64| by_space(&Space { used: 50_000 + garbage, live: 50_000 }, &options);
-        assert_eq!([0, 1_000_000, 1_150_000].map(pressure), [0, 0, FULL]);
-        assert!(pressure(1_001_000) > 0 && pressure(1_149_000) < FULL);
+        assert_eq!([0, 1_000_000, 1_100_000].map(pressure), [0, 0, FULL]);
+        assert!(pressure(1_001_000) > 0 && pressure(1_099_000) < FULL);
     }
 
     /// What the memtables held went beyond the ceiling, on top of what steps had written: of one step, and of one with
-    /// another half way ahead of it. Where `min_conversion` is most of what is allowed there is no room for both.
+    /// another half way ahead of it. Where `min_conversion` is most of what is allowed there is room for the first only.
     #[test]
     fn the_price_is_full_before_steps_and_memtables_reach_the_ceiling() {
         let options =
