@@ -190,7 +190,11 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
 
     let seen = engine.look();
     let view = Arc::downgrade(seen.keyspace(1).unwrap());
+    let active = seen.keyspace(1).unwrap().active.clone();
+    let held = Arc::strong_count(&active);
     let was_read = seen.read(1);
+    assert!(Arc::strong_count(&active) <= held, "nor is its memtable");
+    drop(active);
     assert!(view.upgrade().is_some(), "it is the View of now");
     engine.rotate(1).unwrap();
     assert!(view.upgrade().is_none(), "what was read is held, though the commit may wait for room");
@@ -198,6 +202,7 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
     let (count, watching) = (waited.clone(), engine.clone());
     *lock(&waits.told) = Box::new(move || {
         assert_eq!(watching.log.visible(), 2, "not committed yet");
+        assert!(view.upgrade().is_none(), "what it saw is held");
         count.fetch_add(1, Ordering::Relaxed);
     });
     let payload = put(b"key");
