@@ -250,6 +250,8 @@ pub struct Stats {
     pub pinned_memory_bytes: u64,
     /// Bytes of files, and of parts that a sweep has moved, that only snapshots and reads under way keep.
     pub pinned_disk_bytes: u64,
+    /// Bytes of files that nobody uses any more, and that are not removed yet. Merges, sweeps and compactions wait where these are many.
+    pub unremoved_bytes: u64,
     /// Times that a snapshot's memtables were written to a file.
     pub spills: u64,
     /// Bytes of cached blocks, and of cached indexes of paged tables.
@@ -390,6 +392,7 @@ impl Stats {
             cache_capacity_bytes: cache.capacity_bytes(),
             pinned_memory_bytes: engine.pinned_memory_bytes(),
             pinned_disk_bytes: reads.retired_bytes.load(Relaxed) + held_up.sum::<u64>(),
+            unremoved_bytes: engine.unremoved_bytes(),
             spills: engine.metrics.spills.load(Relaxed),
             cache_hits: reads.cache_hits.load(Relaxed),
             mapped_reads: reads.mapped_reads.load(Relaxed),

@@ -65,10 +65,6 @@ pub const BALLAST: &str = "BALLAST";
 /// How often a full disk is looked at again.
 pub const RETRY: Duration = Duration::from_secs(1);
 
-/// How long a job's look is waited for, and how often.
-const A_LOOK: Duration = Duration::from_millis(1);
-const LOOKS: u32 = 20;
-
 /// `CURRENT`, directory entries and the like.
 const SMALL_FILES_BYTES: u64 = 64 << 10;
 
@@ -116,10 +112,6 @@ pub struct Ballast {
     times: AtomicU64,
     /// What was retired by then and had not come free, bytes.
     retired_before: AtomicU64,
-    /// How many files that no View used any more were removed.
-    buried: AtomicU64,
-    /// Held by whoever removes some, for as long as that takes: tens of milliseconds each where the disk is busy.
-    burying: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -143,8 +135,6 @@ impl Ballast {
             given_up: AtomicBool::new(false),
             times: AtomicU64::new(0),
             retired_before: AtomicU64::new(0),
-            buried: AtomicU64::new(0),
-            burying: Mutex::default(),
         }
     }
 
@@ -197,11 +187,6 @@ impl Ballast {
     /// How often it was given up so far.
     pub fn times(&self) -> u64 {
         self.times.load(Ordering::Acquire)
-    }
-
-    /// How many files, and parts of files, were removed so far.
-    fn buried(&self) -> u64 {
-        self.buried.load(Ordering::Acquire)
     }
 
     /// What is reserved now.
@@ -326,44 +311,9 @@ impl Engine {
         work()
     }
 
-    /// Removes files, and parts of files, that no View uses any more. When it returns they are gone,
-    /// whoever removed them.
-    pub fn bury(&self) {
-        let _one_at_a_time = lock(&self.ballast.burying);
-        let count = |removed| self.ballast.buried.fetch_add(removed, Ordering::AcqRel);
-        for path in self.context.graveyard.take() {
-            // What cannot be removed is an orphan that the next open removes.
-            let _ = self.disk().remove(&path);
-            count(1);
-        }
-        let parts = self.context.graveyard.take_parts();
-        count(parts.iter().filter(|part| part.give_back()).count() as u64);
-    }
-
-    /// As [`Engine::bury`], of all that is replaced, and of what the log keeps for later. A job may have an old View for the moment of a look, and
-    /// is waited for; a snapshot, an iterator or a read of the caller's may have one for long, and is not.
-    pub fn bury_all(&self) {
-        self.log.give_back();
-        for _ in 0..LOOKS {
-            // Before: what was retired then is in the graveyard by now.
-            let is_last = self.retired_bytes() == 0;
-            self.bury();
-            if is_last {
-                return;
-            }
-            self.executor.pause(A_LOOK);
-        }
-        self.bury();
-    }
-
-    /// Bytes of files that the View of now does without, and somebody has still.
-    fn retired_bytes(&self) -> u64 {
-        self.context.metrics.retired_bytes.load(Ordering::Acquire)
-    }
-
     /// For work that begins and may meet a full disk.
     pub fn room_seen(&self) -> RoomSeen {
-        RoomSeen { given_up: self.ballast.times(), buried: self.ballast.buried() }
+        RoomSeen { given_up: self.ballast.times(), buried: self.burials.count() }
     }
 
     /// Whether the ballast was given up since.
@@ -377,7 +327,7 @@ impl Engine {
         // What is only kept for later comes first.
         let given = self.log.give_back();
         if given > 0 {
-            self.ballast.buried.fetch_add(given as u64, Ordering::AcqRel);
+            self.burials.note(given as u64);
             return true;
         }
         let given = self.ballast.give_up(seen.given_up, self.retired_bytes());
@@ -385,7 +335,7 @@ impl Engine {
         self.executor.notify();
         // What was retired takes space until it is removed, and the job that does that may be behind.
         self.bury();
-        given || self.ballast.buried() != seen.buried
+        given || self.burials.count() != seen.buried
     }
 
     /// Whether puts are taken again.

@@ -14,6 +14,7 @@
 
 mod allowance;
 mod ballast;
+mod burials;
 mod busy;
 mod checkpoint;
 pub mod claims;
@@ -42,6 +43,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 pub use self::ballast::{Ballast, BallastJob, RoomSeen};
+pub use self::burials::Burials;
 pub use self::conditional::{Seen, WasRead, Watched};
 pub use self::conversions::Conversions;
 pub use self::metrics::EngineMetrics;
@@ -98,6 +100,8 @@ pub struct Engine {
     pub health: Health,
     /// Room held back on the disk.
     pub ballast: Ballast,
+    /// The files that were removed.
+    burials: Burials,
     periodic: Periodic,
     allowance: Allowance,
     /// The snapshots that are open.

@@ -20,6 +20,7 @@ use arc_swap::ArcSwap;
 
 use super::allowance::Allowance;
 use super::ballast::{BALLAST, Ballast};
+use super::burials::Burials;
 use super::gone::Gone;
 use super::health::Health;
 use super::pace::Pace;
@@ -173,6 +174,7 @@ pub fn open(
         gone: Gone::default(),
         health,
         ballast,
+        burials: Burials::default(),
         periodic: Periodic::default(),
         pins: Pins::default(),
         memtables_over: AtomicBool::new(false),

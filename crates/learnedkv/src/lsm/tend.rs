@@ -227,10 +227,13 @@ impl Job for CompactJob {
         let stays = |work: &Compaction| {
             engine.health.check_writable().is_ok() && engine.keyspace(work.keyspace()).is_ok()
         };
-        if self.work.as_deref().is_some_and(stays)
-            && let Some(wait) = engine.wait_for_allowance()
-        {
-            return wait;
+        if self.work.as_deref().is_some_and(stays) {
+            if engine.waits_for_burials(false) {
+                return Step::Wait;
+            }
+            if let Some(wait) = engine.wait_for_allowance() {
+                return wait;
+            }
         }
         engine.timed(&engine.metrics.settling, || self.go_on())
     }

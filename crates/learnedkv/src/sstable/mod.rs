@@ -19,7 +19,8 @@ mod tests;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use self::lookups::Lookups;
@@ -116,14 +117,16 @@ pub trait Part: std::fmt::Debug + Send + Sync {
 
 /// Files, and parts of files, that no View uses any more, to be removed by whoever looks.
 pub struct Graveyard {
-    paths: Mutex<Vec<PathBuf>>,
+    files: Mutex<Vec<(PathBuf, u64)>>,
+    /// What files take that were added and are not removed yet.
+    bytes: AtomicU64,
     parts: Mutex<Vec<Box<dyn Part>>>,
     tell: Box<dyn Fn() + Send + Sync>,
 }
 
 impl std::fmt::Debug for Graveyard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Graveyard").field(&self.paths).finish()
+        f.debug_tuple("Graveyard").field(&self.files).finish()
     }
 }
 
@@ -131,12 +134,18 @@ impl Graveyard {
     /// An empty one. `tell` is called after each file that comes: the last reader of a file may be
     /// anybody, at any time.
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Graveyard {
-        Graveyard { paths: Mutex::default(), parts: Mutex::default(), tell: Box::new(tell) }
+        Graveyard {
+            files: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            parts: Mutex::default(),
+            tell: Box::new(tell),
+        }
     }
 
-    /// Adds a file.
-    pub fn add(&self, path: PathBuf) {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+    /// Adds a file that takes so many bytes.
+    pub fn add(&self, path: PathBuf, bytes: u64) {
+        self.bytes.fetch_add(bytes, AcqRel);
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).push((path, bytes));
         (self.tell)();
     }
 
@@ -151,8 +160,18 @@ impl Graveyard {
         std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes all files there are.
-    pub fn take(&self) -> Vec<PathBuf> {
-        std::mem::take(&mut *self.paths.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes all files there are, with what each takes. Whoever does says when they are [removed](Graveyard::removed).
+    pub fn take(&self) -> Vec<(PathBuf, u64)> {
+        std::mem::take(&mut *self.files.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A file was removed that took so many bytes.
+    pub fn removed(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, AcqRel);
+    }
+
+    /// What files take that nobody uses any more and that are not removed yet.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Acquire)
     }
 }

@@ -146,8 +146,8 @@ impl Drop for Table {
             self.mapped = Mapped::default();
             self.file.close();
             let filter = self.record.filter.map(|f| filter_path(&self.context.dir, f.id));
-            filter.into_iter().for_each(|path| self.context.graveyard.add(path));
-            self.context.graveyard.add(std::mem::take(&mut self.path));
+            filter.into_iter().for_each(|path| self.context.graveyard.add(path, 0));
+            self.context.graveyard.add(std::mem::take(&mut self.path), self.record.file_bytes);
             self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Release);
         }
     }

@@ -73,8 +73,9 @@ impl Drop for Segment {
             // Whoever removes the file at once gets its space, and who finds no bytes retired may bury all.
             self.map.take();
             self.file.close();
-            self.context.graveyard.add(self.path().to_owned());
-            self.context.metrics.retired_bytes.fetch_sub(*self.retired_bytes.get_mut(), Release);
+            let bytes = *self.retired_bytes.get_mut();
+            self.context.graveyard.add(self.path().to_owned(), bytes);
+            self.context.metrics.retired_bytes.fetch_sub(bytes, Release);
         }
         // One after the other: where a View was held for long there are very many.
         while let Some(segment) = next {

@@ -345,7 +345,11 @@ fn a_retired_segment_is_buried_when_its_last_user_is_gone() {
     drop(segment);
     assert!(context.graveyard.take().is_empty());
     drop(user);
-    assert_eq!(context.graveyard.take(), [segment_path(Path::new("/"), 1)]);
+    let bytes = used.end;
+    assert_eq!(context.graveyard.take(), [(segment_path(Path::new("/"), 1), bytes)]);
+    assert_eq!(context.graveyard.bytes(), bytes, "not removed yet");
+    context.graveyard.removed(bytes);
+    assert_eq!(context.graveyard.bytes(), 0);
     assert!(Segment::open(&context, &used).is_ok(), "burying is the engine's");
 }
 

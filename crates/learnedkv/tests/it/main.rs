@@ -3,6 +3,7 @@
 mod ahead;
 mod allowance;
 mod atomic;
+mod ceiling;
 mod checkpoint;
 mod concurrency;
 mod corruption;

@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
-use learnedkv::executor::{Executor, Job, SeededExecutor, Step};
+use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, Keyspace, KeyspaceOptions};
 
 use crate::workload::Setup;
@@ -351,136 +350,6 @@ fn runs_do_not_pile_up_behind_a_sweep_that_is_stuck() {
     let runs = keyspace.stats().unwrap().runs;
     assert!(runs <= 30, "{runs} runs");
     assert!(keyspace.get(key(1000)).unwrap().unwrap() == vec![59; 50]);
-}
-
-/// A machine whose background work takes time: a step of a sweep a millisecond.
-#[derive(Debug)]
-struct SlowSettling(Arc<SeededExecutor>);
-
-struct Slow {
-    job: Box<dyn Job>,
-    clock: Arc<SeededExecutor>,
-    next: Duration,
-}
-
-impl Job for Slow {
-    fn name(&self) -> &'static str {
-        self.job.name()
-    }
-
-    fn step(&mut self) -> Step {
-        let now = self.clock.now();
-        if now < self.next {
-            return Step::WaitUntil(self.next);
-        }
-        self.next = now + Duration::from_millis(1);
-        self.job.step()
-    }
-}
-
-impl Executor for SlowSettling {
-    fn spawn(&self, job: Box<dyn Job>) {
-        let (clock, next) = (self.0.clone(), Duration::ZERO);
-        let is_slow = job.name() == "settle";
-        self.0.spawn(if is_slow { Box::new(Slow { job, clock, next }) } else { job });
-    }
-
-    fn notify(&self) {
-        self.0.notify();
-    }
-
-    fn hurry(&self, begins: bool) {
-        self.0.hurry(begins);
-    }
-
-    fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
-        self.0.wait_until(ready);
-    }
-
-    fn yield_now(&self) {
-        self.0.yield_now();
-    }
-
-    /// A millisecond at a time, in each of which a step may be done: who waits long gives the sweep long.
-    fn pause(&self, duration: Duration) {
-        let mut left = duration;
-        while !left.is_zero() {
-            let slice = left.min(Duration::from_millis(1));
-            self.0.pause(slice);
-            left -= slice;
-        }
-    }
-
-    fn now(&self) -> Duration {
-        self.0.now()
-    }
-
-    fn shutdown(&self) {
-        self.0.shutdown();
-    }
-}
-
-/// Uniform updates for ever, faster than they can be settled: what the files take has a ceiling, and the
-/// writer is slowed for it, not stopped.
-#[test]
-fn space_has_a_ceiling_whatever_is_written() {
-    has_a_ceiling(|keyspace, numbers, fill| put(keyspace, numbers, 30, fill));
-}
-
-/// Whoever writes only what depends on what he read pays too.
-#[test]
-fn space_has_a_ceiling_whatever_is_updated() {
-    has_a_ceiling(|keyspace, numbers, fill| {
-        for number in numbers {
-            keyspace.update(key(number), |_| Some([fill; 30])).unwrap();
-        }
-    });
-}
-
-fn has_a_ceiling(write: impl Fn(&Keyspace, std::ops::Range<u64>, u8)) {
-    let options = KeyspaceOptions::default().min_conversion_bytes(0).partition_bytes(16 << 10);
-    let setup = setup(options.separate_at(1 << 20));
-    let db = Database::builder("/db")
-        .disk(Arc::new(SimDisk::new(1)))
-        .executor(Arc::new(SlowSettling(Arc::new(SeededExecutor::new(1)))))
-        .memtable_bytes(setup.memtable_bytes)
-        .log_segment_bytes(setup.log_segment_bytes)
-        .memory_budget_bytes(1 << 20)
-        .open()
-        .unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    let keys = 64_000;
-    put(&keyspace, 0..keys, 30, 9);
-    keyspace.convert().unwrap();
-    db.wait_idle().unwrap();
-    let used = || -> u64 {
-        let stats = db.stats().keyspaces.remove(0);
-        stats.lsm_bytes + stats.settled_bytes
-    };
-    let (live, slowed) = (used(), db.stats().held_back_ms);
-    let (mut most, mut pressed) = (0, 0);
-    for round in 0..2 {
-        for from in (0..keys).step_by(500) {
-            write(&keyspace, from..from + 500, round);
-            most = most.max(used());
-            let stats = keyspace.stats().unwrap();
-            assert_eq!(stats.space_bytes, stats.lsm_bytes + stats.settled_bytes);
-            let is_about = |bytes: u64, of: u64| (of * 8 / 10..of * 13 / 10).contains(&bytes);
-            assert!(is_about(stats.live_bytes, live), "{live} live: {stats}");
-            assert!(is_about(stats.garbage_allowed_bytes, live * 3 / 10), "{live} live: {stats}");
-            pressed = pressed.max(stats.pressure_permille);
-        }
-    }
-    assert!((1..=1000).contains(&pressed), "{pressed}");
-    // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and a tenth,
-    // since what is live is known by a sample of 250 keys. Unpaced it is three times that; with
-    // merges before sweeps it was 1.3 times.
-    let allowed = live * 16 / 10 + 2 * (16 << 10) + 3 * (16 << 10);
-    assert!(most <= allowed * 11 / 10, "{most} bytes of {live} live ones, {allowed} allowed");
-    assert!(db.stats().held_back_ms > slowed, "nobody was slowed: the sweeps kept up");
-    assert!(db.stats().steps_ahead > 0, "where writers pay, steps go ahead of each other");
-    db.wait_idle().unwrap();
-    (0..keys).for_each(|n| assert!(keyspace.get(key(n)).unwrap().unwrap() == vec![1; 30]));
 }
 
 /// Of the runs being settled only what lies above the watermark counts: a walk down from below it read a block of

@@ -201,13 +201,14 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "log              {:>12.1} MiB  {} operations, durable up to {}, {} syncs; {:.1} MiB of disk held back; \
-             {} files of data open, {} mapped",
+            "log              {:>12.1} MiB  {} operations, durable up to {}, {} syncs; {:.1} MiB of disk held back, \
+             {:.1} MiB to be removed; {} files of data open, {} mapped",
             self.log_bytes as f64 / MIB,
             self.last_sequence,
             self.synced_sequence,
             self.log_syncs,
             self.ballast_bytes as f64 / MIB,
+            self.unremoved_bytes as f64 / MIB,
             self.open_files,
             self.mapped_files
         )
@@ -337,6 +338,7 @@ mod tests {
             memory_budget_bytes: n.bytes(),
             pinned_memory_bytes: n.bytes(),
             pinned_disk_bytes: n.bytes(),
+            unremoved_bytes: n.bytes(),
             spills: n.count(),
             cache_bytes: n.bytes(),
             cache_capacity_bytes: n.bytes(),

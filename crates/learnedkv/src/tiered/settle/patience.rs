@@ -44,6 +44,12 @@ impl SettleJob {
             }
     }
 
+    /// Whether what it goes on with waits until files are removed.
+    pub(super) fn waits_for_burials(&self) -> bool {
+        let pays = self.engine.pace.pressure(self.at.unwrap_or_default()) > 0;
+        self.engine.waits_for_burials(pays) && self.goes_on_writing()
+    }
+
     /// What it says instead of a step, where background work has written too much for now; and once more
     /// when that is over, since for the executor it has only looked, without patience. Then it is its turn, whoever
     /// wrote meanwhile.
@@ -194,6 +200,8 @@ mod tests {
         let mut steps = vec![job.step()];
         while !matches!(job.work, Work::Sweep(_)) {
             steps.push(job.step());
+            // What was merged: it is waited for.
+            db.engine().bury();
         }
         let last = steps.pop();
         assert!(steps.len() > 3 && steps.iter().all(|step| *step == Step::Again), "{steps:?}");
@@ -271,6 +279,37 @@ mod tests {
         keyspace.insert("k", "v").unwrap();
         keyspace.flush().unwrap();
         assert!(engine.executor.now() < Duration::from_secs(1), "{:?}", engine.executor.now());
+    }
+
+    #[test]
+    fn what_writes_waits_while_much_is_to_be_removed_or_anything_where_writers_pay() {
+        let (db, _keyspace, mut job) = with_runs(12);
+        let engine = db.engine();
+        let file = |bytes| engine.context.graveyard.add("/db/none".into(), bytes);
+        let two_memtables = 2 * engine.options.memtable_bytes as u64;
+        file(two_memtables + 1);
+        assert_eq!(job.step(), Step::Patiently, "it looks for work, and waits with that");
+        assert_eq!([job.step(), job.step()], [Step::Wait; 2]);
+        assert!(matches!(job.work, Work::Merge(_)));
+        engine.bury();
+        assert_eq!(job.step(), Step::Patiently);
+        file(two_memtables);
+        assert_eq!(job.step(), Step::Patiently);
+        engine.press(1, 1);
+        assert_eq!(job.step(), Step::Wait);
+        engine.press(1, 0);
+        assert_eq!(job.step(), Step::Patiently);
+        engine.press(1, 1);
+        engine.bury();
+        assert_eq!((job.step(), engine.unremoved_bytes()), (Step::Patiently, 0));
+        // Where the disk is full whoever needs room removes what there is.
+        file(two_memtables);
+        assert_eq!(job.step(), Step::Wait);
+        while !engine.ballast.is_given_up() {
+            assert!(engine.give_up_ballast(engine.room_seen()), "there is one");
+        }
+        file(two_memtables);
+        assert!(!job.waits_for_burials());
     }
 
     #[test]

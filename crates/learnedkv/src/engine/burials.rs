@@ -1,0 +1,97 @@
+//! The removal of files that no View uses any more.
+//!
+//! An `unlink` takes milliseconds of a processor for a table, and waits where the file system is busy. So a job does it
+//! ([`Engine::bury`]), and nobody who drops the last View of a file. What makes such files, merges, sweeps and compactions,
+//! waits where these are behind ([`Engine::waits_for_burials`]): else what the disk holds would have no
+//! ceiling where files are written faster than they are removed. Flushes do not wait, writers do at the price of what
+//! is not settled ([`super::pace`]).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{Engine, lock};
+
+/// How long a job's look is waited for, and how often.
+const A_LOOK: Duration = Duration::from_millis(1);
+const LOOKS: u32 = 20;
+
+/// So many memtables may wait to be removed before background work waits for that, where no writer pays.
+const MEMTABLES: u64 = 2;
+
+/// What was removed.
+#[derive(Debug, Default)]
+pub struct Burials {
+    /// How many files, and parts of files, so far; and of what the log kept for later.
+    count: AtomicU64,
+    /// Held by whoever removes some, for as long as that takes: tens of milliseconds each where the disk is busy.
+    one_at_a_time: Mutex<()>,
+}
+
+impl Burials {
+    /// How many files, and parts of files, were removed so far.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// So many more were removed.
+    pub(super) fn note(&self, count: u64) {
+        self.count.fetch_add(count, Ordering::AcqRel);
+    }
+}
+
+impl Engine {
+    /// Removes files, and parts of files, that no View uses any more. When it returns they are gone,
+    /// whoever removed them.
+    pub fn bury(&self) {
+        let _one_at_a_time = lock(&self.burials.one_at_a_time);
+        let graveyard = &self.context.graveyard;
+        let files = graveyard.take();
+        for (path, bytes) in &files {
+            // What cannot be removed is an orphan that the next open removes.
+            let _ = self.disk().remove(path);
+            graveyard.removed(*bytes);
+            self.burials.note(1);
+        }
+        if !files.is_empty() {
+            // Whoever waits for removals.
+            self.executor.notify();
+        }
+        let parts = graveyard.take_parts();
+        self.burials.note(parts.iter().filter(|part| part.give_back()).count() as u64);
+    }
+
+    /// As [`Engine::bury`], of all that is replaced, and of what the log keeps for later. A job may have an old View for the moment of a look, and
+    /// is waited for; a snapshot, an iterator or a read of the caller's may have one for long, and is not.
+    pub fn bury_all(&self) {
+        self.log.give_back();
+        for _ in 0..LOOKS {
+            // Before: what was retired then is in the graveyard by now.
+            let is_last = self.retired_bytes() == 0;
+            self.bury();
+            if is_last {
+                return;
+            }
+            self.executor.pause(A_LOOK);
+        }
+        self.bury();
+    }
+
+    /// Bytes of files that the View of now does without, and somebody has still.
+    pub(super) fn retired_bytes(&self) -> u64 {
+        self.context.metrics.retired_bytes.load(Ordering::Acquire)
+    }
+
+    /// Bytes of files that nobody uses any more and that are not removed yet.
+    pub fn unremoved_bytes(&self) -> u64 {
+        self.context.graveyard.bytes()
+    }
+
+    /// Whether what writes files in the background is to wait until others are removed, of which it is told
+    /// ([`Executor::notify`](crate::executor::Executor::notify)): more than two memtables, or anything where writers `pay` for space. While the
+    /// disk is full nothing waits: whoever meets that removes what there is.
+    pub fn waits_for_burials(&self, pay: bool) -> bool {
+        let allowed = if pay { 0 } else { MEMTABLES * self.options.memtable_bytes as u64 };
+        self.unremoved_bytes() > allowed && !self.ballast.is_given_up()
+    }
+}
