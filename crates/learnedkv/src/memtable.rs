@@ -272,6 +272,12 @@ impl Memtable {
         self.size_bytes.load(Relaxed)
     }
 
+    /// The keys and values in it, bytes: what a flush writes at most, about.
+    pub fn put_bytes(&self) -> u64 {
+        let overhead = self.versions.len().saturating_mul(ENTRY_OVERHEAD_BYTES);
+        self.size_bytes().saturating_sub(overhead) as u64
+    }
+
     /// What its filter takes beside that, bytes.
     pub fn filter_bytes(&self) -> usize {
         self.presence.bytes()

@@ -2,7 +2,7 @@
 //!
 //! An `unlink` takes milliseconds of a processor for a table, and waits where the file system is busy. So a job does it
 //! ([`Engine::bury`]), and nobody who drops the last View of a file. What makes such files, merges, sweeps and compactions,
-//! waits where these are behind ([`Engine::waits_for_burials`]): else what the disk holds would have no
+//! waits where those of its keyspace are behind ([`Engine::waits_for_burials`]): else what the disk holds would have no
 //! ceiling where files are written faster than they are removed. Flushes do not wait, writers do at the price of what
 //! is not settled ([`super::pace`]).
 
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Engine, lock};
+use crate::format::entry::KeyspaceId;
 
 /// How long a job's look is waited for, and how often.
 const A_LOOK: Duration = Duration::from_millis(1);
@@ -46,16 +47,15 @@ impl Engine {
     pub fn bury(&self) {
         let _one_at_a_time = lock(&self.burials.one_at_a_time);
         let graveyard = &self.context.graveyard;
-        let files = graveyard.take();
-        for (path, bytes) in &files {
+        while let Some((path, retired)) = graveyard.take() {
             // What cannot be removed is an orphan that the next open removes.
-            let _ = self.disk().remove(path);
-            graveyard.removed(*bytes);
+            let _ = self.disk().remove(&path);
+            graveyard.removed(retired);
             self.burials.note(1);
-        }
-        if !files.is_empty() {
-            // Whoever waits for removals.
-            self.executor.notify();
+            if retired.owner.is_some() {
+                // Somebody may wait for it.
+                self.executor.notify();
+            }
         }
         let parts = graveyard.take_parts();
         self.burials.note(parts.iter().filter(|part| part.give_back()).count() as u64);
@@ -87,11 +87,11 @@ impl Engine {
         self.context.graveyard.bytes()
     }
 
-    /// Whether what writes files in the background is to wait until others are removed, of which it is told
-    /// ([`Executor::notify`](crate::executor::Executor::notify)): more than two memtables, or anything where writers `pay` for space. While the
+    /// Whether what writes a keyspace's files in the background is to wait until those are removed that it replaced, of which it is told
+    /// ([`Executor::notify`](crate::executor::Executor::notify)): more than two memtables, or anything where writers `pay`. While the
     /// disk is full nothing waits: whoever meets that removes what there is.
-    pub fn waits_for_burials(&self, pay: bool) -> bool {
+    pub fn waits_for_burials(&self, keyspace: KeyspaceId, pay: bool) -> bool {
         let allowed = if pay { 0 } else { MEMTABLES * self.options.memtable_bytes as u64 };
-        self.unremoved_bytes() > allowed && !self.ballast.is_given_up()
+        self.context.graveyard.bytes_of(keyspace) > allowed && !self.ballast.is_given_up()
     }
 }

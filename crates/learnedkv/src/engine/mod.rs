@@ -512,8 +512,10 @@ impl Engine {
         });
         self.touched.forget(dropped.iter().map(|keyspace| keyspace.id));
         dropped.iter().for_each(|keyspace| streams::retire_streamed(keyspace));
-        known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire());
-        segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire());
+        // Of several nobody knows which replaced what; a keyspace that is gone waits for nothing.
+        let owner = touched.first().copied().filter(|_| touched.len() == 1 && dropped.is_empty());
+        known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire(owner));
+        segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire(owner));
         self.fit_cache();
         Ok(())
     }

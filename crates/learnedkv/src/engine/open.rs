@@ -157,9 +157,9 @@ pub fn open(
         damaged_tables: DamagedTable::all_of(&view),
     };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
-    let health = Health::new(options.read_only);
     let engine = Arc::new(Engine {
         allowance: Allowance::new(options.background_bytes_per_s),
+        health: Health::new(options.read_only),
         options,
         executor,
         context,
@@ -172,7 +172,6 @@ pub fn open(
         pace: Pace::default(),
         compacts: AtomicBool::new(false),
         gone: Gone::default(),
-        health,
         ballast,
         burials: Burials::default(),
         periodic: Periodic::default(),

@@ -227,8 +227,8 @@ impl Job for CompactJob {
         let stays = |work: &Compaction| {
             engine.health.check_writable().is_ok() && engine.keyspace(work.keyspace()).is_ok()
         };
-        if self.work.as_deref().is_some_and(stays) {
-            if engine.waits_for_burials(false) {
+        if let Some(work) = self.work.as_deref().filter(|work| stays(work)) {
+            if engine.waits_for_burials(work.keyspace(), false) {
                 return Step::Wait;
             }
             if let Some(wait) = engine.wait_for_allowance() {

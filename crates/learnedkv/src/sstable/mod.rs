@@ -8,6 +8,7 @@
 pub mod cursor;
 pub mod filter;
 pub mod generation;
+mod graveyard;
 pub mod index;
 pub mod lookups;
 mod opening;
@@ -19,10 +20,9 @@ mod tests;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use self::graveyard::{Graveyard, Part, Retired};
 use self::lookups::Lookups;
 use self::sought::Reads;
 use crate::format::entry::TableId;
@@ -106,72 +106,5 @@ impl ReadMetrics {
         reads.add(1);
         self.value_requests.fetch_add(1, Relaxed);
         self.value_bytes.fetch_add(bytes as u64, Relaxed);
-    }
-}
-
-/// A part of a file that no View uses any more.
-pub trait Part: std::fmt::Debug + Send + Sync {
-    /// Gives its space back; whether it did.
-    fn give_back(&self) -> bool;
-}
-
-/// Files, and parts of files, that no View uses any more, to be removed by whoever looks.
-pub struct Graveyard {
-    files: Mutex<Vec<(PathBuf, u64)>>,
-    /// What files take that were added and are not removed yet.
-    bytes: AtomicU64,
-    parts: Mutex<Vec<Box<dyn Part>>>,
-    tell: Box<dyn Fn() + Send + Sync>,
-}
-
-impl std::fmt::Debug for Graveyard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Graveyard").field(&self.files).finish()
-    }
-}
-
-impl Graveyard {
-    /// An empty one. `tell` is called after each file that comes: the last reader of a file may be
-    /// anybody, at any time.
-    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Graveyard {
-        Graveyard {
-            files: Mutex::default(),
-            bytes: AtomicU64::new(0),
-            parts: Mutex::default(),
-            tell: Box::new(tell),
-        }
-    }
-
-    /// Adds a file that takes so many bytes.
-    pub fn add(&self, path: PathBuf, bytes: u64) {
-        self.bytes.fetch_add(bytes, AcqRel);
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).push((path, bytes));
-        (self.tell)();
-    }
-
-    /// Adds a part of a file.
-    pub fn add_part(&self, part: Box<dyn Part>) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
-        (self.tell)();
-    }
-
-    /// Takes all parts there are.
-    pub fn take_parts(&self) -> Vec<Box<dyn Part>> {
-        std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Takes all files there are, with what each takes. Whoever does says when they are [removed](Graveyard::removed).
-    pub fn take(&self) -> Vec<(PathBuf, u64)> {
-        std::mem::take(&mut *self.files.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// A file was removed that took so many bytes.
-    pub fn removed(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, AcqRel);
-    }
-
-    /// What files take that nobody uses any more and that are not removed yet.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Acquire)
     }
 }

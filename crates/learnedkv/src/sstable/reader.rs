@@ -40,14 +40,14 @@ use super::generation::Generation;
 use super::index::{self, Index, fence::Fence};
 use super::opening::{check_properties, read_directory, read_section, walk};
 use super::sought::{Reads, Sought};
-use super::{Graveyard, ReadMetrics, table_path};
+use super::{Graveyard, ReadMetrics, Retired, table_path};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Around, Disk, File, Maps, OpenFiles, PooledFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::block::{Block, Entries};
 use crate::format::bytes::Probe;
 use crate::format::compression::Codecs;
-use crate::format::entry::{Kind, TableId};
+use crate::format::entry::{KeyspaceId, Kind, TableId};
 use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::Properties;
@@ -123,7 +123,8 @@ pub struct Table {
     damage: Option<Error>,
     /// See [`Table::note_unreadable`].
     unreadable: AtomicBool,
-    obsolete: AtomicBool,
+    /// Set once the newest View does without it.
+    retired: OnceLock<Retired>,
     /// What of its metadata is counted in the metrics.
     counted_bytes: AtomicU64,
 }
@@ -141,14 +142,17 @@ impl Drop for Table {
         if self.is_paged() {
             self.context.cache.remove_index(self.record.id);
         }
-        if *self.obsolete.get_mut() {
+        if let Some(retired) = self.retired.take() {
             // Whoever removes the file at once gets its space, and who finds no bytes retired may bury all.
             self.mapped = Mapped::default();
             self.file.close();
-            let filter = self.record.filter.map(|f| filter_path(&self.context.dir, f.id));
-            filter.into_iter().for_each(|path| self.context.graveyard.add(path, 0));
-            self.context.graveyard.add(std::mem::take(&mut self.path), self.record.file_bytes);
-            self.context.metrics.retired_bytes.fetch_sub(self.record.file_bytes, Release);
+            let graveyard = &self.context.graveyard;
+            if let Some(filter) = &self.record.filter {
+                let path = filter_path(&self.context.dir, filter.id);
+                graveyard.add(path, Retired { bytes: filter.file_bytes, ..retired });
+            }
+            graveyard.add(std::mem::take(&mut self.path), retired);
+            self.context.metrics.retired_bytes.fetch_sub(retired.bytes, Release);
         }
     }
 }
@@ -218,7 +222,7 @@ impl Table {
             context: context.clone(),
             damage: None,
             unreadable: AtomicBool::new(false),
-            obsolete: AtomicBool::new(false),
+            retired: OnceLock::new(),
             counted_bytes: AtomicU64::new(0),
         };
         table.count_metadata();
@@ -362,10 +366,11 @@ impl Table {
             + size_of::<Table>()
     }
 
-    /// Has the file removed once nobody uses the table.
-    pub fn retire(&self) {
-        if !self.obsolete.swap(true, Relaxed) {
-            self.context.metrics.retired_bytes.fetch_add(self.record.file_bytes, Relaxed);
+    /// Has the file removed once nobody uses the table. It was replaced in keyspace `owner`, if in any that is there.
+    pub fn retire(&self, owner: Option<KeyspaceId>) {
+        let bytes = self.record.file_bytes;
+        if self.retired.set(Retired { bytes, owner }).is_ok() {
+            self.context.metrics.retired_bytes.fetch_add(bytes, Relaxed);
         }
     }
 

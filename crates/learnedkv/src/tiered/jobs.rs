@@ -105,7 +105,8 @@ impl Job for BuryJob {
     }
 
     fn step(&mut self) -> Step {
-        self.engine.bury();
+        // It is a part of settling, which waits for it.
+        self.engine.timed(&self.engine.metrics.settling, || self.engine.bury());
         Step::Wait
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Three debts press, and the heaviest counts:
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
-//!   yet. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
+//!   yet; and what waits to be flushed, which becomes that all at once where it overwrites, however long the flush takes. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay where the sweep
 //!   begins, and pay [`FULL`] three partitions before the ceiling: what steps have written and no edit has, one and a
 //!   half and a little, what memtables hold and what was replaced and is being removed is still to come. So what is put
@@ -37,8 +37,14 @@ const RUNS: (u64, u64) = (MAX_RUNS_WHILE_FLUSHING as u64 + 2, 2 * MAX_RUNS_WHILE
 /// Looks whenever tables have changed.
 pub struct PressJob {
     engine: Arc<Engine>,
-    /// What was seen of each keyspace last, and how pressed it was. Nobody's files are held for that.
-    seen: BTreeMap<KeyspaceId, (Weak<Tables>, u64)>,
+    seen: BTreeMap<KeyspaceId, Seen>,
+}
+
+/// What was seen of a keyspace last, and how pressed it was. Nobody's files are held for that.
+struct Seen {
+    tables: Weak<Tables>,
+    sealed_bytes: u64,
+    pressure: u64,
 }
 
 impl PressJob {
@@ -60,7 +66,7 @@ impl Job for PressJob {
         // Those that have come to rest are looked at until they press no more.
         let mut ids: BTreeSet<_> =
             view.keyspaces.unsettled_of(Store::Tiered).map(|k| k.id).collect();
-        self.seen.retain(|id, (_, pressure)| ids.contains(id) || *pressure > 0);
+        self.seen.retain(|id, seen| ids.contains(id) || seen.pressure > 0);
         ids.extend(self.seen.keys());
         for id in ids {
             let Some(keyspace) = view.keyspaces.get(&id) else {
@@ -68,14 +74,18 @@ impl Job for PressJob {
                 continue;
             };
             let tables = &keyspace.tables;
-            let seen = self.seen.get(&keyspace.id);
-            if seen.is_some_and(|(seen, _)| std::ptr::eq(seen.as_ptr(), &**tables)) {
+            let sealed_bytes = keyspace.sealed.iter().map(|s| s.memtable.put_bytes()).sum();
+            let is_known = |seen: &Seen| {
+                std::ptr::eq(seen.tables.as_ptr(), &**tables) && seen.sealed_bytes == sealed_bytes
+            };
+            if self.seen.get(&id).is_some_and(is_known) {
                 continue;
             }
-            let pressure = pressure(tables, &keyspace.options, automatic);
-            let before = self.seen.insert(keyspace.id, (Arc::downgrade(tables), pressure));
-            if before.map_or(0, |(_, pressure)| pressure) != pressure {
-                self.engine.press(keyspace.id, pressure);
+            let pressure = pressure(tables, sealed_bytes, &keyspace.options, automatic);
+            let seen = Seen { tables: Arc::downgrade(tables), sealed_bytes, pressure };
+            let before = self.seen.insert(id, seen);
+            if before.map_or(0, |before| before.pressure) != pressure {
+                self.engine.press(id, pressure);
             }
         }
         Step::Wait
@@ -93,18 +103,19 @@ fn permille(part: u64, whole: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// How hard garbage presses.
-fn by_space(space: &Space, options: &KeyspaceOptions) -> u64 {
+/// How hard garbage presses, `sealed_bytes` of which are still to come.
+fn by_space(space: &Space, sealed_bytes: u64, options: &KeyspaceOptions) -> u64 {
     let over_provision = share(space.live, options.over_provision());
     let promised = over_provision.max(options.min_conversion());
     let (from, [least, most]) = SPACE;
     // Three partitions before the ceiling.
     let end = over_provision.saturating_mul(2).saturating_sub(options.partition());
     let full = permille(end, promised).clamp(least, most);
-    between(permille(space.garbage(), promised), (from, full))
+    let garbage = space.garbage().saturating_add(sealed_bytes);
+    between(permille(garbage, promised), (from, full))
 }
 
-fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 {
+fn pressure(tables: &Tables, sealed_bytes: u64, options: &KeyspaceOptions, automatic: bool) -> u64 {
     let runs = between(tables.runs.len() as u64, RUNS);
     if !automatic {
         return runs;
@@ -113,7 +124,7 @@ fn pressure(tables: &Tables, options: &KeyspaceOptions, automatic: bool) -> u64 
     let settles_at = share(debt.settled, options.lsm_ratio()).max(options.min_conversion());
     let is_given_back = tables.frozen.is_some() || debt.is_due(options, false);
     let space = match is_given_back {
-        true => by_space(&space, options),
+        true => by_space(&space, sealed_bytes, options),
         false => 0,
     };
     let fresh = between(permille(debt.fresh, settles_at), FRESH);
@@ -131,9 +142,22 @@ mod tests {
         let options =
             KeyspaceOptions::default().partition_bytes(100_000).min_conversion_bytes(1_000_000);
         let pressure =
-            |garbage: u64| by_space(&Space { used: 50_000 + garbage, live: 50_000 }, &options);
+            |garbage: u64| by_space(&Space { used: 50_000 + garbage, live: 50_000 }, 0, &options);
         assert_eq!([0, 1_000_000, 1_100_000].map(pressure), [0, 0, FULL]);
         assert!(pressure(1_001_000) > 0 && pressure(1_099_000) < FULL);
+    }
+
+    /// Where the disk stood still for a moment three memtables were full before a byte cost more, and all of them garbage then.
+    #[test]
+    fn what_waits_to_be_flushed_presses_as_what_was_flushed() {
+        let options =
+            KeyspaceOptions::default().partition_bytes(100_000).min_conversion_bytes(1_000_000);
+        let pressure = |garbage: u64, sealed_bytes: u64| {
+            by_space(&Space { used: 50_000 + garbage, live: 50_000 }, sealed_bytes, &options)
+        };
+        assert_eq!([pressure(1_000_000, 0), pressure(900_000, 100_000)], [0, 0]);
+        assert_eq!(pressure(1_060_000, 0), pressure(970_000, 90_000));
+        assert_eq!(pressure(1_000_000, 100_000), FULL);
     }
 
     /// What the memtables held went beyond the ceiling, on top of what steps had written: of one step, and of one with
@@ -147,7 +171,8 @@ mod tests {
         for (live, uncommitted) in
             [(1_000_000, step + memtable), (1_150_000, step + step / 2 + 2 * memtable)]
         {
-            let pressure = |garbage: u64| by_space(&Space { used: live + garbage, live }, &options);
+            let pressure =
+                |garbage: u64| by_space(&Space { used: live + garbage, live }, 0, &options);
             let ceiling = 2 * share(live, options.over_provision()) + 2 * partition;
             assert_eq!(pressure(ceiling - uncommitted), FULL, "{live}");
             assert!(pressure(ceiling - uncommitted - partition) < FULL, "{live}: not long before");
@@ -180,7 +205,7 @@ mod tests {
                     ] {
                         let used = settled + fresh + debt.dead;
                         let space = Space { used, live: used.saturating_sub(debt.garbage()) };
-                        let is_pressed = by_space(&space, &options) > 0;
+                        let is_pressed = by_space(&space, 0, &options) > 0;
                         assert!(!is_pressed || debt.is_due(&options, false), "{debt:?}");
                         pressed += u64::from(is_pressed);
                     }

@@ -585,9 +585,6 @@ impl Job for SettleJob {
 
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
-        if self.waits_for_burials() {
-            return Step::Wait;
-        }
         if let Some(step) = self.hold_back() {
             return step;
         }

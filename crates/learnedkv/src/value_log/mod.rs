@@ -15,7 +15,6 @@ pub mod writer;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -25,6 +24,7 @@ use self::prefix::{Map, Prefix};
 pub use self::many::{load_all_for_now, look_up_all};
 use crate::disk::{Mapping, PooledFile, Purpose, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::entry::KeyspaceId;
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
 use crate::format::value::{
@@ -32,6 +32,7 @@ use crate::format::value::{
     check_packed, check_short, join_chunks,
 };
 use crate::slice::Slice;
+use crate::sstable::Retired;
 use crate::sstable::reader::TableContext;
 use crate::sstable::sought::Reads;
 
@@ -58,9 +59,8 @@ pub struct Segment {
     /// The file in memory, from when a value is read there; `None` where the disk does not map.
     map: OnceLock<Option<Map>>,
     context: Arc<TableContext>,
-    obsolete: AtomicBool,
-    /// What it took when it became so.
-    retired_bytes: AtomicU64,
+    /// Set once the newest View does without it, with what it took then.
+    retired: OnceLock<Retired>,
     prefix: Arc<Prefix>,
     /// What Views to come show in its place, and where that begins. See [`prefix`].
     next: OnceLock<(Arc<Segment>, u64)>,
@@ -69,13 +69,12 @@ pub struct Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         let mut next = self.hand_over();
-        if *self.obsolete.get_mut() {
+        if let Some(retired) = self.retired.take() {
             // Whoever removes the file at once gets its space, and who finds no bytes retired may bury all.
             self.map.take();
             self.file.close();
-            let bytes = *self.retired_bytes.get_mut();
-            self.context.graveyard.add(self.path().to_owned(), bytes);
-            self.context.metrics.retired_bytes.fetch_sub(bytes, Release);
+            self.context.graveyard.add(self.path().to_owned(), retired);
+            self.context.metrics.retired_bytes.fetch_sub(retired.bytes, Release);
         }
         // One after the other: where a View was held for long there are very many.
         while let Some(segment) = next {
@@ -120,8 +119,7 @@ impl Segment {
             file: pooled,
             map: OnceLock::new(),
             context: context.clone(),
-            obsolete: AtomicBool::new(false),
-            retired_bytes: AtomicU64::new(0),
+            retired: OnceLock::new(),
             prefix,
             next: OnceLock::new(),
         })
@@ -151,11 +149,10 @@ impl Segment {
         self.file.path()
     }
 
-    /// Has the file removed once nobody uses the segment.
-    pub fn retire(&self) {
-        if !self.obsolete.swap(true, Relaxed) {
-            let bytes = self.occupied_bytes();
-            self.retired_bytes.store(bytes, Relaxed);
+    /// Has the file removed once nobody uses the segment. It was replaced in keyspace `owner`, if in any that is there.
+    pub fn retire(&self, owner: Option<KeyspaceId>) {
+        let bytes = self.occupied_bytes();
+        if self.retired.set(Retired { bytes, owner }).is_ok() {
             self.context.metrics.retired_bytes.fetch_add(bytes, Relaxed);
         }
     }

@@ -146,8 +146,7 @@ impl Segment {
             file: context.files.file(self.path(), context.access),
             map: OnceLock::new(),
             context: context.clone(),
-            obsolete: false.into(),
-            retired_bytes: AtomicU64::new(0),
+            retired: OnceLock::new(),
             prefix: self.prefix.clone(),
             next: OnceLock::new(),
         })

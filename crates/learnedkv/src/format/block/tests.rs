@@ -89,6 +89,49 @@ fn entries_are_found_and_strangers_are_not() {
     assert_eq!(&block.bytes()[block.entries().value_range(&entry)], b"2");
 }
 
+/// Evenly, ever farther apart, in heaps at either end, or the same in their first eight bytes.
+#[test]
+fn keys_are_found_among_many_however_they_are_spread() {
+    let number = |n: u64| n.to_be_bytes().to_vec();
+    let spreads: [fn(u64) -> u64; 5] = [
+        |n| n << 40,
+        |n| crate::format::checksum::mix(n) >> 1,
+        |n| n * n * n * n,
+        |n| if n < 150 { n * 2 } else { u64::MAX / 2 + n * 2 },
+        |n| if n < 3 { n * 2 } else { u64::MAX - 1000 + n * 2 },
+    ];
+    let long = |n: u64| [&b"the same bytes "[..], &number(n * 3), &b"."[..]].concat();
+    let mut sets: Vec<Vec<Vec<u8>>> =
+        spreads.map(|spread| (0..180).map(|n| number(spread(n))).collect()).into();
+    sets.push((0..180).map(long).collect());
+    sets.push((0..16).map(|n| number(n * 7)).collect());
+    sets.push((0..40usize).map(|length| vec![b'a'; length]).collect());
+    for (set, mut keys) in sets.into_iter().enumerate() {
+        keys.sort();
+        keys.dedup();
+        // Separators as tables have them, near the first key and the last, and as far off as may be.
+        let beyond = [&keys[keys.len() - 1][..], &b"a"[..]].concat();
+        for (lower, upper) in [(keys[0].clone(), beyond), (Vec::new(), vec![0xff; 9])] {
+            let entries: Vec<_> = keys.iter().map(|key| (key.as_slice(), &b"v"[..])).collect();
+            let block = decode(build(&lower, &upper, &entries), 1, 0).unwrap();
+            let around = keys.iter().flat_map(|key| {
+                let before =
+                    key.split_last().map(|(last, front)| [front, &[last.wrapping_sub(1)]].concat());
+                [Some(key.clone()), Some([&key[..], &[0]].concat()), before]
+            });
+            for key in around.flatten().filter(|key| (&lower..&upper).contains(&key)) {
+                let at = keys.partition_point(|other| *other < key);
+                let expected = (at, keys.get(at) == Some(&key));
+                assert_eq!(
+                    block.entries().lower_bound(&key).unwrap(),
+                    expected,
+                    "set {set}, {key:?}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn wide_blocks_hold_large_values() {
     let large = vec![9; 100_000];

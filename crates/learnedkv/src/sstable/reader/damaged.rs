@@ -84,7 +84,7 @@ impl Table {
             generation: None,
             damage: Some(damage),
             unreadable: AtomicBool::new(false),
-            obsolete: AtomicBool::new(false),
+            retired: OnceLock::new(),
             counted_bytes: AtomicU64::new(0),
         };
         table.count_metadata();

@@ -45,12 +45,12 @@ impl SettleJob {
     }
 
     /// Whether what it goes on with waits until files are removed.
-    pub(super) fn waits_for_burials(&self) -> bool {
-        let pays = self.engine.pace.pressure(self.at.unwrap_or_default()) > 0;
-        self.engine.waits_for_burials(pays) && self.goes_on_writing()
+    fn waits_for_burials(&self) -> bool {
+        let at = self.at.unwrap_or_default();
+        self.engine.waits_for_burials(at, self.engine.pace.pressure(at) > 0)
     }
 
-    /// What it says instead of a step, where background work has written too much for now; and once more
+    /// What it says instead of a step, where background work has written too much for now, or what it replaced is not removed; and once more
     /// when that is over, since for the executor it has only looked, without patience. Then it is its turn, whoever
     /// wrote meanwhile.
     pub(super) fn hold_back(&mut self) -> Option<Step> {
@@ -58,7 +58,8 @@ impl SettleJob {
             self.held = Held::Not;
             return None;
         }
-        let wait = self.engine.wait_for_allowance();
+        let removals = self.waits_for_burials().then_some(Step::Wait);
+        let wait = removals.or_else(|| self.engine.wait_for_allowance());
         match (self.held, wait) {
             (Held::Back, None) => {
                 self.held = Held::Over;
@@ -117,6 +118,8 @@ mod tests {
     use super::*;
     use crate::disk::sim::SimDisk;
     use crate::executor::{Executor, Job, SeededExecutor, Step};
+    use crate::format::entry::KeyspaceId;
+    use crate::sstable::Retired;
     use crate::{Database, Keyspace, KeyspaceOptions};
 
     /// The least that background work may be left a second.
@@ -281,35 +284,48 @@ mod tests {
         assert!(engine.executor.now() < Duration::from_secs(1), "{:?}", engine.executor.now());
     }
 
+    /// Adds a file that a keyspace has replaced, and that is not removed before somebody does.
+    fn replaced(db: &Database, owner: KeyspaceId, bytes: u64) {
+        let retired = Retired { bytes, owner: Some(owner) };
+        db.engine().context.graveyard.add("/db/none".into(), retired);
+    }
+
     #[test]
     fn what_writes_waits_while_much_is_to_be_removed_or_anything_where_writers_pay() {
         let (db, _keyspace, mut job) = with_runs(12);
         let engine = db.engine();
-        let file = |bytes| engine.context.graveyard.add("/db/none".into(), bytes);
         let two_memtables = 2 * engine.options.memtable_bytes as u64;
-        file(two_memtables + 1);
-        assert_eq!(job.step(), Step::Patiently, "it looks for work, and waits with that");
-        assert_eq!([job.step(), job.step()], [Step::Wait; 2]);
+        replaced(&db, 2, 100 * two_memtables);
+        assert_eq!([job.step(), job.step()], [Step::Patiently; 2], "by another keyspace");
         assert!(matches!(job.work, Work::Merge(_)));
+        replaced(&db, 1, two_memtables);
+        assert_eq!(job.step(), Step::Patiently);
+        replaced(&db, 1, 1);
+        assert_eq!([job.step(), job.step()], [Step::Wait; 2]);
         engine.bury();
+        assert_eq!(engine.unremoved_bytes(), 0);
+        // It has only looked, for the executor; then it is its turn, whatever was replaced meanwhile.
         assert_eq!(job.step(), Step::Patiently);
-        file(two_memtables);
-        assert_eq!(job.step(), Step::Patiently);
+        replaced(&db, 1, 1);
         engine.press(1, 1);
-        assert_eq!(job.step(), Step::Wait);
+        assert_eq!([job.step(), job.step()], [Step::Patiently, Step::Wait]);
         engine.press(1, 0);
-        assert_eq!(job.step(), Step::Patiently);
-        engine.press(1, 1);
-        engine.bury();
-        assert_eq!((job.step(), engine.unremoved_bytes()), (Step::Patiently, 0));
-        // Where the disk is full whoever needs room removes what there is.
-        file(two_memtables);
-        assert_eq!(job.step(), Step::Wait);
+        assert_eq!([job.step(), job.step()], [Step::Patiently; 2]);
+    }
+
+    /// Whoever needs room there removes what there is.
+    #[test]
+    fn on_a_full_disk_nothing_waits_for_what_is_to_be_removed() {
+        let (db, _keyspace, mut job) = with_runs(12);
+        let engine = db.engine();
         while !engine.ballast.is_given_up() {
             assert!(engine.give_up_ballast(engine.room_seen()), "there is one");
         }
-        file(two_memtables);
-        assert!(!job.waits_for_burials());
+        job.room_seen = engine.room_seen();
+        assert_eq!(job.step(), Step::Again);
+        replaced(&db, 1, 1 << 40);
+        assert!(job.goes_on_writing());
+        assert_eq!(job.step(), Step::Again);
     }
 
     #[test]
