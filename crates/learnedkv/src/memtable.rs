@@ -274,8 +274,9 @@ impl Memtable {
 
     /// The keys and values in it, bytes: what a flush writes at most, about.
     pub fn put_bytes(&self) -> u64 {
-        let overhead = self.versions.len().saturating_mul(ENTRY_OVERHEAD_BYTES);
-        self.size_bytes().saturating_sub(overhead) as u64
+        let entries = self.versions.len() * ENTRY_OVERHEAD_BYTES;
+        let ranges = self.removals.count() * (ENTRY_OVERHEAD_BYTES + RANGE_OVERHEAD_BYTES);
+        self.size_bytes().saturating_sub(entries + ranges) as u64
     }
 
     /// What its filter takes beside that, bytes.

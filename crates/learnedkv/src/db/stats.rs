@@ -250,7 +250,8 @@ pub struct Stats {
     pub pinned_memory_bytes: u64,
     /// Bytes of files, and of parts that a sweep has moved, that only snapshots and reads under way keep.
     pub pinned_disk_bytes: u64,
-    /// Bytes of files that nobody uses any more, and that are not removed yet. Merges, sweeps and compactions wait where these are many.
+    /// Bytes of files that nobody uses any more, and that are not removed yet. Merges, sweeps and compactions of a keyspace
+    /// wait where it has replaced many of them.
     pub unremoved_bytes: u64,
     /// Times that a snapshot's memtables were written to a file.
     pub spills: u64,

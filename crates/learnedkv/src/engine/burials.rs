@@ -20,6 +20,9 @@ const LOOKS: u32 = 20;
 /// So many memtables may wait to be removed before background work waits for that, where no writer pays.
 const MEMTABLES: u64 = 2;
 
+/// So many files that nobody waits for are removed before other jobs have a turn: of those there may be very many.
+const OTHERS: usize = 8;
+
 /// What was removed.
 #[derive(Debug, Default)]
 pub struct Burials {
@@ -45,20 +48,42 @@ impl Engine {
     /// Removes files, and parts of files, that no View uses any more. When it returns they are gone,
     /// whoever removed them.
     pub fn bury(&self) {
+        while self.bury_some() {}
+    }
+
+    /// Does a part of that. False: there is nothing left, and what others were removing is gone.
+    pub fn bury_some(&self) -> bool {
         let _one_at_a_time = lock(&self.burials.one_at_a_time);
         let graveyard = &self.context.graveyard;
-        while let Some((path, retired)) = graveyard.take() {
+        let parts = graveyard.take_parts();
+        self.burials.note(parts.iter().filter(|part| part.give_back()).count() as u64);
+        let mut others = 0;
+        while others < OTHERS {
+            let Some((path, retired)) = graveyard.take() else { return false };
             // What cannot be removed is an orphan that the next open removes.
-            let _ = self.disk().remove(&path);
-            graveyard.removed(retired);
+            let remove = || drop(self.disk().remove(&path));
+            match retired.owner {
+                // A part of settling, which waits for it.
+                Some(_) => self.timed(&self.metrics.settling, remove),
+                None => {
+                    remove();
+                    others += 1;
+                }
+            }
             self.burials.note(1);
-            if retired.owner.is_some() {
-                // Somebody may wait for it.
+            let (before, after) = graveyard.removed(retired);
+            if before > 0
+                && [0, self.allowed_bytes()].iter().any(|limit| (after..before).contains(limit))
+            {
                 self.executor.notify();
             }
         }
-        let parts = graveyard.take_parts();
-        self.burials.note(parts.iter().filter(|part| part.give_back()).count() as u64);
+        true
+    }
+
+    /// What a keyspace may have replaced that is not removed before its work waits, where no writer pays.
+    fn allowed_bytes(&self) -> u64 {
+        MEMTABLES * self.options.memtable_bytes as u64
     }
 
     /// As [`Engine::bury`], of all that is replaced, and of what the log keeps for later. A job may have an old View for the moment of a look, and
@@ -91,7 +116,7 @@ impl Engine {
     /// ([`Executor::notify`](crate::executor::Executor::notify)): more than two memtables, or anything where writers `pay`. While the
     /// disk is full nothing waits: whoever meets that removes what there is.
     pub fn waits_for_burials(&self, keyspace: KeyspaceId, pay: bool) -> bool {
-        let allowed = if pay { 0 } else { MEMTABLES * self.options.memtable_bytes as u64 };
+        let allowed = if pay { 0 } else { self.allowed_bytes() };
         self.context.graveyard.bytes_of(keyspace) > allowed && !self.ballast.is_given_up()
     }
 }

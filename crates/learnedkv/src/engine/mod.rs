@@ -514,8 +514,9 @@ impl Engine {
         dropped.iter().for_each(|keyspace| streams::retire_streamed(keyspace));
         // Of several nobody knows which replaced what; a keyspace that is gone waits for nothing.
         let owner = touched.first().copied().filter(|_| touched.len() == 1 && dropped.is_empty());
-        known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire(owner));
-        segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire(owner));
+        let number = self.context.graveyard.next_view();
+        known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire(owner, number));
+        segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire(owner, number));
         self.fit_cache();
         Ok(())
     }

@@ -62,7 +62,7 @@ impl Streamed {
 impl Drop for Streamed {
     fn drop(&mut self) {
         if !self.kept {
-            self.segment.retire(None);
+            self.segment.retire(None, 0);
         }
     }
 }
@@ -148,7 +148,7 @@ pub(super) fn hold_segment(
     memtable.streamed.hold(segment.clone());
     if !engine.view().keyspaces.contains_key(&op.keyspace) {
         // Dropped since the commit asked for the memtable, which nobody flushes any more.
-        segment.retire(None);
+        segment.retire(None, 0);
     }
     Ok(())
 }
@@ -156,6 +156,6 @@ pub(super) fn hold_segment(
 /// Retires the segments that the memtables of a dropped keyspace hold; the View does without it.
 pub(super) fn retire_streamed(dropped: &KeyspaceView) {
     for memtable in dropped.memtables() {
-        memtable.streamed.all().iter().for_each(|segment| segment.retire(None));
+        memtable.streamed.all().iter().for_each(|segment| segment.retire(None, 0));
     }
 }

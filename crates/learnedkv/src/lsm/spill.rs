@@ -168,7 +168,7 @@ impl Spill {
             self.put(&pinned, &shown);
         }
         // From now on the snapshots alone keep them.
-        opened.tables.iter().for_each(|table| table.retire(None));
+        opened.tables.iter().for_each(|table| table.retire(None, 0));
         engine.metrics.spills.fetch_add(1, Ordering::Relaxed);
         engine.fit_cache();
         Ok(())

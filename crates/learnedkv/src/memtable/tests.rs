@@ -110,3 +110,19 @@ fn walks_at_every_number_find_of_each_key_the_newest_version_below_it() {
         assert_eq!(walk(&memtable, visible, Seek::Last), down.join(" "), "down at {visible}");
     }
 }
+
+/// Memory and what a flush writes of it are two things: a thousand short removals of ranges take 750 KB, and a flush writes a few.
+#[test]
+fn what_a_flush_writes_is_told_from_the_memory_it_frees() {
+    let memtable = Memtable::default();
+    put(&memtable, "key", Some("value"), 1);
+    put(&memtable, "gone", None, 2);
+    assert_eq!(memtable.put_bytes(), 12);
+    for sequence in 3..1003 {
+        let (kind, key_and_value) = (Kind::RangeTombstone, &b"fromto"[..]);
+        let op = Op { keyspace: 1, kind, key_and_value, key_length: 4, start: 0 };
+        memtable.insert_copy(&op, sequence);
+    }
+    assert_eq!(memtable.put_bytes(), 12 + 6 * 1000);
+    assert!(memtable.size_bytes() > 700_000);
+}

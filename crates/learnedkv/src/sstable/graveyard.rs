@@ -8,8 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::format::entry::KeyspaceId;
 
-/// Of so many files one is taken that replaced nothing in a keyspace, however many others there are.
+/// Of so many files one is taken that nobody waits for, however many others there are.
 const TURNS: u32 = 8;
+/// Whoever used a file until so many Views later was no background work: a snapshot, or an iterator. There may be very many of those.
+const MOST_VIEWS: u64 = 16;
 
 /// A part of a file that no View uses any more.
 pub trait Part: std::fmt::Debug + Send + Sync {
@@ -25,11 +27,15 @@ pub struct Retired {
     pub bytes: u64,
     /// Whoever writes there waits for its removal.
     pub owner: Option<KeyspaceId>,
+    /// The [`Graveyard::views`] of that moment.
+    pub views: u64,
 }
 
 /// See the module page.
 pub struct Graveyard {
     files: Mutex<Files>,
+    /// How many Views did without something so far.
+    views: AtomicU64,
     /// What files take that were added and are not removed yet.
     bytes: AtomicU64,
     parts: Mutex<Vec<Box<dyn Part>>>,
@@ -38,12 +44,34 @@ pub struct Graveyard {
 
 #[derive(Debug, Default)]
 struct Files {
-    /// Those that somebody may wait for, and the others: of a dropped keyspace, or a snapshot's, there may be very many.
-    owned: VecDeque<(PathBuf, Retired)>,
+    /// Those that somebody may wait for, of each keyspace, which has its turn.
+    owned: BTreeMap<KeyspaceId, Owned>,
+    last: KeyspaceId,
+    /// Of a dropped keyspace, or that snapshots had: there may be very many.
     others: VecDeque<(PathBuf, Retired)>,
     turn: u32,
-    /// What is not removed yet of what each keyspace replaced, bytes.
-    unremoved: BTreeMap<KeyspaceId, u64>,
+}
+
+/// What a keyspace's work replaced.
+#[derive(Debug, Default)]
+struct Owned {
+    files: VecDeque<(PathBuf, Retired)>,
+    /// What is not removed yet, bytes; of those that are being removed, too.
+    unremoved: u64,
+    /// How many are being removed.
+    taken: usize,
+}
+
+impl Files {
+    /// A file of the keyspace whose turn it is.
+    fn owned_in_turn(&mut self) -> Option<(PathBuf, Retired)> {
+        let behind = self.owned.range(self.last + 1..).chain(self.owned.range(..=self.last));
+        let next = behind.filter(|(_, owned)| !owned.files.is_empty()).map(|(id, _)| *id).next()?;
+        self.last = next;
+        let owned = self.owned.get_mut(&next)?;
+        owned.taken += 1;
+        owned.files.pop_front()
+    }
 }
 
 impl std::fmt::Debug for Graveyard {
@@ -58,6 +86,7 @@ impl Graveyard {
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Graveyard {
         Graveyard {
             files: Mutex::default(),
+            views: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             parts: Mutex::default(),
             tell: Box::new(tell),
@@ -68,14 +97,23 @@ impl Graveyard {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Says that a View does without something; its number.
+    pub fn next_view(&self) -> u64 {
+        self.views.fetch_add(1, AcqRel) + 1
+    }
+
     /// Adds a file.
-    pub fn add(&self, path: PathBuf, retired: Retired) {
+    pub fn add(&self, path: PathBuf, mut retired: Retired) {
+        if self.views.load(Acquire) > retired.views + MOST_VIEWS {
+            retired.owner = None;
+        }
         self.bytes.fetch_add(retired.bytes, AcqRel);
         let mut files = self.files();
         match retired.owner {
             Some(owner) => {
-                *files.unremoved.entry(owner).or_default() += retired.bytes;
-                files.owned.push_back((path, retired));
+                let owned = files.owned.entry(owner).or_default();
+                owned.unremoved += retired.bytes;
+                owned.files.push_back((path, retired));
             }
             None => files.others.push_back((path, retired)),
         }
@@ -99,20 +137,23 @@ impl Graveyard {
         let mut files = self.files();
         files.turn = (files.turn + 1) % TURNS;
         let other = if files.turn == 0 { files.others.pop_front() } else { None };
-        other.or_else(|| files.owned.pop_front()).or_else(|| files.others.pop_front())
+        other.or_else(|| files.owned_in_turn()).or_else(|| files.others.pop_front())
     }
 
-    /// A file was removed.
-    pub fn removed(&self, retired: Retired) {
+    /// A file was removed. What of its keyspace was to be removed before that and is now, bytes.
+    pub fn removed(&self, retired: Retired) -> (u64, u64) {
         self.bytes.fetch_sub(retired.bytes, AcqRel);
-        let Some(owner) = retired.owner else { return };
+        let Some(owner) = retired.owner else { return (0, 0) };
         let mut files = self.files();
-        if let Some(bytes) = files.unremoved.get_mut(&owner) {
-            *bytes -= retired.bytes;
-            if *bytes == 0 {
-                files.unremoved.remove(&owner);
-            }
+        let Some(owned) = files.owned.get_mut(&owner) else { return (0, 0) };
+        let before = owned.unremoved;
+        owned.unremoved -= retired.bytes;
+        owned.taken -= 1;
+        let after = owned.unremoved;
+        if owned.files.is_empty() && owned.taken == 0 {
+            files.owned.remove(&owner);
         }
+        (before, after)
     }
 
     /// What files take that nobody uses any more and that are not removed yet.
@@ -125,7 +166,7 @@ impl Graveyard {
         if self.bytes() == 0 {
             return 0;
         }
-        self.files().unremoved.get(&keyspace).copied().unwrap_or(0)
+        self.files().owned.get(&keyspace).map_or(0, |owned| owned.unremoved)
     }
 }
 
@@ -133,25 +174,44 @@ impl Graveyard {
 mod tests {
     use super::*;
 
-    /// Settling everywhere would have waited until a dropped keyspace's files were gone.
+    /// Settling everywhere would have waited until a dropped keyspace's files were gone, and one keyspace for another's.
     #[test]
-    fn files_that_somebody_may_wait_for_go_first_and_others_go_too() {
+    fn files_that_somebody_may_wait_for_go_first_in_turn_and_others_go_too() {
         let graveyard = Graveyard::new(|| {});
-        let add = |name: &str, owner| graveyard.add(name.into(), Retired { bytes: 10, owner });
+        let add =
+            |name: &str, owner| graveyard.add(name.into(), Retired { bytes: 10, owner, views: 0 });
         (0..20).for_each(|_| add("dropped", None));
-        (0..20).for_each(|_| add("replaced", Some(7)));
-        add("another", Some(8));
+        (0..20).for_each(|_| add("of 7", Some(7)));
+        (0..2).for_each(|_| add("of 8", Some(8)));
         let of = |keyspace| graveyard.bytes_of(keyspace);
-        assert_eq!((of(7), of(8), of(9), graveyard.bytes()), (200, 10, 0, 410));
+        assert_eq!((of(7), of(8), of(9), graveyard.bytes()), (200, 20, 0, 420));
         let mut names = Vec::new();
         while let Some((path, retired)) = graveyard.take() {
-            assert!(retired.owner.is_none_or(|owner| of(owner) > 0), "taken is not removed");
-            graveyard.removed(retired);
+            let before = retired.owner.map_or(0, of);
+            assert!(before > 0 || retired.owner.is_none(), "taken is not removed");
+            let after = before.saturating_sub(10);
+            assert_eq!(graveyard.removed(retired), (before, after));
             names.push(path.to_string_lossy().into_owned());
         }
-        let dropped_at = |from: &[String]| from.iter().filter(|name| *name == "dropped").count();
-        assert_eq!((names.len(), dropped_at(&names[..24])), (41, 3), "{names:?}");
-        assert_eq!(names[23..25], ["dropped".to_string(), "dropped".to_string()][..], "{names:?}");
+        assert_eq!(names[..4], ["of 7", "of 8", "of 7", "of 8"]);
+        let dropped = names.iter().map(|name| name == "dropped").collect::<Vec<_>>();
+        assert_eq!((dropped[..25].iter().filter(|d| **d).count(), names.len()), (3, 42));
+        assert!(dropped[25..].iter().all(|d| *d), "{names:?}");
         assert_eq!((of(7), of(8), graveyard.bytes()), (0, 0, 0));
+        assert!(graveyard.files().owned.is_empty());
+    }
+
+    /// A snapshot that was held for an hour left what its keyspace had replaced in that time, all at once.
+    #[test]
+    fn nobody_waits_for_what_a_snapshot_had_for_long() {
+        let graveyard = Graveyard::new(|| {});
+        let views = graveyard.next_view();
+        let retired = Retired { bytes: 10, owner: Some(7), views };
+        (0..MOST_VIEWS).for_each(|_| _ = graveyard.next_view());
+        graveyard.add("soon".into(), retired);
+        assert_eq!(graveyard.bytes_of(7), 10);
+        graveyard.next_view();
+        graveyard.add("late".into(), retired);
+        assert_eq!((graveyard.bytes_of(7), graveyard.bytes()), (10, 20));
     }
 }

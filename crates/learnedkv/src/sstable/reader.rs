@@ -366,10 +366,11 @@ impl Table {
             + size_of::<Table>()
     }
 
-    /// Has the file removed once nobody uses the table. It was replaced in keyspace `owner`, if in any that is there.
-    pub fn retire(&self, owner: Option<KeyspaceId>) {
+    /// Has the file removed once nobody uses the table. It was replaced in keyspace `owner`, if in any that is there, by
+    /// View `views` ([`Graveyard::next_view`](crate::sstable::Graveyard::next_view)).
+    pub fn retire(&self, owner: Option<KeyspaceId>, views: u64) {
         let bytes = self.record.file_bytes;
-        if self.retired.set(Retired { bytes, owner }).is_ok() {
+        if self.retired.set(Retired { bytes, owner, views }).is_ok() {
             self.context.metrics.retired_bytes.fetch_add(bytes, Relaxed);
         }
     }

@@ -444,7 +444,7 @@ fn a_retired_table_counts_until_its_file_is_closed_and_can_be_removed() {
     table.note_all();
     let (maps, bytes) = (context.maps.as_ref().unwrap(), table.file_bytes());
     assert_eq!((context.files.count(), maps.count()), (1, 1));
-    table.retire(None);
+    table.retire(None, 0);
     drop(table);
     assert_eq!(*seen.lock().unwrap(), [(bytes, 0, 0)]);
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);

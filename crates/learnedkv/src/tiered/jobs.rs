@@ -105,8 +105,6 @@ impl Job for BuryJob {
     }
 
     fn step(&mut self) -> Step {
-        // It is a part of settling, which waits for it.
-        self.engine.timed(&self.engine.metrics.settling, || self.engine.bury());
-        Step::Wait
+        if self.engine.bury_some() { Step::Again } else { Step::Wait }
     }
 }

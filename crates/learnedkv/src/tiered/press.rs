@@ -2,7 +2,7 @@
 //!
 //! Three debts press, and the heaviest counts:
 //! * **Space** that is neither live nor promised: garbage, and what a sweep has settled and cannot give back
-//!   yet; and what waits to be flushed, which becomes that all at once where it overwrites, however long the flush takes. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
+//!   yet; and what waits behind a flush, which becomes that all at once where it overwrites, however long the flush takes. A sweep is due at the latest where garbage is `over_provision` of what is live (or `min_conversion`, if
 //!   that is more); the ceiling is `over_provision` twice, and two partitions. Writers begin to pay where the sweep
 //!   begins, and pay [`FULL`] three partitions before the ceiling: what steps have written and no edit has, one and a
 //!   half and a little, what memtables hold and what was replaced and is being removed is still to come. So what is put
@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use super::debt::{Debt, Space, share};
-use crate::engine::Engine;
 use crate::engine::pace::FULL;
+use crate::engine::{Engine, Work};
 use crate::executor::{Job, Step};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::merge::MAX_RUNS_WHILE_FLUSHING;
 use crate::options::{KeyspaceOptions, Store};
-use crate::view::Tables;
+use crate::view::{KeyspaceView, Tables};
 
 /// Garbage, per mille of what begins a sweep: where writers begin to pay, and where they pay [`FULL`], at the least
 /// and at most.
@@ -54,6 +54,18 @@ impl PressJob {
     }
 }
 
+impl PressJob {
+    /// What stands in memtables behind the one that is being flushed, which is so in the usual course. Where that failed nobody is to pay for it:
+    /// whoever fills what memory is left is told.
+    fn waiting_bytes(&self, keyspace: &KeyspaceView) -> u64 {
+        if self.engine.health.work_error(Work::Flush(keyspace.id)).is_some() {
+            return 0;
+        }
+        let oldest_first = keyspace.sealed.iter().rev();
+        oldest_first.skip(1).map(|sealed| sealed.memtable.put_bytes()).sum()
+    }
+}
+
 impl Job for PressJob {
     fn name(&self) -> &'static str {
         "press"
@@ -74,7 +86,7 @@ impl Job for PressJob {
                 continue;
             };
             let tables = &keyspace.tables;
-            let sealed_bytes = keyspace.sealed.iter().map(|s| s.memtable.put_bytes()).sum();
+            let sealed_bytes = self.waiting_bytes(keyspace);
             let is_known = |seen: &Seen| {
                 std::ptr::eq(seen.tables.as_ptr(), &**tables) && seen.sealed_bytes == sealed_bytes
             };

@@ -149,10 +149,11 @@ impl Segment {
         self.file.path()
     }
 
-    /// Has the file removed once nobody uses the segment. It was replaced in keyspace `owner`, if in any that is there.
-    pub fn retire(&self, owner: Option<KeyspaceId>) {
+    /// Has the file removed once nobody uses the segment. It was replaced in keyspace `owner`, if in any that is there, by
+    /// View `views` ([`Graveyard::next_view`](crate::sstable::Graveyard::next_view)).
+    pub fn retire(&self, owner: Option<KeyspaceId>, views: u64) {
         let bytes = self.occupied_bytes();
-        if self.retired.set(Retired { bytes, owner }).is_ok() {
+        if self.retired.set(Retired { bytes, owner, views }).is_ok() {
             self.context.metrics.retired_bytes.fetch_add(bytes, Relaxed);
         }
     }

@@ -341,11 +341,11 @@ fn a_retired_segment_is_buried_when_its_last_user_is_gone() {
     let (used, _) = write(&context, 1, 0..10);
     let segment = Arc::new(Segment::open(&context, &used).unwrap());
     let user = segment.clone();
-    segment.retire(Some(7));
+    segment.retire(Some(7), 0);
     drop(segment);
     assert!(context.graveyard.take().is_none());
     drop(user);
-    let retired = Retired { bytes: used.end, owner: Some(7) };
+    let retired = Retired { bytes: used.end, owner: Some(7), views: 0 };
     assert_eq!(context.graveyard.take(), Some((segment_path(Path::new("/"), 1), retired)));
     assert_eq!(context.graveyard.bytes_of(7), used.end, "not removed yet");
     context.graveyard.removed(retired);
@@ -385,7 +385,7 @@ fn what_a_successor_does_without_is_given_back_when_nobody_has_an_earlier_one() 
     assert!(*next.load(key, *pointer, &Reads::default()).unwrap() == value(200));
     let (key, pointer) = &pointers[100];
     assert!(next.load(key, *pointer, &Reads::default()).unwrap_err().is_corruption(), "it is gone");
-    next.retire(None);
+    next.retire(None, 0);
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), used.end - half);
     drop(next);
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
@@ -436,7 +436,7 @@ fn a_retired_segment_counts_until_its_file_is_closed_and_can_be_removed() {
     segment.load(&pointers[5].0, pointers[5].1, &Reads::default()).unwrap();
     let maps = context.maps.as_ref().unwrap();
     assert_eq!((context.files.count(), maps.count()), (1, 1));
-    segment.retire(None);
+    segment.retire(None, 0);
     drop(segment);
     assert_eq!(*seen.lock().unwrap(), [(used.end, 0, 0)]);
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
