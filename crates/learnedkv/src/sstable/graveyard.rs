@@ -102,7 +102,7 @@ impl Graveyard {
         self.views.fetch_add(1, AcqRel) + 1
     }
 
-    /// Adds a file.
+    /// Adds a file. Nobody waits for one that somebody had for long.
     pub fn add(&self, path: PathBuf, mut retired: Retired) {
         if self.views.load(Acquire) > retired.views + MOST_VIEWS {
             retired.owner = None;

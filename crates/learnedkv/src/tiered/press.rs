@@ -146,7 +146,15 @@ fn pressure(tables: &Tables, sealed_bytes: u64, options: &KeyspaceOptions, autom
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Database;
+    use crate::disk::sim::SimDisk;
+    use crate::error::{Error, ErrorKind};
+    use crate::executor::SeededExecutor;
+    use crate::format::batch::Op;
+    use crate::format::entry::Kind;
+    use crate::memtable::Memtable;
     use crate::tiered::plan::stretched;
+    use crate::view::Sealed;
 
     /// A quarter of a partition beyond was too late, for ten minutes of updates: space went beyond its ceiling.
     #[test]
@@ -170,6 +178,39 @@ mod tests {
         assert_eq!([pressure(1_000_000, 0), pressure(900_000, 100_000)], [0, 0]);
         assert_eq!(pressure(1_060_000, 0), pressure(970_000, 90_000));
         assert_eq!(pressure(1_000_000, 100_000), FULL);
+    }
+
+    /// Of a keyspace with so many memtables sealed, of 100 bytes each.
+    fn waiting_bytes(job: &PressJob, sealed: u64) -> u64 {
+        let engine = &job.engine;
+        let mut keyspace = KeyspaceView::clone(engine.view().keyspaces.get(&1).unwrap());
+        keyspace.sealed = (0..sealed)
+            .map(|up_to| {
+                let memtable = Memtable::default();
+                let (kind, key_and_value) = (Kind::Value, &[7; 100][..]);
+                let op = Op { keyspace: 1, kind, key_and_value, start: 0, key_length: 10 };
+                memtable.insert_copy(&op, up_to);
+                Sealed { memtable: Arc::new(memtable), up_to }
+            })
+            .collect();
+        job.waiting_bytes(&keyspace)
+    }
+
+    /// The one that is being flushed is there in the usual course: writers would have paid at each rotation.
+    #[test]
+    fn memtables_behind_the_one_that_is_flushed_wait_unless_flushes_fail() {
+        let db = Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(1)))
+            .executor(Arc::new(SeededExecutor::new(1)))
+            .open()
+            .unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let job = PressJob::new(db.engine());
+        assert_eq!([0, 1, 2, 4].map(|sealed| waiting_bytes(&job, sealed)), [0, 0, 100, 300]);
+        let failed = Err(Error::new(ErrorKind::Io, "a flush failed"));
+        db.engine().health.note_background(Work::Flush(1), &failed);
+        assert_eq!(waiting_bytes(&job, 4), 0);
+        drop(keyspace);
     }
 
     /// What the memtables held went beyond the ceiling, on top of what steps had written: of one step, and of one with

@@ -50,7 +50,7 @@ impl SettleJob {
         self.engine.waits_for_burials(at, self.engine.pace.pressure(at) > 0)
     }
 
-    /// What it says instead of a step, where background work has written too much for now, or what it replaced is not removed; and once more
+    /// What it says instead of a step, while background work has written too much for now, or removals are behind; and once more
     /// when that is over, since for the executor it has only looked, without patience. Then it is its turn, whoever
     /// wrote meanwhile.
     pub(super) fn hold_back(&mut self) -> Option<Step> {
