@@ -21,6 +21,7 @@ use crate::manifest::KeyspaceState;
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
 use crate::sstable::generation::Generation;
+use crate::sstable::lengths::Lengths;
 use crate::sstable::reader::Table;
 use crate::value_log::{self, Segment, Segments};
 
@@ -417,6 +418,8 @@ pub struct KeyspaceView {
     pub sealed: Vec<Sealed>,
     /// Its tables.
     pub tables: Arc<Tables>,
+    /// How far walks over it go.
+    pub lengths: Arc<Lengths>,
 }
 
 impl KeyspaceView {

@@ -183,7 +183,7 @@ impl Keyspace {
     fn pop(&self, first: bool) -> Result<Option<(Slice, Slice)>> {
         loop {
             let seen = self.handle().engine.look();
-            let mut iter = self.walk_seen(&seen);
+            let mut iter = self.walk_seen(&seen).one();
             let found = if first { iter.next() } else { iter.next_back() };
             drop(iter);
             let Some((key, value)) = found.transpose()? else { return Ok(None) };

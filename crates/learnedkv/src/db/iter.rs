@@ -83,7 +83,7 @@ struct End {
     behind: Option<Option<Error>>,
     /// What stands behind them and was walked over, its value too long to be read with theirs.
     left: Option<Found>,
-    /// How many entries were handed out, as far as that counts.
+    /// How many entries were handed out.
     handed: usize,
 }
 
@@ -94,6 +94,8 @@ struct Ends {
     view: Option<Arc<KeyspaceView>>,
     visible: SequenceNumber,
     options: ReadOptions,
+    /// So many entries will be wanted, perhaps; `None`: one, and nothing is learned of it.
+    expected: Option<usize>,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     front: End,
@@ -111,6 +113,8 @@ impl std::fmt::Debug for Ends {
 
 /// Values kept apart are read together for so many entries at most, at each end,
 const AHEAD_ENTRIES: usize = 64;
+/// so many at first, however far walks go,
+const AHEAD_EXPECTED: usize = 16;
 /// the values of all these, if they are more than one, so long at most, bytes.
 const AHEAD_BYTES: u64 = 256 << 10;
 
@@ -124,9 +128,12 @@ impl Ends {
         let (Some(view), visible, walk) = (&self.view, self.visible, self.options.walk()) else {
             return Ok(None);
         };
-        let end = if front { &mut self.front } else { &mut self.back };
+        let (end, expected) = match front {
+            true => (&mut self.front, self.expected.unwrap_or(1)),
+            false => (&mut self.back, self.expected.unwrap_or(1)),
+        };
         let is_new = end.cursor.is_none();
-        let cursor = end.cursor.get_or_insert_with(|| read::cursor(view, visible, walk));
+        let cursor = end.cursor.get_or_insert_with(|| read::cursor(view, visible, walk, expected));
         if is_new {
             seek(cursor, if front { &self.lower } else { &self.upper }, front)?;
         } else {
@@ -159,7 +166,7 @@ impl Ends {
     /// The other end stops before what is handed out here.
     fn hand_out(&mut self, front: bool, key: &[u8]) {
         let end = self.end(front);
-        end.handed = AHEAD_ENTRIES.min(end.handed + 1);
+        end.handed += 1;
         let bound = if front { &mut self.lower } else { &mut self.upper };
         let mut memory = match std::mem::replace(bound, Bound::Unbounded) {
             Bound::Included(memory) | Bound::Excluded(memory) => memory,
@@ -231,12 +238,16 @@ impl Ends {
         Some(Ok(entry))
     }
 
-    /// Behind the entry that comes `first` at one end, whose value must be read, walks over others, as many as were
-    /// handed out so far, and reads their values together.
+    /// Behind the entry that comes `first` at one end, whose value must be read, walks over others, as many as are still
+    /// expected to be wanted, or as were handed out so far, and reads their values together.
     fn read_ahead(&mut self, front: bool, first: Result<Option<Found>>) {
-        let most = AHEAD_ENTRIES.min(self.end(front).handed + 1);
+        let handed = self.end(front).handed;
+        let expected = self.expected.unwrap_or(1).saturating_sub(handed);
+        let most = AHEAD_ENTRIES.min(expected.max(handed + 1));
         let mut found: Vec<Found> = Vec::new();
-        let (mut bytes, mut next, mut left) = (0, first, None);
+        // Each of these may be a request of its own: no more of them for what is but expected.
+        let most_apart = AHEAD_EXPECTED.max(handed + 1);
+        let (mut bytes, mut apart, mut next, mut left) = (0, 0, first, None);
         let behind = loop {
             match next {
                 Ok(Some(next)) => {
@@ -246,12 +257,13 @@ impl Ends {
                         break None;
                     }
                     bytes += length;
+                    apart += usize::from(next.apart.is_some());
                     found.push(next);
                 }
                 Ok(None) => break Some(None),
                 Err(error) => break Some(Some(error)),
             }
-            if found.len() >= most || bytes >= AHEAD_BYTES {
+            if found.len() >= most || apart >= most_apart || bytes >= AHEAD_BYTES {
                 break None;
             }
             next = self.step(front).and_then(|at| at.map(|(_, at)| Found::of(at)).transpose());
@@ -280,10 +292,25 @@ impl Ends {
         }
     }
 
+    /// Says how far the walk went, once, if it went anywhere (what was handed out before [`Ends::anew`] is not told of).
+    fn tell_length(&mut self) {
+        let began = self.front.cursor.is_some() || self.back.cursor.is_some();
+        if let (true, Some(_), Some(view)) = (began, self.expected.take(), &self.view) {
+            view.lengths.went(self.front.handed + self.back.handed);
+        }
+    }
+
     /// Nothing more is read: lets go of what was held.
     fn finish(&mut self, error: Option<Error>) {
+        self.tell_length();
         (self.front, self.back, self.view) = (End::default(), End::default(), None);
         self.error = error;
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.tell_length();
     }
 }
 
@@ -368,7 +395,8 @@ fn key_of(cursor: &dyn Cursor) -> Slice {
 /// The entries of a key range in ascending order, or from the back in descending order, as they
 /// were when the iterator was made. It is `'static` and keeps what it reads from.
 ///
-/// Values kept apart from their keys are read together, for more and more entries as it goes on (64 or
+/// Values kept apart from their keys are read together: for as many entries as walks of the keyspace usually go over (16
+/// values at most), then for more and more (64 or
 /// 256 KiB at most); they are held until they are handed out. A reader that wants a few keys' values only
 /// does better with [`Iter::keys`] and `get`.
 ///
@@ -396,11 +424,13 @@ impl Iter {
             .map(|view| unread::around(view, &lower, &upper))
             .map_or((None, None), |(v, u)| (Some(v), u));
         let (front, back) = (End::default(), End::default());
+        let expected = view.as_ref().map(|view| view.lengths.expected());
         Iter(Ends {
             _handle: handle,
             view,
             visible,
             options,
+            expected,
             lower,
             upper,
             front,
@@ -408,6 +438,12 @@ impl Iter {
             unread,
             error,
         })
+    }
+
+    /// The same, of which one entry is wanted: no more is read, and nothing is learned of how far walks go.
+    pub(crate) fn one(mut self) -> Iter {
+        self.0.expected = None;
+        self
     }
 
     /// The keys alone, of what is left. Values kept apart from their keys are not read; those beside them are,

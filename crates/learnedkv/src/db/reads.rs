@@ -220,7 +220,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn first_key_value(&self) -> Result<Entry> {
-        self.iter().next().transpose()
+        self.iter().one().next().transpose()
     }
 
     /// The last entry.
@@ -228,7 +228,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn last_key_value(&self) -> Result<Entry> {
-        self.iter().next_back().transpose()
+        self.iter().one().next_back().transpose()
     }
 
     /// Whether there is no entry. Looks for the first, past all that was removed before it.
@@ -236,7 +236,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.keys().next().transpose()?.is_none())
+        Ok(self.iter().one().keys().next().transpose()?.is_none())
     }
 
     /// How many entries there are, about, at once: from the tables' properties, no data is read. Where
@@ -420,7 +420,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn first_key_value(&self, keyspace: &Keyspace) -> Result<Entry> {
-        self.iter(keyspace).next().transpose()
+        self.iter(keyspace).one().next().transpose()
     }
 
     /// The last entry as it was.
@@ -428,7 +428,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn last_key_value(&self, keyspace: &Keyspace) -> Result<Entry> {
-        self.iter(keyspace).next_back().transpose()
+        self.iter(keyspace).one().next_back().transpose()
     }
 
     /// Whether there was no entry.
@@ -436,6 +436,6 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn is_empty(&self, keyspace: &Keyspace) -> Result<bool> {
-        Ok(self.keys(keyspace).next().transpose()?.is_none())
+        Ok(self.iter(keyspace).one().keys().next().transpose()?.is_none())
     }
 }

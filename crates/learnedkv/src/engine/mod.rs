@@ -584,6 +584,7 @@ fn new_keyspace(
         active: Arc::default(),
         sealed: Vec::new(),
         tables,
+        lengths: Arc::default(),
     })
 }
 

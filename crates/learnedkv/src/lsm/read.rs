@@ -272,15 +272,16 @@ pub fn size_at(cursor: &dyn Cursor) -> Result<u64> {
     }
 }
 
-/// Walks all of a keyspace: for each key the newest entry, tombstones included.
-pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, walk: Walk) -> MergeCursor {
-    let tables = table_sources(view, walk);
+/// Walks all of a keyspace: for each key the newest entry, tombstones included. So many entries will be wanted,
+/// perhaps.
+pub fn cursor(
+    view: &KeyspaceView,
+    visible: SequenceNumber,
+    walk: Walk,
+    expected: usize,
+) -> MergeCursor {
+    let tables = rows::sources(&view.tables, walk, expected);
     MergeCursor::new(memtable_sources(view, visible).chain(tables).collect())
-}
-
-/// The tables of a keyspace, newest first.
-pub(super) fn table_sources(view: &KeyspaceView, walk: Walk) -> Vec<Source> {
-    rows::of(&view.tables).into_iter().map(|row| rows::source(&view.tables, row, walk)).collect()
 }
 
 /// The memtables of a keyspace, newest first.
@@ -347,7 +348,7 @@ pub fn has_entries(
     if has_ranges(view, visible, first, last) {
         return Ok(true);
     }
-    let mut cursor = cursor(view, visible, Walk::Cached);
+    let mut cursor = cursor(view, visible, Walk::Cached, 1);
     cursor.seek(Seek::AtOrAfter(first))?;
     Ok(cursor.key().is_some_and(|key| key <= last))
 }

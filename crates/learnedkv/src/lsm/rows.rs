@@ -23,15 +23,28 @@ pub enum Place {
 }
 
 /// The rows of a keyspace that have tables, newest first.
-pub fn of(tables: &Tables) -> Vec<Place> {
+fn of(tables: &Tables) -> Vec<Place> {
     let runs = (0..tables.runs.len()).filter(|at| !tables.runs[*at].is_empty()).map(Place::Run);
     let frozen = tables.frozen.iter().flat_map(|f| (0..f.runs.len()).map(Place::Frozen));
     let deltas = (!tables.deltas.is_empty()).then_some(Place::Deltas);
     runs.chain(frozen).chain(deltas).chain([Place::Bases]).collect()
 }
 
-/// A row of `tables`, to be walked and merged.
-pub fn source(tables: &Arc<Tables>, place: Place, walk: Walk) -> Source {
+/// The rows of a keyspace, newest first, to be walked and merged. So many entries will be wanted in all, perhaps: of the
+/// row that has most of them, which are the bases, or the oldest run where nothing is settled; of the others a few.
+pub fn sources(tables: &Arc<Tables>, walk: Walk, expected: usize) -> Vec<Source> {
+    let places = of(tables);
+    // Where the first partition has none, few have.
+    let is_settled = tables.partitions.first().is_some_and(|first| first.base.is_some());
+    let largest = places.len().saturating_sub(if is_settled { 1 } else { 2 });
+    let expected = |at| if at == largest { expected } else { 1 };
+    let sources = places.iter().enumerate();
+    sources.map(|(at, place)| source(tables, *place, walk, expected(at))).collect()
+}
+
+/// A row of `tables`, of which so many entries will be wanted, perhaps.
+fn source(tables: &Arc<Tables>, place: Place, walk: Walk, expected: usize) -> Source {
+    let along = |row| Box::new(RunCursor::along(row, walk).expecting(expected));
     let shared = tables.clone();
     let row: Box<dyn Row> = match place {
         Place::Run(_) | Place::Frozen(_) => Box::new(RunRow { tables: shared, place }),
@@ -44,10 +57,7 @@ pub fn source(tables: &Arc<Tables>, place: Place, walk: Walk) -> Source {
             // Some may stay for long. Only these are listed: where they lie the partitions say.
             let ranged = tables.ranged.deltas.iter();
             let ranged: Vec<_> = ranged.filter_map(|at| of_partition(tables, *at, delta)).collect();
-            return Source::new(
-                Box::new(RunCursor::along(row, walk)),
-                cursor::cover(ranged.iter()),
-            );
+            return Source::new(along(row), cursor::cover(ranged.iter()));
         }
         Place::Bases => tables.ranged.bases,
         Place::Run(_) | Place::Frozen(_) => {
@@ -55,7 +65,7 @@ pub fn source(tables: &Arc<Tables>, place: Place, walk: Walk) -> Source {
         }
     };
     if !ranged {
-        return Source::new(Box::new(RunCursor::along(row, walk)), None);
+        return Source::new(along(row), None);
     }
     // Seldom, and for a while: all are listed, and those without entries, where no run can be searched, left out.
     cursor::source((0..row.count()).filter_map(|at| row.clipped(at)).collect(), walk)

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::index::MAX_READ_BYTES;
 use super::reader::{Caching, Indexed, Loan, Table};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
@@ -17,10 +18,12 @@ use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::{KeyRange, Ranges, Stretch, is_before, least_end};
 use crate::slice::Slice;
 
-/// What a user's walk reads ahead first; twice as much each time after. Against one block, then four,
-/// this takes a fifth of the requests from scans of up to 10 and of up to 100 entries of a KiB
+/// What a user's walk reads ahead first, unless it is expected to go further; twice as much each time after. Against one
+/// block, then four, this takes a fifth of the requests from scans of up to 10 and of up to 100 entries of a KiB
 /// (docs/decisions/0012).
 const FIRST_READAHEAD_BYTES: u64 = 16 << 10;
+/// A page of the device, or of the page cache: less is not read for less.
+const PAGE_BYTES: u64 = 4 << 10;
 /// The most bytes one readahead asks for.
 const READAHEAD_BYTES: u64 = 256 << 10;
 
@@ -225,6 +228,8 @@ pub struct RunCursor {
     block: Option<(u64, Arc<Block>)>,
     /// Blocks read ahead, in the order of the walk.
     ahead: VecDeque<(u64, Arc<Block>)>,
+    /// So many entries will be wanted from where it is sought next, perhaps.
+    expected: usize,
     readahead_bytes: u64,
     index: usize,
     key: Vec<u8>,
@@ -250,12 +255,55 @@ impl RunCursor {
             here: None,
             block: None,
             ahead: VecDeque::new(),
+            expected: 1,
             readahead_bytes: 0,
             index: 0,
             key: Vec::new(),
             kind: (Kind::Tombstone, 0),
             value: 0..0,
         }
+    }
+
+    /// The same cursor, of which so many entries will be wanted from where it is sought first, perhaps: if they have to be
+    /// read, then by one request, as far as they stand in one table and take no more than a lookup may read.
+    pub fn expecting(mut self, entries: usize) -> RunCursor {
+        self.expected = entries;
+        self
+    }
+
+    /// So many further blocks are to be read with the one where a walk begins, perhaps in its middle: a page of the
+    /// device at least where they are smaller.
+    fn blocks_beyond(&self, table: &Table, expected: usize) -> u64 {
+        let properties = table.properties();
+        if self.walk == Walk::Bulk {
+            return 0;
+        }
+        let of_bytes = |bytes: u64| {
+            (bytes * properties.blocks).checked_div(properties.unpacked_bytes).unwrap_or(0)
+        };
+        let wanted = match expected {
+            0 | 1 => 0,
+            _ => (expected as u64 * properties.blocks).div_ceil(properties.entries.max(1)),
+        };
+        wanted.min(of_bytes(MAX_READ_BYTES)).max(of_bytes(PAGE_BYTES).saturating_sub(1))
+    }
+
+    /// Goes to the block that holds the place of `key`, and reads what is expected to be wanted beyond it, if it has to
+    /// be read.
+    fn go_to(&mut self, here: &Here, key: &[u8]) -> Result<(u64, Arc<Block>)> {
+        let table = &here.clip.table;
+        // Once: whoever skips from place to place wants little at each.
+        let expected = std::mem::replace(&mut self.expected, 1);
+        let beyond = self.blocks_beyond(table, expected);
+        if beyond == 0 {
+            return here.table().find_block(key, self.walk.caching());
+        }
+        let (block, ahead) =
+            here.table().find_blocks(key, self.walk.caching(), beyond, self.forward)?;
+        let read_bytes: usize = ahead.iter().map(|(_, block)| block.bytes().len()).sum();
+        self.readahead_bytes = FIRST_READAHEAD_BYTES.max(read_bytes as u64);
+        self.ahead = ahead;
+        Ok(block)
     }
 
     /// The block of the entry that the cursor stands on.
@@ -337,7 +385,7 @@ impl RunCursor {
         if key > clip.table.properties().largest.as_slice() {
             return Ok(false);
         }
-        let (ordinal, block) = here.table().find_block(key, self.walk.caching())?;
+        let (ordinal, block) = self.go_to(here, key)?;
         self.index = block.entries().lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.block = Some((ordinal, block));
         self.settle()
@@ -349,14 +397,19 @@ impl RunCursor {
             Some(key) if key <= clip.table.properties().smallest.as_slice() => return Ok(false),
             Some(key) if key <= clip.table.properties().largest.as_slice() => key,
             _ => {
-                let ordinal = clip.table.block_count() - 1;
-                let block = here.table().block(ordinal, self.walk.caching())?;
+                let (ordinal, block) = match self.blocks_beyond(&clip.table, self.expected) {
+                    0 => {
+                        let last = clip.table.block_count() - 1;
+                        (last, here.table().block(last, self.walk.caching())?)
+                    }
+                    _ => self.go_to(here, &clip.table.properties().largest)?,
+                };
                 self.index = block.count().wrapping_sub(1);
                 self.block = Some((ordinal, block));
                 return self.settle();
             }
         };
-        let (ordinal, block) = here.table().find_block(key, self.walk.caching())?;
+        let (ordinal, block) = self.go_to(here, key)?;
         let index = block.entries().lower_bound(key).map_err(|e| e.at_path(clip.table.path()))?.0;
         self.index = index.wrapping_sub(1);
         self.block = Some((ordinal, block));

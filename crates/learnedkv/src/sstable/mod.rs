@@ -1,7 +1,7 @@
 //! Tables: immutable files of sorted entries, each user key at most once.
 //!
 //! [`writer`] makes them, [`reader`] finds keys in them, [`sought`] is what they are asked for, [`lookups`]
-//! counts that, [`cursor`] walks them; [`index`] holds the
+//! counts that, [`cursor`] walks them, how far is what [`lengths`] knows; [`index`] holds the
 //! kinds of index, [`filter`] those of filters, [`generation`] is one over many tables,
 //! [`partition`] decides where blocks end. The bytes are `format`'s.
 
@@ -10,6 +10,7 @@ pub mod filter;
 pub mod generation;
 mod graveyard;
 pub mod index;
+pub mod lengths;
 pub mod lookups;
 mod opening;
 pub mod partition;

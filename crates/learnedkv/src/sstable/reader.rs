@@ -58,8 +58,10 @@ pub const PROPERTIES: &str = "properties";
 /// The section of [`Ranges`].
 pub const RANGES: &str = "ranges";
 
+/// A block with its number.
+type Numbered = (u64, Arc<Block>);
 /// Blocks with their numbers.
-type Blocks = Vec<(u64, Arc<Block>)>;
+type Blocks = Vec<Numbered>;
 
 /// What all tables of a database share.
 #[derive(Debug)]

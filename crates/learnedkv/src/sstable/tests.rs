@@ -22,6 +22,7 @@ use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::{Kind, TableId};
 use crate::slice::Lookup;
 
+mod expected;
 mod generation;
 mod mapped;
 mod paged;
@@ -141,7 +142,8 @@ fn check(table: Table, name: &str) {
     }
     check_many(&table, name);
     let table = Arc::new(table);
-    for walk in [Walk::Cached, Walk::Uncached, Walk::Bulk] {
+    let walks = [Walk::Cached, Walk::Uncached, Walk::Bulk];
+    for (walk, wanted) in walks.iter().flat_map(|&walk| [(walk, 1), (walk, 40)]) {
         for (seek, expected) in [
             (Seek::First, (0..ENTRIES).map(|n| key(n * 2)).collect::<Vec<_>>()),
             (Seek::AtOrAfter(&key(301)), (151..ENTRIES).map(|n| key(n * 2)).collect()),
@@ -149,7 +151,7 @@ fn check(table: Table, name: &str) {
             (Seek::Before(&key(301)), (0..151).rev().map(|n| key(n * 2)).collect()),
         ] {
             let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
-            let mut cursor = RunCursor::new(vec![clipped], walk);
+            let mut cursor = RunCursor::new(vec![clipped], walk).expecting(wanted);
             let mut found = Vec::new();
             cursor.seek(seek).unwrap_or_else(|e| panic!("{name}, {seek:?}: {e:?}"));
             while let Some(key) = cursor.key() {

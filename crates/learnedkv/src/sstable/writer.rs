@@ -14,7 +14,7 @@ use std::sync::Arc;
 use self::gathered::{Gathered, Head};
 use super::filter::{FilterBuilder, FilterKind, file};
 use super::index::{IndexBuilder, IndexKind, SECTION_PREFIX};
-use super::partition::{Cut, Limits, Separator, entry_size};
+use super::partition::{Cut, Limits, Separator, entry_size, entry_weight};
 use super::{scale, table_path};
 use crate::disk::{Disk, File};
 use crate::error::Result;
@@ -158,9 +158,13 @@ impl TableWriter {
             filter.add(key);
         }
         let size = entry_size(key, value.len(), sequence);
-        self.gathered.add(key, value, Head { kind, sequence, size });
-        let bytes = self.gathered.bytes();
-        if self.index.as_ref().is_some_and(|index| bytes >= index.wanted_bytes()) {
+        let weight = match (&self.codec, self.options.index) {
+            (None, IndexKind::Exact) => entry_weight(self.options.limits, kind, size),
+            _ => size,
+        };
+        self.gathered.add(key, value, Head { kind, sequence, size, weight });
+        let weight = self.gathered.weight();
+        if self.index.as_ref().is_some_and(|index| weight >= index.wanted_bytes()) {
             self.cut(false)?;
         }
         Ok(())
@@ -206,7 +210,7 @@ impl TableWriter {
         let mut start = 0;
         while start < self.gathered.len() {
             let keys = self.gathered.keys(start);
-            let cuts = index.cut(&keys, &self.gathered.sizes()[start..], end_of_table);
+            let cuts = index.cut(&keys, &self.gathered.weights()[start..], end_of_table);
             let Some(last) = cuts.last() else { break };
             let consumed = last.end;
             for (cut, block_start) in

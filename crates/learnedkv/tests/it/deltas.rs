@@ -166,11 +166,12 @@ fn removals_of_long_values_are_no_delta() {
 #[test]
 fn each_base_is_held_against_what_its_own_delta_replaces() {
     let mut setup = setup(30);
-    setup.keyspace = setup.keyspace.partition_bytes(2 << 20);
+    // What a delta replaces is known of one key in 256: of the removals in a partition that are some six.
+    setup.keyspace = setup.keyspace.partition_bytes(8 << 20);
     let db = setup.open(&SimDisk::new(1), 1).unwrap();
     let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    // The first three quarters take 2 MiB, the rest 12: of these a fifth are long.
-    let (keys, long_from) = (60_000, 45_000);
+    // The first three quarters take 8 MiB, the rest 48: of these a fifth are long.
+    let (keys, long_from) = (240_000, 180_000);
     let is_long = |number: u32| number >= long_from && number.is_multiple_of(5);
     for number in 0..keys {
         keyspace.insert(key(number), vec![1; if is_long(number) { 4000 } else { 30 }]).unwrap();

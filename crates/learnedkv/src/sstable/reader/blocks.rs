@@ -111,7 +111,13 @@ impl Indexed<'_> {
         self.or_walked(|| self.read_ahead(first, last))
     }
 
-    fn read_range_once(self, first: u64, last: u64, around: bool, reads: &Reads) -> Result<Blocks> {
+    pub(super) fn read_range_once(
+        self,
+        first: u64,
+        last: u64,
+        around: bool,
+        reads: &Reads,
+    ) -> Result<Blocks> {
         let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
         let mut bytes = vec![0; end.saturating_sub(start) as usize];
         self.table.context.metrics.request(bytes.len(), reads);

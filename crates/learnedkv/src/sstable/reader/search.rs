@@ -2,10 +2,11 @@
 //! request; and where the index lies, by the walk over the blocks.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Indexed, Reads, Sought};
+use super::{Blocks, Caching, Indexed, Numbered, Reads, Sought};
 use crate::error::{Error, Result};
 use crate::format::block::Block;
 use crate::slice::Lookup;
@@ -47,6 +48,62 @@ impl Indexed<'_> {
     /// As [`Table::get`].
     pub fn find_block(self, key: &[u8], caching: Caching) -> Result<(u64, Arc<Block>)> {
         self.find_block_among(key, self.index.locate(key), None, caching, &Reads::default())
+    }
+
+    /// As [`Indexed::find_block`]; where the named block has to be read, then by the same request so many `more` that
+    /// stand behind it (before it, if not `forward`), which come beside it, in that order: as many as adjoin it.
+    ///
+    /// # Errors
+    /// As [`Table::get`]; none of the further blocks.
+    pub fn find_blocks(
+        self,
+        key: &[u8],
+        caching: Caching,
+        more: u64,
+        forward: bool,
+    ) -> Result<(Numbered, VecDeque<Numbered>)> {
+        let named = self.index.locate(key);
+        let alone = |at_hand| {
+            let found = self.find_block_among(key, named, at_hand, caching, &Reads::default())?;
+            Ok((found, VecDeque::new()))
+        };
+        if named.0 != named.1 {
+            return alone(None);
+        }
+        if let Some(block) = self.at_hand(named.0, caching) {
+            return alone(Some(vec![(named.0, block)]));
+        }
+        let (first, last) = match forward {
+            true => (named.0, named.0.saturating_add(more).min(self.table.block_count() - 1)),
+            false => (named.0.saturating_sub(more), named.0),
+        };
+        // The others may be far longer than most.
+        let is_long = match (self.extent(first), self.extent(last)) {
+            (Ok((start, _)), Ok((_, end))) => end.saturating_sub(start) > 2 * MAX_READ_BYTES,
+            _ => true,
+        };
+        if is_long {
+            return alone(None);
+        }
+        // One of them may be damaged, and never be come to.
+        let around = self.table.context.go_around(1);
+        let reads = Reads::default();
+        let read = self.read_range_once(first, last, around, &reads);
+        let Ok(blocks) = read else { return alone(None) };
+        self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
+        if caching == Caching::Fill {
+            blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));
+        }
+        let found = self.search(&blocks, named, key, caching, &reads);
+        let Ok(Some((ordinal, block))) = found else { return alone(None) };
+        let mut beyond: VecDeque<_> = match forward {
+            true => blocks.into_iter().filter(|(at, _)| *at > ordinal).collect(),
+            false => blocks.into_iter().rev().filter(|(at, _)| *at < ordinal).collect(),
+        };
+        if beyond.front().is_some_and(|(at, _)| at.abs_diff(ordinal) != 1) {
+            beyond.clear();
+        }
+        Ok(((ordinal, block), beyond))
     }
 
     /// As [`Table::find_block`], of a key whose index `named` blocks; those `at_hand` were read.

@@ -11,6 +11,7 @@ use crate::format::entry::{Kind, SequenceNumber};
 const PIECE_BYTES: usize = 64 << 10;
 
 /// An entry without its key and value.
+#[derive(Debug, Clone, Copy)]
 pub struct Head {
     /// What it is.
     pub kind: Kind,
@@ -18,6 +19,8 @@ pub struct Head {
     pub sequence: SequenceNumber,
     /// What it takes in a block at most, bytes.
     pub size: u32,
+    /// What it counts for where blocks are cut: its size, or more.
+    pub weight: u32,
 }
 
 /// Where an entry stands.
@@ -27,15 +30,15 @@ struct Place {
     key_start: u32,
     value_start: u32,
     end: u32,
-    kind: Kind,
-    sequence: SequenceNumber,
+    head: Head,
 }
 
 /// See the [module page](self).
 #[derive(Default)]
 pub struct Gathered {
     places: Vec<Place>,
-    sizes: Vec<u32>,
+    weights: Vec<u32>,
+    weight: usize,
     bytes: usize,
     pieces: Vec<Vec<u8>>,
     /// How many pieces were given up before the first of them.
@@ -54,9 +57,14 @@ impl Gathered {
         self.bytes
     }
 
-    /// What each takes in a block at most, bytes.
-    pub fn sizes(&self) -> &[u32] {
-        &self.sizes
+    /// What each counts for where blocks are cut.
+    pub fn weights(&self) -> &[u32] {
+        &self.weights
+    }
+
+    /// What they count for together.
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// The keys from entry `start` on.
@@ -71,8 +79,8 @@ impl Gathered {
     pub fn entries(&self, range: Range<usize>) -> impl Iterator<Item = NewEntry<'_>> + Clone {
         self.places[range].iter().map(|place| NewEntry {
             key: self.part(place, place.key_start..place.value_start),
-            kind: place.kind,
-            sequence: place.sequence,
+            kind: place.head.kind,
+            sequence: place.head.sequence,
             value: self.part(place, place.value_start..place.end),
         })
     }
@@ -97,17 +105,18 @@ impl Gathered {
         piece.extend_from_slice(key);
         let value_start = piece.len() as u32;
         piece.extend_from_slice(value);
-        let Head { kind, sequence, size } = head;
         let end = piece.len() as u32;
-        self.places.push(Place { piece: number, key_start, value_start, end, kind, sequence });
-        self.sizes.push(size);
-        self.bytes += size as usize;
+        self.places.push(Place { piece: number, key_start, value_start, end, head });
+        self.weights.push(head.weight);
+        self.weight += head.weight as usize;
+        self.bytes += head.size as usize;
     }
 
     /// Drops the first `count`.
     pub fn forget(&mut self, count: usize) {
-        self.places.drain(..count);
-        self.bytes -= self.sizes.drain(..count).map(|size| size as usize).sum::<usize>();
+        let bytes = self.places.drain(..count).map(|place| place.head.size as usize);
+        self.bytes -= bytes.sum::<usize>();
+        self.weight -= self.weights.drain(..count).map(|weight| weight as usize).sum::<usize>();
         let behind = self.first_piece + self.pieces.len() as u32;
         let kept = self.places.first().map_or(behind, |place| place.piece);
         for mut piece in self.pieces.drain(..(kept - self.first_piece) as usize) {
@@ -139,7 +148,8 @@ mod tests {
         for number in 0..3000u64 {
             let length = [random(20), random(3000), random(200_000)][(random(20) / 9) as usize];
             let (key, value) = (number.to_be_bytes(), vec![number as u8; length as usize]);
-            let head = Head { kind: Kind::Value, sequence: number, size: 8 + length as u32 };
+            let size = 8 + length as u32;
+            let head = Head { kind: Kind::Value, sequence: number, size, weight: 2 * size };
             gathered.add(&key, &value, head);
             expected.push_back((key, value));
             if random(30) == 0 {
@@ -149,7 +159,7 @@ mod tests {
             }
             assert_eq!(gathered.len(), expected.len());
             let bytes: usize = expected.iter().map(|(_, value)| 8 + value.len()).sum();
-            assert_eq!(gathered.bytes(), bytes);
+            assert_eq!((gathered.bytes(), gathered.weight()), (bytes, 2 * bytes));
             if number % 7 > 0 {
                 continue;
             }
