@@ -34,8 +34,9 @@ fn of(tables: &Tables) -> Vec<Place> {
 /// row that has most of them, which are the bases, or the oldest run where nothing is settled; of the others a few.
 pub fn sources(tables: &Arc<Tables>, walk: Walk, expected: usize) -> Vec<Source> {
     let places = of(tables);
-    // Where the first partition has none, few have.
-    let is_settled = tables.partitions.first().is_some_and(|first| first.base.is_some());
+    // Before anything settles there is one partition, without a base.
+    let first = tables.partitions.first();
+    let is_settled = tables.partitions.len() > 1 || first.is_some_and(|p| p.base.is_some());
     let largest = places.len().saturating_sub(if is_settled { 1 } else { 2 });
     let expected = |at| if at == largest { expected } else { 1 };
     let sources = places.iter().enumerate();

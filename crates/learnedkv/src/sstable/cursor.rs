@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::index::MAX_READ_BYTES;
-use super::reader::{Caching, Indexed, Loan, Table};
+use super::reader::{Beyond, Caching, Indexed, Loan, Table};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
 use crate::format::block::Block;
@@ -271,12 +271,12 @@ impl RunCursor {
         self
     }
 
-    /// So many further blocks are to be read with the one where a walk begins, perhaps in its middle: a page of the
-    /// device at least where they are smaller.
-    fn blocks_beyond(&self, table: &Table, expected: usize) -> u64 {
+    /// What is to be read with the block where a walk begins, perhaps in its middle: a page of the device at least, where
+    /// blocks are smaller.
+    fn beyond(&self, table: &Table, expected: usize) -> Beyond {
         let properties = table.properties();
         if self.walk == Walk::Bulk {
-            return 0;
+            return Beyond { blocks: 0, most_bytes: 0 };
         }
         let of_bytes = |bytes: u64| {
             (bytes * properties.blocks).checked_div(properties.unpacked_bytes).unwrap_or(0)
@@ -285,7 +285,11 @@ impl RunCursor {
             0 | 1 => 0,
             _ => (expected as u64 * properties.blocks).div_ceil(properties.entries.max(1)),
         };
-        wanted.min(of_bytes(MAX_READ_BYTES)).max(of_bytes(PAGE_BYTES).saturating_sub(1))
+        let (wanted, page) = (wanted.min(of_bytes(MAX_READ_BYTES)), of_bytes(PAGE_BYTES));
+        if wanted >= page {
+            return Beyond { blocks: wanted, most_bytes: MAX_READ_BYTES };
+        }
+        Beyond { blocks: page.saturating_sub(1), most_bytes: 2 * PAGE_BYTES }
     }
 
     /// Goes to the block that holds the place of `key`, and reads what is expected to be wanted beyond it, if it has to
@@ -294,14 +298,14 @@ impl RunCursor {
         let table = &here.clip.table;
         // Once: whoever skips from place to place wants little at each.
         let expected = std::mem::replace(&mut self.expected, 1);
-        let beyond = self.blocks_beyond(table, expected);
-        if beyond == 0 {
+        let beyond = self.beyond(table, expected);
+        if beyond.blocks == 0 {
             return here.table().find_block(key, self.walk.caching());
         }
         let (block, ahead) =
             here.table().find_blocks(key, self.walk.caching(), beyond, self.forward)?;
         let read_bytes: usize = ahead.iter().map(|(_, block)| block.bytes().len()).sum();
-        self.readahead_bytes = FIRST_READAHEAD_BYTES.max(read_bytes as u64);
+        self.readahead_bytes = (read_bytes as u64).clamp(FIRST_READAHEAD_BYTES, READAHEAD_BYTES);
         self.ahead = ahead;
         Ok(block)
     }
@@ -397,8 +401,9 @@ impl RunCursor {
             Some(key) if key <= clip.table.properties().smallest.as_slice() => return Ok(false),
             Some(key) if key <= clip.table.properties().largest.as_slice() => key,
             _ => {
-                let (ordinal, block) = match self.blocks_beyond(&clip.table, self.expected) {
+                let (ordinal, block) = match self.beyond(&clip.table, self.expected).blocks {
                     0 => {
+                        self.expected = 1;
                         let last = clip.table.block_count() - 1;
                         (last, here.table().block(last, self.walk.caching())?)
                     }

@@ -63,6 +63,15 @@ type Numbered = (u64, Arc<Block>);
 /// Blocks with their numbers.
 type Blocks = Vec<Numbered>;
 
+/// What may be read with a block, of those that adjoin it.
+#[derive(Debug, Clone, Copy)]
+pub struct Beyond {
+    /// So many of them,
+    pub blocks: u64,
+    /// so long, with it, as they are stored.
+    pub most_bytes: u64,
+}
+
 /// What all tables of a database share.
 #[derive(Debug)]
 pub struct TableContext {

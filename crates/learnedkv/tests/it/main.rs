@@ -12,6 +12,7 @@ mod damaged;
 mod deltas;
 mod durability;
 mod examples;
+mod expected;
 mod faults;
 mod filters;
 mod generations;

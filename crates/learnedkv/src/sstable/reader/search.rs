@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Indexed, Numbered, Reads, Sought};
+use super::{Beyond, Blocks, Caching, Indexed, Numbered, Reads, Sought};
 use crate::error::{Error, Result};
 use crate::format::block::Block;
 use crate::slice::Lookup;
@@ -50,8 +50,8 @@ impl Indexed<'_> {
         self.find_block_among(key, self.index.locate(key), None, caching, &Reads::default())
     }
 
-    /// As [`Indexed::find_block`]; where the named block has to be read, then by the same request so many `more` that
-    /// stand behind it (before it, if not `forward`), which come beside it, in that order: as many as adjoin it.
+    /// As [`Indexed::find_block`]; where the named block has to be read, then by the same request those `beyond` it: that
+    /// stand behind it, or before it if not `forward`. They come beside it, in that order, as many as adjoin it.
     ///
     /// # Errors
     /// As [`Table::get`]; none of the further blocks.
@@ -59,7 +59,7 @@ impl Indexed<'_> {
         self,
         key: &[u8],
         caching: Caching,
-        more: u64,
+        beyond: Beyond,
         forward: bool,
     ) -> Result<(Numbered, VecDeque<Numbered>)> {
         let named = self.index.locate(key);
@@ -73,18 +73,7 @@ impl Indexed<'_> {
         if let Some(block) = self.at_hand(named.0, caching) {
             return alone(Some(vec![(named.0, block)]));
         }
-        let (first, last) = match forward {
-            true => (named.0, named.0.saturating_add(more).min(self.table.block_count() - 1)),
-            false => (named.0.saturating_sub(more), named.0),
-        };
-        // The others may be far longer than most.
-        let is_long = match (self.extent(first), self.extent(last)) {
-            (Ok((start, _)), Ok((_, end))) => end.saturating_sub(start) > 2 * MAX_READ_BYTES,
-            _ => true,
-        };
-        if is_long {
-            return alone(None);
-        }
+        let (first, last) = self.adjoining(named.0, beyond, forward);
         // One of them may be damaged, and never be come to.
         let around = self.table.context.go_around(1);
         let reads = Reads::default();
@@ -96,14 +85,32 @@ impl Indexed<'_> {
         }
         let found = self.search(&blocks, named, key, caching, &reads);
         let Ok(Some((ordinal, block))) = found else { return alone(None) };
-        let mut beyond: VecDeque<_> = match forward {
+        let mut ahead: VecDeque<_> = match forward {
             true => blocks.into_iter().filter(|(at, _)| *at > ordinal).collect(),
             false => blocks.into_iter().rev().filter(|(at, _)| *at < ordinal).collect(),
         };
-        if beyond.front().is_some_and(|(at, _)| at.abs_diff(ordinal) != 1) {
-            beyond.clear();
+        if ahead.front().is_some_and(|(at, _)| at.abs_diff(ordinal) != 1) {
+            ahead.clear();
         }
-        Ok(((ordinal, block), beyond))
+        Ok(((ordinal, block), ahead))
+    }
+
+    /// The first and the last of the blocks beyond `at`, and it.
+    fn adjoining(self, at: u64, beyond: Beyond, forward: bool) -> (u64, u64) {
+        let last = self.table.block_count() - 1;
+        let mut blocks = if forward { last.saturating_sub(at) } else { at }.min(beyond.blocks);
+        loop {
+            let (from, to) = if forward { (at, at + blocks) } else { (at - blocks, at) };
+            let bytes = match (self.extent(from), self.extent(to)) {
+                (Ok((start, _)), Ok((_, end))) => end.saturating_sub(start),
+                _ => u64::MAX,
+            };
+            if blocks == 0 || bytes <= beyond.most_bytes {
+                return (from, to);
+            }
+            // They are longer than most.
+            blocks -= blocks.div_ceil(8);
+        }
     }
 
     /// As [`Table::find_block`], of a key whose index `named` blocks; those `at_hand` were read.

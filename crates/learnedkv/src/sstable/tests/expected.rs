@@ -165,3 +165,65 @@ fn damage_beyond_where_a_walk_ends_does_not_stop_it() {
         assert!(error.is_corruption() && cursor.key().is_none(), "{seek:?}: {error:?}");
     }
 }
+
+/// Blocks of what holds no values are small, where an index pays little for them and they are not compressed; and a walk
+/// begins with a page of them all the same.
+#[test]
+fn blocks_of_what_holds_no_values_are_small_where_that_costs_little() {
+    let entries = |kind, index, compression| {
+        let context = context(0);
+        let options = TableOptions {
+            limits: Limits { block_bytes: 4096 },
+            index,
+            compression,
+            filter: None,
+            filter_rests: false,
+        };
+        let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
+        for number in 0..3000 {
+            writer.add(&key(number), kind, number, &[7; 12]).unwrap();
+        }
+        let table = Arc::new(Table::open(&context, writer.finish().unwrap()).unwrap());
+        for seek in [Seek::AtOrAfter(&key(700)), Seek::Before(&key(700))] {
+            let mut walk = cursor(&table, Walk::Cached, 1);
+            let (requests, bytes) = cost(&context, &mut walk, seek, 15);
+            assert!(requests <= 2 && bytes <= 24 << 10, "{kind:?}, {index}: {requests}, {bytes}");
+        }
+        let mut walk = cursor(&table, Walk::Cached, 1);
+        let (requests, bytes) = cost(&context, &mut walk, Seek::AtOrAfter(&key(700)), 10);
+        assert!(requests == 1 && bytes <= 2 * 4096, "{kind:?}, {index}: {requests}, {bytes}");
+        3000 / table.block_count()
+    };
+    let none = Compression::None;
+    for kind in [Kind::Pointer, Kind::Tombstone] {
+        assert!((15..=20).contains(&entries(kind, IndexKind::Exact, none)));
+        assert!(entries(kind, IndexKind::Fence, none) > 100);
+        assert!(entries(kind, IndexKind::Exact, Compression::Lz4) > 100);
+    }
+    assert!(entries(Kind::Value, IndexKind::Exact, none) > 100);
+}
+
+/// Blocks are small on the whole, but those that come next hold values: no more than a page or two is read for one entry.
+#[test]
+fn values_among_what_holds_none_are_not_read_by_the_page() {
+    let context = context(0);
+    let options = TableOptions {
+        limits: Limits { block_bytes: 4096 },
+        index: IndexKind::Exact,
+        compression: Compression::None,
+        filter: None,
+        filter_rests: false,
+    };
+    let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
+    for number in 0..9000 {
+        let is_value = (4000..4100).contains(&number);
+        let (kind, length) = if is_value { (Kind::Value, 3000) } else { (Kind::Tombstone, 0) };
+        writer.add(&key(number), kind, number, &vec![7; length]).unwrap();
+    }
+    let table = Arc::new(Table::open(&context, writer.finish().unwrap()).unwrap());
+    for number in 4001..4080 {
+        let mut walk = cursor(&table, Walk::Cached, 1);
+        let (requests, bytes) = cost(&context, &mut walk, Seek::AtOrAfter(&key(number)), 1);
+        assert!(requests == 1 && bytes <= 2 * 4096, "{requests}, {bytes}");
+    }
+}

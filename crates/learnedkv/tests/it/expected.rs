@@ -1,0 +1,130 @@
+//! How much walks read ahead, as they learn how far walks go.
+
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::{Database, Keyspace, KeyspaceOptions, Store};
+
+use crate::workload::Setup;
+
+fn open(setup: &Setup) -> (Database, Keyspace) {
+    let db = setup.open(&SimDisk::new(1), 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    (db, keyspace)
+}
+
+fn name(number: u32) -> String {
+    format!("key{number:05}")
+}
+
+/// Blocks are neither cached nor mapped, and nothing settles by itself.
+fn nothing_kept() -> Setup {
+    Setup {
+        mapped_reads: false,
+        block_cache: false,
+        memtable_bytes: 2 << 20,
+        memory_budget_bytes: 16 << 20,
+        automatic_conversion: false,
+        keyspace: KeyspaceOptions::default(),
+        ..Setup::default()
+    }
+}
+
+/// Walks of one length are soon known: each is one request, from either end and of a snapshot too. Who looks for one entry
+/// reads no more for it, and changes nothing.
+#[test]
+fn walks_as_long_as_those_before_are_one_request() {
+    let (db, keyspace) = open(&nothing_kept());
+    (0..3000).for_each(|number| keyspace.insert(name(number), [7; 300]).unwrap());
+    keyspace.convert().unwrap();
+    let requests = |read: &dyn Fn()| {
+        let before = db.stats().read_requests;
+        read();
+        db.stats().read_requests - before
+    };
+    let snapshot = db.snapshot();
+    let up = || assert_eq!(keyspace.range(name(1000)..).take(150).count(), 150);
+    let down = || assert_eq!(keyspace.range(..name(1000)).rev().take(150).count(), 150);
+    let before = || assert_eq!(snapshot.range(&keyspace, name(1000)..).take(150).count(), 150);
+    assert!(requests(&up) > 2);
+    (0..40).for_each(|_| up());
+    for _ in 0..10 {
+        assert_eq!([requests(&up), requests(&down), requests(&before)], [1, 1, 1]);
+        let first = || _ = keyspace.first_key_value().unwrap().unwrap();
+        let last = || _ = snapshot.last_key_value(&keyspace).unwrap().unwrap();
+        let any = || assert!(!keyspace.is_empty().unwrap());
+        let bytes = db.stats().read_bytes;
+        assert_eq!([requests(&first), requests(&last), requests(&any)], [1, 1, 1]);
+        assert!(db.stats().read_bytes - bytes <= 3 * 4096, "{}", db.stats());
+    }
+    // And others are known as soon.
+    (0..100).for_each(|number| _ = keyspace.range(name(number)..).next().unwrap().unwrap());
+    let bytes = db.stats().read_bytes;
+    keyspace.range(name(1000)..).next().unwrap().unwrap();
+    assert!(db.stats().read_bytes - bytes <= 4096, "{}", db.stats());
+}
+
+/// Where most entries are is what is read ahead: runs that nobody settled, levels, the bases where the first of them is empty, and
+/// not the few that are newer.
+#[test]
+fn what_is_read_ahead_of_a_walk_is_where_most_entries_are() {
+    type Prepare = fn(&Keyspace);
+    let flushed: Prepare = |keyspace| keyspace.flush().unwrap();
+    let newer: Prepare = |keyspace| {
+        keyspace.convert().unwrap();
+        (0..3000).step_by(100).for_each(|n| keyspace.insert(name(n), [8; 300]).unwrap());
+        keyspace.flush().unwrap();
+    };
+    let emptied: Prepare = |keyspace| {
+        keyspace.convert().unwrap();
+        (0..700).for_each(|n| keyspace.remove(name(n)).unwrap());
+        keyspace.convert().unwrap();
+        keyspace.insert(name(5), [8; 300]).unwrap();
+        keyspace.flush().unwrap();
+    };
+    let settled: Prepare = |keyspace| keyspace.convert().unwrap();
+    let ways = [
+        ("flushed", Store::Tiered, flushed, 1),
+        ("newer", Store::Tiered, newer, 2),
+        ("emptied", Store::Tiered, emptied, 2),
+        ("levels", Store::Lsm, settled, 1),
+    ];
+    for (way, store, prepare, most) in ways {
+        let mut setup = nothing_kept();
+        setup.keyspace = setup.keyspace.store(store).partition_bytes(200 << 10);
+        let (db, keyspace) = open(&setup);
+        (0..3000).for_each(|number| keyspace.insert(name(number), [7; 300]).unwrap());
+        prepare(&keyspace);
+        let walk = |from: u32| {
+            let before = db.stats().read_requests;
+            assert_eq!(keyspace.range(name(from)..).take(80).count(), 80, "{way}");
+            db.stats().read_requests - before
+        };
+        (0..60).for_each(|_| _ = walk(1100));
+        // But for walks over the end of a table.
+        let mut costs: Vec<_> = (800..2400).step_by(50).map(walk).collect();
+        costs.sort_unstable();
+        assert!(costs[costs.len() / 2] <= most, "{way}: {costs:?}, {}", keyspace.stats().unwrap());
+    }
+}
+
+/// Values kept apart are read together for as many entries as walks usually go over, from the first on.
+#[test]
+fn values_of_walks_as_long_as_those_before_are_read_together() {
+    let mut setup = nothing_kept();
+    setup.keyspace = setup.keyspace.separate_at(100);
+    let (db, keyspace) = open(&setup);
+    (0..1000).for_each(|number| keyspace.insert(name(number), [7; 300]).unwrap());
+    keyspace.flush().unwrap();
+    let read = |entries: usize| {
+        let before = db.stats().value_read_bytes;
+        assert_eq!(keyspace.range(name(300)..).take(entries).count(), entries);
+        db.stats().value_read_bytes - before
+    };
+    let first = read(1);
+    assert!((300..400).contains(&first), "{first}");
+    (0..60).for_each(|_| _ = read(12));
+    // No more are read than walks go over, and an eighth.
+    assert!((12 * first..=14 * first).contains(&read(12)));
+    assert!((12 * first..=14 * first).contains(&read(1)), "they were expected");
+    (0..60).for_each(|_| _ = read(60));
+    assert_eq!(read(1), 16 * first, "there is a bound");
+}
