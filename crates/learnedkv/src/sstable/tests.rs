@@ -194,15 +194,15 @@ fn check_many(table: &Table, name: &str) {
 /// How long values are where much is read.
 const VALUE_BYTES: u64 = 1000;
 
+/// Blocks as they are by default, and no filter.
+fn options(index: IndexKind, compression: Compression) -> TableOptions {
+    let limits = Limits { block_bytes: 4096 };
+    TableOptions { limits, index, compression, filter: None, filter_rests: false }
+}
+
 /// A table of 3000 such entries.
 fn long_table(context: &Arc<TableContext>) -> Table {
-    let options = TableOptions {
-        limits: Limits { block_bytes: 4096 },
-        index: IndexKind::Exact,
-        compression: Compression::None,
-        filter: None,
-        filter_rests: false,
-    };
+    let options = options(IndexKind::Exact, Compression::None);
     let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
     for number in 0..3000 {
         writer.add(&key(number), Kind::Value, number, &[7; VALUE_BYTES as usize]).unwrap();
