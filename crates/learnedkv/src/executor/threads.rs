@@ -325,7 +325,12 @@ impl Shared {
             }
             let seen = state.epoch;
             self.arm();
+            let gives_way = is_patient && state.hurried <= 0;
             drop(state);
+            if gives_way {
+                // Also in the midst of its work: whoever shares the processor with it goes first.
+                std::thread::yield_now();
+            }
             self.run(task, seen, lane);
             state = self.lock();
             state.running -= 1;
