@@ -162,6 +162,7 @@ impl Comparison {
             ));
         }
         words.extend(self.cases.iter().filter_map(|(case, _)| self.busy(case)));
+        words.extend(self.devices.iter().map(ToString::to_string));
         // What came after a cut is said with the cut.
         let told = self.marks.iter().filter(|mark| mark.doubt != Doubt::AfterCut);
         words.extend(told.map(|mark| {

@@ -26,6 +26,7 @@ mod caution;
 mod chart;
 mod check;
 mod child;
+mod device;
 mod limit;
 mod page;
 pub mod suites;
@@ -35,6 +36,7 @@ mod tables;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ::learnedkv::Compression;
 
@@ -42,6 +44,7 @@ pub use baseline::{BaselineCheck, WITHIN as BASELINE_WITHIN};
 pub use case::{Case, Suite};
 pub use caution::{Doubt, Mark};
 pub use child::{ChildArgs, ChildResult, Ended, Job};
+pub use device::{Device, Speeds};
 pub use summary::{Compared, Comparison, DEVICE_REQUESTS, KILLED, Row};
 
 use crate::engines::{Reads, opener};
@@ -195,6 +198,7 @@ impl CompareArgs {
     ) -> Result<()> {
         let engines: Vec<String> = comparison.engines.iter().map(|e| e.name.clone()).collect();
         for round in 1..=self.rounds {
+            self.try_device(case, round, comparison)?;
             for number in order_of(round, engines.len(), self.seed_of(case)) {
                 let engine = &engines[number];
                 let job = self.job(engine, case, round, &options[number])?;
@@ -234,6 +238,25 @@ impl CompareArgs {
             }
         }
         Ok(())
+    }
+
+    /// What the device leaves, where the case's data is beyond memory.
+    fn try_device(&self, case: &Case, round: usize, comparison: &mut Comparison) -> Result<()> {
+        let Some(bytes) = case.bytes_beyond_memory() else { return Ok(()) };
+        let tried = Duration::from_millis(if self.scale == "full" { 1000 } else { 20 });
+        match device::speeds(&self.dir, bytes, tried, self.seed + round as u64)? {
+            Err(why) => note(&mut comparison.notes, format!("{}: {why}", case.name)),
+            Ok(speeds) => {
+                let devices = &mut comparison.devices;
+                match devices.iter_mut().find(|device| device.case == case.name) {
+                    Some(device) => device.rounds.push(speeds),
+                    None => {
+                        devices.push(Device { case: case.name.to_string(), rounds: vec![speeds] });
+                    }
+                }
+                Ok(())
+            }
+        }
     }
 
     /// The seed of the order in `case`.

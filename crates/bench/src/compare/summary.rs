@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::baseline::BaselineCheck;
 use super::caution::Mark;
 use super::child::ChildResult;
+use super::device::Device;
 use crate::engines::Kind;
 use crate::report::machine::Machine;
 use crate::report::{Report, median, version};
@@ -49,6 +50,9 @@ pub struct Comparison {
     /// Figures that there is a doubt about.
     #[serde(default)]
     pub marks: Vec<Mark>,
+    /// What the device alone did in cases of data beyond memory.
+    #[serde(default)]
+    pub devices: Vec<Device>,
     /// What must be known beside the figures: see [`Comparison::caution`].
     #[serde(default)]
     pub cautions: Vec<String>,
@@ -276,6 +280,7 @@ impl Comparison {
             baseline: Vec::new(),
             killed: Vec::new(),
             marks: Vec::new(),
+            devices: Vec::new(),
             cautions: Vec::new(),
             notes: Vec::new(),
         }

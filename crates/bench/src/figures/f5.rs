@@ -58,6 +58,13 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
+    /// A get of a uniform key.
+    fn get(&mut self) -> Result<()> {
+        let rank = self.rng.below(self.keys.len() as u64) as usize;
+        let (key, version) = (self.keys.key(rank), self.versions[rank]);
+        self.store.check(key.as_ref(), self.values, version, &mut self.scratch)
+    }
+
     /// One operation, a get or a put as a coin falls, of a uniform key; true: a get.
     fn operate(&mut self) -> Result<bool> {
         let rank = self.rng.below(self.keys.len() as u64) as usize;
@@ -97,6 +104,27 @@ impl Client<'_> {
     }
 }
 
+/// What the machine takes from a client that gets only, by the same arrivals, of a store that does nothing else: us.
+#[derive(Default)]
+struct Machine {
+    p999: Rounds,
+    longest: Rounds,
+}
+
+impl Machine {
+    fn measure(&mut self, client: &mut Client<'_>, rate: f64, duration: Duration) -> Result<()> {
+        let (mut late, mut arrivals) = (Vec::new(), Arrivals::begin(rate));
+        while arrivals.next(&mut client.rng) < duration {
+            let due = arrivals.wait(Waiting::Spinning);
+            client.get()?;
+            late.push(due.elapsed().as_nanos() as u64);
+        }
+        self.p999.push(percentile(&mut late, 0.999));
+        self.longest.push(percentile(&mut late, 1.0));
+        Ok(())
+    }
+}
+
 pub(super) fn measure(run: &mut Run) -> Result<()> {
     let count = run.scale.of(KEYS);
     let keys = Generator::Uniform.generate(count as usize, run.seed);
@@ -116,6 +144,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let millis = |full: Duration| Duration::from_millis(run.scale.of(full.as_millis() as u64));
     let (closed, open) = (millis(CLOSED), millis(OPEN));
     let (mut gets, mut puts) = (Measured::default(), Measured::default());
+    let mut machine = Machine::default();
     let (mut rates, mut cpu, mut sweeping) =
         (Rounds::default(), Rounds::default(), Rounds::default());
     for _ in 0..run.rounds {
@@ -123,6 +152,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         let rate = client.closed(closed)?;
         rates.push(rate);
         store.settle()?;
+        machine.measure(&mut client, rate * SHARE, open)?;
         let mut outside = client.open(rate * SHARE, &|due| due >= open)?;
         // What was put outside is swept now, and what is put meanwhile again, for as long.
         let used = (Usage::now(), Instant::now());
@@ -137,7 +167,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     drop(client);
     store.close()?;
     remove(&run.dir)?;
-    let measured = Measurements { gets, puts, rates, cpu, sweeping };
+    let measured = Measurements { gets, puts, machine, rates, cpu, sweeping };
     measured.show(run, count, open);
     Ok(())
 }
@@ -146,6 +176,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
 struct Measurements {
     gets: Measured,
     puts: Measured,
+    machine: Machine,
     rates: Rounds,
     cpu: Rounds,
     sweeping: Rounds,
@@ -153,11 +184,12 @@ struct Measurements {
 
 impl Measurements {
     fn show(&self, run: &mut Run, count: u64, open: Duration) {
-        let Measurements { gets, puts, rates, cpu, sweeping } = self;
+        let Measurements { gets, puts, machine, rates, cpu, sweeping } = self;
         run.sheet.head("F5: gets and puts during a sweep");
         run.sheet.line(&format!(
         "{} keys, {VALUE_BYTES} B, gets and puts of uniform keys, half each; Poisson arrivals at half of \
-         what a closed loop reached before ({} k/s), one client that spins until the next is due; the \
+         what a closed loop reached before ({} k/s), one client that spins until the next is due (the last row: \
+         and then gets only, for as long, of a store that has nothing else to do); the \
          time is from when an operation was due. Without a sweep for {:.1} s, then as long while one \
          conversion follows the other ({} of the time one ran; {} cores were used, the client's among \
          them). Medians (lowest-highest) of {} rounds; must 2 times and 100 ms, aim 1.3 and 20. Every \
@@ -191,7 +223,11 @@ impl Measurements {
                 LONGEST.judge_rounds(&m.longest[1], 1e6),
             ]
         };
-        run.sheet.table(&names, &[row("get", gets), row("put", puts)]);
+        let mut alone = vec![String::new(); names.len()];
+        alone[0] = "gets alone".to_string();
+        alone[1] = machine.p999.show(1e3, 0);
+        alone[5] = machine.longest.show(1e6, 1);
+        run.sheet.table(&names, &[row("get", gets), row("put", puts), alone]);
     }
 }
 
