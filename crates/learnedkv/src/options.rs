@@ -1,18 +1,18 @@
 //! Options of a database and of a keyspace, each written as a decision: what it means, its default,
 //! when to change it and when not to.
 
+mod derived;
 mod persisted;
 mod single;
 
 use std::time::Duration;
 
+pub(crate) use self::derived::Apart;
 pub use self::single::{ReadOptions, WriteOptions};
 use crate::error::{Error, Result};
 use crate::format::compression::Compression;
 use crate::sstable::filter::FilterKind;
 use crate::sstable::index::IndexKind;
-use crate::sstable::partition::Limits;
-use crate::sstable::writer::TableOptions;
 
 /// When a write is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -238,6 +238,7 @@ pub struct KeyspaceOptions {
     min_conversion_bytes: u64,
     over_provision_percent: u64,
     lsm_ratio_percent: u64,
+    settle_for_reads: bool,
     separate_at: u64,
     inline_limit: u64,
     move_values: bool,
@@ -248,19 +249,6 @@ pub struct KeyspaceOptions {
     lsm_filter: Option<FilterKind>,
     settled_filter: Option<FilterKind>,
     attach_filters: bool,
-}
-
-/// Which values are kept apart from their keys, and how these are compressed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Apart {
-    /// From which length on they are.
-    pub at: u64,
-    /// From which length on they stay so for good: no sweep moves them into blocks.
-    pub stays_at: u64,
-    /// How those are compressed that a sweep will move: as the blocks of fresh tables.
-    pub passing: Compression,
-    /// How those are that stay: as the blocks of settled tables.
-    pub staying: Compression,
 }
 
 impl Default for KeyspaceOptions {
@@ -275,6 +263,7 @@ impl Default for KeyspaceOptions {
             min_conversion_bytes: 512 << 20,
             over_provision_percent: 30,
             lsm_ratio_percent: 100,
+            settle_for_reads: true,
             separate_at: 512,
             inline_limit: 16 << 10,
             move_values: true,
@@ -360,6 +349,15 @@ impl KeyspaceOptions {
     /// 100 by default. It matters where keys are new: there is no garbage then.
     pub fn lsm_ratio_percent(mut self, percent: u64) -> Self {
         self.lsm_ratio_percent = percent;
+        self
+    }
+
+    /// Whether fresh data is also settled, however little it is, once reads of it have cost as much as settling it does:
+    /// those that asked the device for more than they would have asked it of settled data (a value that still stands apart from
+    /// its key takes a request more). True by default; without it such reads stay as they are until one of the reasons
+    /// above comes, and as little as possible is written. Where all is in memory nothing is paid for either way.
+    pub fn settle_for_reads(mut self, settle: bool) -> Self {
+        self.settle_for_reads = settle;
         self
     }
 
@@ -501,97 +499,6 @@ impl KeyspaceOptions {
                 asked.name()
             ))),
             _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn level_base(&self) -> u64 {
-        self.level_base_bytes
-    }
-
-    pub(crate) fn multiplier(&self) -> u64 {
-        self.level_multiplier
-    }
-
-    pub(crate) fn partition(&self) -> u64 {
-        self.partition_bytes
-    }
-
-    pub(crate) fn block(&self) -> u64 {
-        self.block_bytes
-    }
-
-    /// Whether fresh and settled tables are compressed in the same way.
-    pub(crate) fn compresses_alike(&self) -> bool {
-        self.lsm_compression == self.settled_compression
-    }
-
-    pub(crate) fn delta_limit(&self) -> u64 {
-        self.delta_limit_percent
-    }
-
-    pub(crate) fn min_conversion(&self) -> u64 {
-        self.min_conversion_bytes
-    }
-
-    pub(crate) fn over_provision(&self) -> u64 {
-        self.over_provision_percent
-    }
-
-    pub(crate) fn lsm_ratio(&self) -> u64 {
-        self.lsm_ratio_percent
-    }
-
-    /// From which length on values in settled tables are kept apart.
-    pub(crate) fn separate_settled_at(&self) -> u64 {
-        if self.move_values { self.inline_limit + 1 } else { self.separate_at }
-    }
-
-    /// Which values are kept apart that are flushed, or merged with fresh ones.
-    pub(crate) fn fresh_apart(&self) -> Apart {
-        let stays_at = match self.chosen_store() {
-            // Compactions of levels leave values where they are.
-            Store::Lsm => self.separate_at,
-            Store::Tiered => self.separate_settled_at(),
-        };
-        let (passing, staying) = (self.lsm_compression, self.settled_compression);
-        Apart { at: self.separate_at, stays_at, passing, staying }
-    }
-
-    /// Which values are kept apart that are settled.
-    pub(crate) fn settled_apart(&self) -> Apart {
-        let fresh = self.fresh_apart();
-        Apart { at: fresh.stays_at, ..fresh }
-    }
-
-    /// How a value is compressed that will never stand beside its key.
-    pub(crate) fn staying_compression(&self) -> Compression {
-        self.settled_compression
-    }
-
-    fn limits(&self) -> Limits {
-        Limits { block_bytes: self.block_bytes as usize }
-    }
-
-    pub(crate) fn lsm_table(&self) -> TableOptions {
-        TableOptions {
-            limits: self.limits(),
-            index: self.lsm_index,
-            compression: self.lsm_compression,
-            filter: self.lsm_filter,
-            filter_rests: false,
-        }
-    }
-
-    pub(crate) fn settled_table(&self) -> TableOptions {
-        // Cheap to make: who misses nothing pays for it too.
-        let resting = FilterKind::BlockedBloom { bits_per_key: 10 };
-        let resting = self.attach_filters.then_some(resting);
-        TableOptions {
-            limits: self.limits(),
-            index: self.settled_index,
-            compression: self.settled_compression,
-            filter: self.settled_filter.or(resting),
-            filter_rests: self.settled_filter.is_none(),
         }
     }
 }

@@ -4,12 +4,14 @@
 //! View that lists them. A View never reads or writes anything.
 
 mod keyspaces;
+mod rent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 pub use self::keyspaces::Keyspaces;
+pub use self::rent::Rent;
 
 use crate::error;
 use crate::format::bytes::Probe;
@@ -420,6 +422,8 @@ pub struct KeyspaceView {
     pub tables: Arc<Tables>,
     /// How far walks over it go.
     pub lengths: Arc<Lengths>,
+    /// What reads of it have paid for what is not settled.
+    pub rent: Arc<Rent>,
 }
 
 impl KeyspaceView {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::database::Handle;
 use crate::cursor::{Cursor, MergeCursor, Seek};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::is_before;
@@ -89,7 +90,7 @@ struct End {
 
 /// Both ends of what is left of a range, in one keyspace at one time.
 struct Ends {
-    _handle: Arc<Handle>,
+    handle: Arc<Handle>,
     /// `None`: nothing more is read.
     view: Option<Arc<KeyspaceView>>,
     visible: SequenceNumber,
@@ -269,9 +270,10 @@ impl Ends {
             next = self.step(front).and_then(|at| at.map(|(_, at)| Found::of(at)).transpose());
         };
         let Some(view) = self.view.clone() else { return };
+        let loaded = load(&self.handle.engine, &view, &mut found);
         let end = self.end(front);
         (end.behind, end.left) = (behind, left);
-        if let Err(error) = load(&view, &mut found) {
+        if let Err(error) = loaded {
             // The entries before the one that cannot be read are handed out.
             (end.behind, end.left) = (Some(Some(error)), None);
         }
@@ -369,16 +371,16 @@ impl Found {
 }
 
 /// Reads the values that are kept apart, together; if one of them cannot be read, those before it.
-fn load(view: &KeyspaceView, found: &mut [Found]) -> Result<()> {
+fn load(engine: &Engine, view: &KeyspaceView, found: &mut [Found]) -> Result<()> {
     let wanted = found.iter().filter_map(|found| Some((&*found.key, found.apart?)));
-    if let Ok(values) = read::load_all(view, &wanted.collect::<Vec<_>>()) {
+    if let Ok(values) = read::load_all(engine, view, &wanted.collect::<Vec<_>>()) {
         let apart = found.iter_mut().filter(|found| found.apart.is_some());
         apart.zip(values).for_each(|(found, value)| found.value = Some(value));
         return Ok(());
     }
     for found in found {
         if let Some(pointer) = found.apart {
-            let value = read::load_all(view, &[(&*found.key, pointer)])?.pop();
+            let value = read::load_all(engine, view, &[(&*found.key, pointer)])?.pop();
             found.value = value;
         }
     }
@@ -426,7 +428,7 @@ impl Iter {
         let (front, back) = (End::default(), End::default());
         let expected = view.as_ref().map(|view| view.lengths.expected());
         Iter(Ends {
-            _handle: handle,
+            handle,
             view,
             visible,
             options,

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
-use crate::tiered::{Debt, Space, fresh_bytes};
+use crate::tiered::{Debt, Space, fresh_bytes, price};
 use crate::view::KeyspaceView;
 
 /// A level of a keyspace of [`Store::Lsm`] now.
@@ -108,6 +108,12 @@ pub struct KeyspaceStats {
     /// is more. With it a sweep is due at the latest, once there is anything fresh to settle, and garbage beyond it presses
     /// writers. 0 in a keyspace of [`Store::Lsm`].
     pub garbage_allowed_bytes: u64,
+    /// Read requests that reads made since the last sweep, and would not have made if all were settled (an estimate; those of
+    /// values kept apart that will stand in blocks).
+    pub unsettled_requests: u64,
+    /// With so many of these a sweep is due ([`crate::KeyspaceOptions::settle_for_reads`]), however little there is to
+    /// settle. 0 where there is nothing, or no such rule.
+    pub settling_price_requests: u64,
     /// How hard background work presses writers, from 0 (they do not pay) to 1000 (they pay the most): see
     /// [`Stats::held_back_ms`] for what that came to.
     pub pressure_permille: u64,
@@ -210,6 +216,8 @@ impl KeyspaceStats {
         self.space_bytes = space.used;
         self.live_bytes = space.live.min(space.used);
         self.garbage_allowed_bytes = Debt::of(&view.tables).allows(&view.options);
+        self.unsettled_requests = view.rent.paid();
+        self.settling_price_requests = price::of(view).unwrap_or(0);
     }
 
     /// Metadata, bits per entry of all tables.

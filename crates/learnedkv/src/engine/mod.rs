@@ -585,6 +585,7 @@ fn new_keyspace(
         sealed: Vec::new(),
         tables,
         lengths: Arc::default(),
+        rent: Arc::default(),
     })
 }
 

@@ -47,6 +47,12 @@ pub fn get(
     }
     let looked_up = find_in_tables(&view.tables, &mut sought, asking);
     let loaded = looked_up.and_then(|()| load(view, &mut sought));
+    if let Ok(moving @ 1..) = loaded {
+        // Of all that are found each would have taken one.
+        let requests: u64 = sought.iter().map(|(sought, _)| sought.reads.requests()).sum();
+        let found = sought.iter().filter(|(_, found)| matches!(found, Lookup::Value(_))).count();
+        read::pay(engine, view, requests.saturating_sub(found as u64).min(moving));
+    }
     for (sought, _) in &sought {
         read::account(engine, sought);
     }
@@ -120,15 +126,18 @@ pub(super) fn find_at_once(
     Ok(found)
 }
 
-/// Puts the values that are kept apart in the place of their pointers.
-fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<()> {
+/// Puts the values that are kept apart in the place of their pointers. How many of them will stand in blocks once they are settled.
+fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<u64> {
     let mut wanted = Vec::new();
     let mut places = Vec::new();
     // The requests are theirs together: one of them counts them.
     let (nobody, mut reads) = (Reads::default(), None);
+    let mut moving = 0;
     for (sought, found) in sought {
         if let Lookup::Pointer(pointer) = found {
-            wanted.push((sought.key(), ValuePointer::decode(pointer)?));
+            let pointer = ValuePointer::decode(pointer)?;
+            moving += u64::from(!sought.has_reached_settled() && read::moves(view, pointer));
+            wanted.push((sought.key(), pointer));
             places.push(found);
             reads.get_or_insert(&sought.reads);
         }
@@ -137,7 +146,7 @@ fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<()> 
     for (found, value) in places.into_iter().zip(values) {
         *found = Lookup::Value(value);
     }
-    Ok(())
+    Ok(moving)
 }
 
 /// Tables that do not overlap.

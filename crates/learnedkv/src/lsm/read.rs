@@ -28,9 +28,9 @@ pub fn get(
     visible: SequenceNumber,
     asking: Asking,
 ) -> Result<Option<Slice>> {
-    find(engine, view, key, visible, asking, |found, reads| match found {
+    find(engine, view, key, visible, asking, |found, sought| match found {
         Lookup::Value(value) => Ok(Some(value)),
-        Lookup::Pointer(pointer) => load_pointer(view, key, &pointer, reads).map(Some),
+        Lookup::Pointer(pointer) => load_pointer(engine, view, &pointer, sought).map(Some),
         Lookup::Removed | Lookup::Absent => Ok(None),
     })
 }
@@ -65,9 +65,31 @@ pub fn place(
 }
 
 /// The value that a pointer entry of `key` names.
-fn load_pointer(view: &KeyspaceView, key: &[u8], payload: &[u8], reads: &Reads) -> Result<Slice> {
+fn load_pointer(
+    engine: &Engine,
+    view: &KeyspaceView,
+    payload: &[u8],
+    sought: &Sought<'_>,
+) -> Result<Slice> {
     let pointer = ValuePointer::decode(payload)?;
-    view.segment(pointer.segment)?.load(key, pointer, reads)
+    let value = view.segment(pointer.segment)?.load(sought.key(), pointer, &sought.reads)?;
+    let requests = sought.reads.requests();
+    if requests > 1 && !sought.has_reached_settled() && moves(view, pointer) {
+        pay(engine, view, requests - 1);
+    }
+    Ok(value)
+}
+
+/// Whether a value will stand in its block once it is settled.
+pub(super) fn moves(view: &KeyspaceView, pointer: ValuePointer) -> bool {
+    pointer.length < view.options.separate_settled_at()
+}
+
+/// Counts requests that reads would not have made if all were settled.
+pub(super) fn pay(engine: &Engine, view: &KeyspaceView, requests: u64) {
+    if requests > 0 && view.rent.pay(requests) {
+        engine.executor.notify();
+    }
 }
 
 /// How long the value of `key` is, bytes. The value itself is not read.
@@ -120,7 +142,7 @@ fn find<T>(
     key: &[u8],
     visible: SequenceNumber,
     asking: Asking,
-    take: impl FnOnce(Lookup, &Reads) -> Result<T>,
+    take: impl FnOnce(Lookup, &Sought<'_>) -> Result<T>,
 ) -> Result<T> {
     let sought = Sought::new(key, asking.caching);
     let found = match find_in_memtables(view, sought.hashed(), visible) {
@@ -128,7 +150,7 @@ fn find<T>(
         Lookup::Absent => find_in_tables(&view.tables, &sought),
         found => Ok(found),
     };
-    let taken = found.and_then(|found| take(found, &sought.reads));
+    let taken = found.and_then(|found| take(found, &sought));
     account(engine, &sought);
     taken.map_err(|error| met_in(view, error))
 }
@@ -170,12 +192,21 @@ pub(super) fn find_in_memtables(
     Lookup::Absent
 }
 
-/// The values kept apart that `wanted` names by key and pointer, in that order, read together.
+/// The values kept apart that `wanted` names by key and pointer, in that order, read together. They are neighbours: if they
+/// were settled, those that are short would have come with the blocks of their keys.
 ///
 /// # Errors
 /// `Corruption` if one is not where its pointer says; any error of the disk.
-pub fn load_all(view: &KeyspaceView, wanted: &[(&[u8], ValuePointer)]) -> Result<Vec<Slice>> {
-    value_log::look_up_all(wanted, |id| view.segment(id), &Reads::default())
+pub fn load_all(
+    engine: &Engine,
+    view: &KeyspaceView,
+    wanted: &[(&[u8], ValuePointer)],
+) -> Result<Vec<Slice>> {
+    let reads = Reads::default();
+    let values = value_log::look_up_all(wanted, |id| view.segment(id), &reads)?;
+    let long = wanted.iter().filter(|(_, pointer)| !moves(view, *pointer)).count() as u64;
+    pay(engine, view, reads.requests().saturating_sub(long));
+    Ok(values)
 }
 
 /// The value of the entry that a cursor stands on, if it needs no read.

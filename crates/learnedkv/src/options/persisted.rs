@@ -20,6 +20,7 @@ impl KeyspaceOptions {
             pair("min_conversion_bytes", self.min_conversion_bytes.to_string()),
             pair("over_provision_percent", self.over_provision_percent.to_string()),
             pair("lsm_ratio_percent", self.lsm_ratio_percent.to_string()),
+            pair("settle_for_reads", self.settle_for_reads.to_string()),
             pair("separate_at", self.separate_at.to_string()),
             pair("inline_limit", self.inline_limit.to_string()),
             pair("move_values", self.move_values.to_string()),
@@ -61,6 +62,11 @@ impl KeyspaceOptions {
                 .parse::<u64>()
                 .map_err(|_| Error::invalid(format!("expected a number, found {value:?}")))
         };
+        let flag = || {
+            value
+                .parse::<bool>()
+                .map_err(|_| Error::invalid(format!("expected true or false, found {value:?}")))
+        };
         match name {
             "store" => self.store = Some(Store::from_text(value)?),
             "level_base_bytes" => self.level_base_bytes = number()?,
@@ -73,22 +79,15 @@ impl KeyspaceOptions {
             "lsm_ratio_percent" => self.lsm_ratio_percent = number()?,
             "separate_at" => self.separate_at = number()?,
             "inline_limit" => self.inline_limit = number()?,
-            "move_values" => {
-                self.move_values = value.parse().map_err(|_| {
-                    Error::invalid(format!("expected true or false, found {value:?}"))
-                })?;
-            }
+            "settle_for_reads" => self.settle_for_reads = flag()?,
+            "move_values" => self.move_values = flag()?,
             "lsm_index" => self.lsm_index = IndexKind::from_text(value)?,
             "settled_index" => self.settled_index = IndexKind::from_text(value)?,
             "lsm_compression" => self.lsm_compression = Compression::from_text(value)?,
             "settled_compression" => self.settled_compression = Compression::from_text(value)?,
             "lsm_filter" => self.lsm_filter = filter_from_text(value)?,
             "settled_filter" => self.settled_filter = filter_from_text(value)?,
-            "attach_filters" => {
-                self.attach_filters = value.parse().map_err(|_| {
-                    Error::invalid(format!("expected true or false, found {value:?}"))
-                })?;
-            }
+            "attach_filters" => self.attach_filters = flag()?,
             _ => return Err(Error::invalid("there is no such option")),
         }
         Ok(())

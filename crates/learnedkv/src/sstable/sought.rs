@@ -20,6 +20,11 @@ impl Reads {
     pub fn add(&self, requests: u64) {
         self.requests.update(|count| count + requests);
     }
+
+    /// How many were counted.
+    pub fn requests(&self) -> u64 {
+        self.requests.get()
+    }
 }
 
 /// How lookups are done.
@@ -104,6 +109,11 @@ impl<'a> Sought<'a> {
     /// The settled run is asked.
     pub fn reach_settled(&self) {
         self.is_settled.set(true);
+    }
+
+    /// Whether the settled run was asked.
+    pub fn has_reached_settled(&self) -> bool {
+        self.is_settled.get()
     }
 
     /// Adds itself, and what it came to, to `metrics`.

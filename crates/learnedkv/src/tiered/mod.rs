@@ -4,8 +4,8 @@
 //! Recency is structural: memtables, runs, frozen part, delta, base. The first that holds a key
 //! holds its newest version, and no job ever places older data above newer.
 //!
-//! [`sweep`] settles ([`plan`] what and where), [`settle`] says when, [`rewrite`] what is cheaper than that, [`press`] slows writers where it
-//! cannot keep up, [`ingest`] takes sorted data in bulk.
+//! [`sweep`] settles ([`plan`] what and where), [`settle`] says when ([`debt`]: for the space; [`price`]: for reads), [`rewrite`] what is
+//! cheaper than that, [`press`] slows writers where it cannot keep up, [`ingest`] takes sorted data in bulk.
 //! This room knows the engine and its parts; it never knows the API above it.
 
 mod debt;
@@ -13,6 +13,7 @@ pub mod ingest;
 mod jobs;
 mod plan;
 mod press;
+pub mod price;
 mod rewrite;
 mod settle;
 mod sweep;

@@ -188,7 +188,7 @@ fn span(runs: &[Run], segments: &BTreeSet<u64>) -> Option<Range<usize>> {
 }
 
 /// What a sweep would write of the LSM part: values that are to stay apart it leaves where they are.
-fn moved(tables: &Tables, options: &KeyspaceOptions) -> u64 {
+pub(super) fn moved(tables: &Tables, options: &KeyspaceOptions) -> u64 {
     let stays = |used: &&SegmentUse| used.mean_length() >= options.separate_settled_at();
     let bytes = |table: &Arc<Table>| {
         let values = table.properties().segments.iter().filter(|used| !stays(used));

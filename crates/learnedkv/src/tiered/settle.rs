@@ -30,6 +30,7 @@ use self::hold::{Shared, Sweeping};
 use self::patience::Held;
 use super::debt::{self, Debt};
 use super::plan::Course;
+use super::price;
 use super::rewrite::Rewrite;
 use super::sweep::{self, Ended, Next, Progress, SweepStep};
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
@@ -257,6 +258,7 @@ impl SettleJob {
     fn finish(&self) {
         let Some(at) = self.at else { return };
         let over = lock(&self.shared).sweeps.remove(&at).unwrap_or_default();
+        self.engine.view().keyspaces.get(&at).inspect(|keyspace| keyspace.rent.begin_anew());
         let mut conversions = lock(&self.engine.conversions);
         if over.course.is_some() {
             conversions.swept(at, over.damage);
@@ -498,8 +500,9 @@ impl SettleJob {
 
     /// What is to be done instead of a sweep that is due, if anything.
     fn rewrite(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
-        // Where the disk is full or something cannot be read, what is known to help goes on.
+        // Where the disk is full, something cannot be read or reads have paid for a sweep, what is known to help goes on.
         let is_hindered = self.engine.ballast.is_given_up()
+            || price::is_paid(keyspace)
             || lock(&self.shared).failed.contains_key(&keyspace.id);
         let tables = &keyspace.tables;
         let rewrite = Rewrite::instead_of_sweep(tables, &keyspace.options);
@@ -564,8 +567,10 @@ impl SettleJob {
 }
 
 fn is_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
+    let full = engine.ballast.is_given_up();
     engine.options.automatic_conversion
-        && Debt::of(&keyspace.tables).is_due(&keyspace.options, engine.ballast.is_given_up())
+        && (Debt::of(&keyspace.tables).is_due(&keyspace.options, full)
+            || !full && price::is_paid(keyspace))
 }
 
 /// Whether a keyspace of the tiered store has something to be merged or settled, or somebody asked for that.

@@ -33,6 +33,7 @@ mod regressions;
 mod removals;
 mod resting;
 mod rewriting;
+mod settle_for_reads;
 mod settling;
 mod snapshots;
 mod space;

@@ -81,7 +81,15 @@ impl KeyspaceStats {
                 self.garbage_allowed_bytes as f64 / MIB
             )?;
         }
-        writeln!(f, "writers pay {} of 1000", self.pressure_permille)
+        writeln!(f, "writers pay {} of 1000", self.pressure_permille)?;
+        if self.unsettled_requests > 0 && self.settling_price_requests > 0 {
+            writeln!(
+                f,
+                "  unsettled      {:>12}      requests more than if all were settled; a sweep is due at {}",
+                self.unsettled_requests, self.settling_price_requests
+            )?;
+        }
+        Ok(())
     }
 
     fn show_metadata(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -326,6 +334,8 @@ mod tests {
             space_bytes: n.bytes(),
             live_bytes: n.bytes(),
             garbage_allowed_bytes: n.bytes(),
+            unsettled_requests: n.count(),
+            settling_price_requests: n.count(),
             pressure_permille: n.count(),
             removed_ranges: n.count(),
             damaged_tables: n.count(),
