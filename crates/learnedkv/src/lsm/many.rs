@@ -46,7 +46,7 @@ pub fn get(
         *found = read::find_in_memtables(view, sought.hashed(), visible);
     }
     let looked_up = find_in_tables(&view.tables, &mut sought, asking);
-    let loaded = looked_up.and_then(|()| load(view, &mut sought));
+    let loaded = looked_up.and_then(|()| load(engine, view, &mut sought));
     if let Ok(moving @ 1..) = loaded {
         // Of all that are found each would have taken one.
         let requests: u64 = sought.iter().map(|(sought, _)| sought.reads.requests()).sum();
@@ -126,27 +126,31 @@ pub(super) fn find_at_once(
     Ok(found)
 }
 
-/// Puts the values that are kept apart in the place of their pointers. How many of them will stand in blocks once they are settled.
-fn load(view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<u64> {
+/// Puts the values that are kept apart in the place of their pointers. If that took requests: how many of them will stand in
+/// blocks once they are settled.
+fn load(engine: &Engine, view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<u64> {
     let mut wanted = Vec::new();
     let mut places = Vec::new();
     // The requests are theirs together: one of them counts them.
     let (nobody, mut reads) = (Reads::default(), None);
-    let mut moving = 0;
     for (sought, found) in sought {
         if let Lookup::Pointer(pointer) = found {
-            let pointer = ValuePointer::decode(pointer)?;
-            moving += u64::from(!sought.has_reached_settled() && read::moves(view, pointer));
-            wanted.push((sought.key(), pointer));
+            wanted.push((sought.key(), ValuePointer::decode(pointer)?));
             places.push(found);
             reads.get_or_insert(&sought.reads);
         }
     }
-    let values = value_log::look_up_all(&wanted, |id| view.segment(id), reads.unwrap_or(&nobody))?;
+    let reads = reads.unwrap_or(&nobody);
+    let before = reads.requests();
+    let values = value_log::look_up_all(&wanted, |id| view.segment(id), reads)?;
     for (found, value) in places.into_iter().zip(values) {
         *found = Lookup::Value(value);
     }
-    Ok(moving)
+    if reads.requests() == before {
+        return Ok(0);
+    }
+    let moving = wanted.iter().filter(|(_, pointer)| read::moves(engine, view, *pointer));
+    Ok(moving.count() as u64)
 }
 
 /// Tables that do not overlap.

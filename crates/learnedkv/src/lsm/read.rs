@@ -74,15 +74,17 @@ fn load_pointer(
     let pointer = ValuePointer::decode(payload)?;
     let value = view.segment(pointer.segment)?.load(sought.key(), pointer, &sought.reads)?;
     let requests = sought.reads.requests();
-    if requests > 1 && !sought.has_reached_settled() && moves(view, pointer) {
+    if requests > 1 && !sought.has_reached_settled() && moves(engine, view, pointer) {
         pay(engine, view, requests - 1);
     }
     Ok(value)
 }
 
-/// Whether a value will stand in its block once it is settled.
-pub(super) fn moves(view: &KeyspaceView, pointer: ValuePointer) -> bool {
+/// Whether a value will stand in its block once what is there now is settled: not one that only an older View shows.
+pub(super) fn moves(engine: &Engine, view: &KeyspaceView, pointer: ValuePointer) -> bool {
+    let is_there = |now: &Arc<KeyspaceView>| now.tables.segments.get(pointer.segment).is_some();
     pointer.length < view.options.separate_settled_at()
+        && engine.view().keyspaces.get(&view.id).is_some_and(is_there)
 }
 
 /// Counts requests that reads would not have made if all were settled.
@@ -204,8 +206,10 @@ pub fn load_all(
 ) -> Result<Vec<Slice>> {
     let reads = Reads::default();
     let values = value_log::look_up_all(wanted, |id| view.segment(id), &reads)?;
-    let long = wanted.iter().filter(|(_, pointer)| !moves(view, *pointer)).count() as u64;
-    pay(engine, view, reads.requests().saturating_sub(long));
+    if reads.requests() > 0 {
+        let stay = wanted.iter().filter(|(_, pointer)| !moves(engine, view, *pointer)).count();
+        pay(engine, view, reads.requests().saturating_sub(stay as u64));
+    }
     Ok(values)
 }
 

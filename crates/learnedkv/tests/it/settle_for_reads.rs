@@ -113,6 +113,21 @@ fn reads_that_settled_data_would_take_too_pay_nothing() {
     }
 }
 
+/// A snapshot of what was not settled then takes two requests for each get as long as it is held: no sweep helps it.
+#[test]
+fn reads_of_what_is_settled_by_now_pay_nothing() {
+    let (db, keyspace) = fresh(&nothing_kept(), 1000);
+    let snapshot = db.snapshot();
+    keyspace.convert().unwrap();
+    keyspace.insert("new", [1; 1000]).unwrap();
+    keyspace.flush().unwrap();
+    let requests = db.stats().get_requests;
+    (0..KEYS).for_each(|n| assert!(snapshot.get(&keyspace, name(n)).unwrap().is_some()));
+    assert_eq!(snapshot.range(&keyspace, name(100)..).take(60).count(), 60);
+    assert_eq!(db.stats().get_requests - requests, 2 * u64::from(KEYS));
+    assert_eq!(keyspace.stats().unwrap().unsettled_requests, 0);
+}
+
 #[test]
 fn without_the_rule_or_automatic_conversion_reads_bring_no_sweep() {
     let without = KeyspaceOptions::default().settle_for_reads(false);
