@@ -115,7 +115,8 @@ fn gets_of(
     let kernel = Counted::now().since(kernel);
     let after = store.stats();
     let requests = after.get_requests - stats.get_requests;
-    let asked_bytes = after.read_bytes - stats.read_bytes;
+    let asked_bytes =
+        after.read_bytes - stats.read_bytes + after.value_read_bytes - stats.value_read_bytes;
     if after.index_fallbacks != stats.index_fallbacks {
         return Err(Error::runtime("an index named blocks that do not hold their keys"));
     }

@@ -358,8 +358,10 @@ fn direct_reads_that_are_none_are_said() {
             format!("direct reads: {engine}: reads were NOT direct: the store asked its files");
         assert!(notes.iter().any(|note| note.starts_with(&said)), "{notes:?}");
     }
+    let device = "direct reads: reads of the device alone were none: ";
+    assert!(notes.iter().any(|note| note.starts_with(device)), "{notes:?}");
     // In the case of that name alone: the others ask for none.
-    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert_eq!(notes.len(), 3, "{notes:?}");
 }
 
 #[test]

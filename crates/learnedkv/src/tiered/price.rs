@@ -4,12 +4,10 @@
 //! has come to the second has spent no more than twice what was best in hindsight, whatever follows; and a store that nobody
 //! reads from the device is settled as late as if there were no such rule. The price is an estimate, and rather too high.
 
-use std::collections::BTreeSet;
-
 use super::debt::{self, share};
 use super::rewrite::moved;
 use crate::options::KeyspaceOptions;
-use crate::view::{KeyspaceView, Tables};
+use crate::view::{KeyspaceView, Partition, Tables};
 
 /// Reading or writing so much in large pieces takes about as long as a read of a block.
 const REQUEST_BYTES: u64 = 64 << 10;
@@ -28,20 +26,33 @@ pub fn of(keyspace: &KeyspaceView) -> Option<u64> {
 }
 
 fn price(tables: &Tables, options: &KeyspaceOptions) -> u64 {
-    let fresh = tables.runs.iter().flatten();
-    let places = fresh.flat_map(|table| {
-        let ends = [&table.properties().smallest, &table.properties().largest];
-        let [first, last] = ends.map(|key| tables.partition(key));
-        first..=last
-    });
-    let partitions: BTreeSet<usize> = places.collect();
-    let touched = || partitions.iter().filter_map(|at| tables.partitions.get(*at));
-    let bases: u64 = touched().filter_map(|p| p.base.as_ref()).map(debt::bytes).sum();
-    let deltas: u64 = touched().filter_map(|p| p.delta.as_ref()).map(debt::bytes).sum();
+    let [mut partitions, mut bases, mut deltas] = [0; 3];
+    for partition in touched(tables) {
+        partitions += 1;
+        bases += partition.base.as_ref().map_or(0, debt::bytes);
+        deltas += partition.delta.as_ref().map_or(0, debt::bytes);
+    }
     let newer = moved(tables, options) + deltas;
     let moved = if newer <= share(bases, options.delta_limit()) { newer } else { newer + bases };
-    let steps = REQUESTS_A_STEP * partitions.len() as u64;
-    LEAST + steps + TIMES_MOVED * moved / REQUEST_BYTES
+    LEAST + REQUESTS_A_STEP * partitions + TIMES_MOVED * moved / REQUEST_BYTES
+}
+
+/// The partitions in which fresh tables begin or end, or over which they reach.
+fn touched(tables: &Tables) -> impl Iterator<Item = &Partition> {
+    // How many more tables lie over a partition than over the one before.
+    let mut more = vec![0i64; tables.partitions.len() + 1];
+    for table in tables.runs.iter().flatten() {
+        let ends = [&table.properties().smallest, &table.properties().largest];
+        let [first, last] = ends.map(|key| tables.partition(key));
+        for (at, by) in [(first, 1), (last + 1, -1)] {
+            more.get_mut(at).into_iter().for_each(|more| *more += by);
+        }
+    }
+    let over = more.into_iter().scan(0, |over, more| {
+        *over += more;
+        Some(*over)
+    });
+    tables.partitions.iter().zip(over).filter(|(_, over)| *over > 0).map(|(partition, _)| partition)
 }
 
 /// Whether reads have paid for settling a keyspace's LSM part.
