@@ -30,7 +30,7 @@ const TOGETHER: [usize; 2] = [1, 32];
 const FETCHED: f64 = 0.9;
 const WRITTEN_AT_ONCE: u64 = 1 << 20;
 
-/// Reads a second of a round, by pages of a read and reads of a call, in the order of [`PAGES`] and [`TOGETHER`].
+/// Reads a second of a round: of one page and of two, each one by one and 32 at once.
 pub type Speeds = [[f64; 2]; 2];
 
 /// What the device did in the rounds of a case.
