@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 pub use self::keyspaces::Keyspaces;
-pub use self::rent::Rent;
+pub use self::rent::{LEAST as LEAST_RENT, Rent};
 
 use crate::error;
 use crate::format::bytes::Probe;
@@ -226,6 +226,8 @@ pub struct Tables {
     pub ranged: Ranged,
     /// The value segments that any of the tables points into.
     pub segments: Segments,
+    /// Those of them that runs point into, once somebody asked.
+    pub fresh_segments: OnceLock<BTreeSet<u64>>,
     /// The tables that could not be opened ([`Table::damage`]).
     pub damaged: Vec<Arc<Table>>,
     /// The same without these, once somebody wanted that.
@@ -316,6 +318,7 @@ impl Tables {
             deltas,
             has_ranges,
             segments,
+            fresh_segments: OnceLock::new(),
             damaged,
             readable: OnceLock::new(),
         };
@@ -354,9 +357,17 @@ impl Tables {
             deltas,
             has_ranges: self.has_ranges,
             segments: self.segments.clone(),
+            fresh_segments: OnceLock::new(),
             damaged: Vec::new(),
             readable: OnceLock::new(),
         }
+    }
+
+    /// Whether a run points into a value segment.
+    pub fn is_fresh(&self, segment: u64) -> bool {
+        let used = || self.runs.iter().flatten().flat_map(|table| &table.properties().segments);
+        let fresh = self.fresh_segments.get_or_init(|| used().map(|used| used.segment).collect());
+        fresh.contains(&segment)
     }
 
     /// The runs above the levels, newest first.

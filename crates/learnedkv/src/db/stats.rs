@@ -108,11 +108,11 @@ pub struct KeyspaceStats {
     /// is more. With it a sweep is due at the latest, once there is anything fresh to settle, and garbage beyond it presses
     /// writers. 0 in a keyspace of [`Store::Lsm`].
     pub garbage_allowed_bytes: u64,
-    /// Read requests that reads made since the last sweep, and would not have made if all were settled (an estimate; those of
-    /// values kept apart that will stand in blocks).
+    /// Read requests that reads made since the last sweep began, and would not have made if all were settled (an estimate; those of
+    /// values kept apart that will stand in blocks). 0 where no sweep would begin for them.
     pub unsettled_requests: u64,
     /// With so many of these a sweep is due ([`crate::KeyspaceOptions::settle_for_reads`]), however little there is to
-    /// settle. 0 where there is nothing, or no such rule.
+    /// settle, if the disk has room for what that moves. An estimate; 0 where nothing was paid.
     pub settling_price_requests: u64,
     /// How hard background work presses writers, from 0 (they do not pay) to 1000 (they pay the most): see
     /// [`Stats::held_back_ms`] for what that came to.
@@ -217,7 +217,9 @@ impl KeyspaceStats {
         self.live_bytes = space.live.min(space.used);
         self.garbage_allowed_bytes = Debt::of(&view.tables).allows(&view.options);
         self.unsettled_requests = view.rent.paid();
-        self.settling_price_requests = price::of(view).unwrap_or(0);
+        if self.unsettled_requests > 0 {
+            self.settling_price_requests = price::of(view);
+        }
     }
 
     /// Metadata, bits per entry of all tables.

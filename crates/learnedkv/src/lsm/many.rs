@@ -14,6 +14,7 @@ use crate::sstable::sought::{Asking, Reads, Sought};
 use crate::value_log;
 use crate::view::{Group, KeyspaceView, Run, Tables};
 
+use super::paying::Payer;
 use super::read;
 
 /// So many keys are looked for in all tables at once: each answer holds a block.
@@ -47,11 +48,11 @@ pub fn get(
     }
     let looked_up = find_in_tables(&view.tables, &mut sought, asking);
     let loaded = looked_up.and_then(|()| load(engine, view, &mut sought));
-    if let Ok(moving @ 1..) = loaded {
+    if let Ok(Some((payer, of_moving))) = &loaded {
         // Of all that are found each would have taken one.
         let requests: u64 = sought.iter().map(|(sought, _)| sought.reads.requests()).sum();
         let found = sought.iter().filter(|(_, found)| matches!(found, Lookup::Value(_))).count();
-        read::pay(engine, view, requests.saturating_sub(found as u64).min(moving));
+        payer.pay(requests.saturating_sub(found as u64).min(*of_moving));
     }
     for (sought, _) in &sought {
         read::account(engine, sought);
@@ -126,9 +127,13 @@ pub(super) fn find_at_once(
     Ok(found)
 }
 
-/// Puts the values that are kept apart in the place of their pointers. If that took requests: how many of them will stand in
-/// blocks once they are settled.
-fn load(engine: &Engine, view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)]) -> Result<u64> {
+/// Puts the values that are kept apart in the place of their pointers. If that took requests: at most so many of them were for
+/// values that will stand in blocks once they are settled, and who pays for those.
+fn load<'a>(
+    engine: &'a Engine,
+    view: &KeyspaceView,
+    sought: &mut [(Sought<'_>, Lookup)],
+) -> Result<Option<(Payer<'a>, u64)>> {
     let mut wanted = Vec::new();
     let mut places = Vec::new();
     // The requests are theirs together: one of them counts them.
@@ -146,11 +151,12 @@ fn load(engine: &Engine, view: &KeyspaceView, sought: &mut [(Sought<'_>, Lookup)
     for (found, value) in places.into_iter().zip(values) {
         *found = Lookup::Value(value);
     }
-    if reads.requests() == before {
-        return Ok(0);
-    }
-    let moving = wanted.iter().filter(|(_, pointer)| read::moves(engine, view, *pointer));
-    Ok(moving.count() as u64)
+    let requests = reads.requests() - before;
+    let payer = if requests > 0 { Payer::of(engine, view) } else { None };
+    Ok(payer.map(|payer| {
+        let moving = wanted.iter().filter(|(_, pointer)| payer.moves(pointer)).count();
+        (payer, requests.min(moving as u64))
+    }))
 }
 
 /// Tables that do not overlap.

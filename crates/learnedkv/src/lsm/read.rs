@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::paying::Payer;
 use super::{many, rows};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
@@ -72,26 +73,15 @@ fn load_pointer(
     sought: &Sought<'_>,
 ) -> Result<Slice> {
     let pointer = ValuePointer::decode(payload)?;
+    let before = sought.reads.requests();
     let value = view.segment(pointer.segment)?.load(sought.key(), pointer, &sought.reads)?;
     let requests = sought.reads.requests();
-    if requests > 1 && !sought.has_reached_settled() && moves(engine, view, pointer) {
-        pay(engine, view, requests - 1);
+    // In its block it would have taken one.
+    let more = (requests - before).min(requests.saturating_sub(1));
+    if more > 0 {
+        Payer::of(engine, view).filter(|by| by.moves(&pointer)).inspect(|by| by.pay(more));
     }
     Ok(value)
-}
-
-/// Whether a value will stand in its block once what is there now is settled: not one that only an older View shows.
-pub(super) fn moves(engine: &Engine, view: &KeyspaceView, pointer: ValuePointer) -> bool {
-    let is_there = |now: &Arc<KeyspaceView>| now.tables.segments.get(pointer.segment).is_some();
-    pointer.length < view.options.separate_settled_at()
-        && engine.view().keyspaces.get(&view.id).is_some_and(is_there)
-}
-
-/// Counts requests that reads would not have made if all were settled.
-pub(super) fn pay(engine: &Engine, view: &KeyspaceView, requests: u64) {
-    if requests > 0 && view.rent.pay(requests) {
-        engine.executor.notify();
-    }
 }
 
 /// How long the value of `key` is, bytes. The value itself is not read.
@@ -207,8 +197,9 @@ pub fn load_all(
     let reads = Reads::default();
     let values = value_log::look_up_all(wanted, |id| view.segment(id), &reads)?;
     if reads.requests() > 0 {
-        let stay = wanted.iter().filter(|(_, pointer)| !moves(engine, view, *pointer)).count();
-        pay(engine, view, reads.requests().saturating_sub(stay as u64));
+        let payer = Payer::of(engine, view);
+        let pointers = || wanted.iter().map(|(_, pointer)| *pointer);
+        payer.inspect(|by| by.pay_for_walk(reads.requests(), pointers()));
     }
     Ok(values)
 }

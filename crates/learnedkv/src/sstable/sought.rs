@@ -111,11 +111,6 @@ impl<'a> Sought<'a> {
         self.is_settled.set(true);
     }
 
-    /// Whether the settled run was asked.
-    pub fn has_reached_settled(&self) -> bool {
-        self.is_settled.get()
-    }
-
     /// Adds itself, and what it came to, to `metrics`.
     pub fn count(&self, metrics: &ReadMetrics) {
         metrics.lookups.count(self.is_settled.get(), self.reads.requests.take());

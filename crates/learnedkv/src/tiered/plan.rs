@@ -275,8 +275,14 @@ impl Weights {
         values(self.frozen) + values(self.delta) + base
     }
 
+    /// What is newer will shrink as the base did; where there is none, as it did when it was flushed.
+    fn like_settled(&self, unpacked_bytes: u64) -> u64 {
+        let like = if self.base.unpacked_bytes > 0 { self.base } else { self.frozen };
+        scale(unpacked_bytes, like.stored_bytes, like.unpacked_bytes.max(1))
+    }
+
     /// What a partition will take, as if its tombstones took nothing off: without what is overwritten, so far as that is known
-    /// (one key in 256 was looked up). What is fresh will shrink as the base did; where there is none, as it did when it was flushed.
+    /// (one key in 256 was looked up).
     fn total(&self) -> u64 {
         let known = |size: Size| size.entries >= LOOKED_UP_ENOUGH;
         let fresh = |size: Size| {
@@ -284,9 +290,7 @@ impl Weights {
             size.unpacked_bytes - overwritten.min(size.unpacked_bytes)
         };
         let shadowed = |size: Size| if known(size) { size.shadowed_bytes } else { 0 };
-        let like = if self.base.unpacked_bytes > 0 { self.base } else { self.frozen };
-        let newer = fresh(self.frozen) + fresh(self.delta);
-        let newer = scale(newer, like.stored_bytes, like.unpacked_bytes.max(1));
+        let newer = self.like_settled(fresh(self.frozen) + fresh(self.delta));
         let gone = shadowed(self.frozen) + shadowed(self.delta);
         // No more than there is: what a table shadows elsewhere is in its estimate too.
         newer + self.base.stored_bytes.saturating_sub(gone)
@@ -403,6 +407,59 @@ impl Plan {
         let rewrite = Rewrite::Base;
         Plan { rewrite, end, target_bytes, half_bytes, ranges, limit: None }
     }
+}
+
+/// What a sweep that began now would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moves {
+    /// Its steps, about: a partition each.
+    pub steps: u64,
+    /// What it would write, bytes.
+    pub bytes: u64,
+}
+
+impl Moves {
+    /// Of so many partitions the rest is inferred.
+    const LOOKED_AT: usize = 256;
+
+    /// That of a sweep of the LSM part of `view`. An estimate: it sees what [`Plan`] sees, but of no two partitions together.
+    pub fn of(view: &KeyspaceView) -> Moves {
+        let tables = &view.tables;
+        let course = Course::of(tables, &view.options, false);
+        let fresh = Frozen { runs: tables.runs.clone(), groups: vec![], watermark: vec![] };
+        let met = met(tables);
+        let met = (0..tables.partitions.len())
+            .filter(|at| met.contains(at) || course.wants(&tables.partitions[*at]));
+        let met: Vec<usize> = met.collect();
+        let every = met.len().div_ceil(Moves::LOOKED_AT).max(1);
+        let looked_at: Vec<u64> =
+            met.iter().step_by(every).map(|at| written_at(view, &fresh, *at, &course)).collect();
+        let bytes = scale(looked_at.iter().sum(), met.len() as u64, looked_at.len().max(1) as u64);
+        Moves { steps: met.len() as u64, bytes }
+    }
+}
+
+/// What a sweep would write in a partition, bytes.
+fn written_at(view: &KeyspaceView, fresh: &Frozen, at: usize, course: &Course) -> u64 {
+    let weights = Weights::of(view, fresh, at);
+    let stays = |base: &Arc<Table>| {
+        weights.fits_delta(course.delta_limit) && !course.rewrites(base) && !weights.is_covered
+    };
+    match view.tables.partitions[at].base.as_ref().is_some_and(stays) {
+        true => weights.like_settled(weights.newer_bytes()),
+        false => weights.total(),
+    }
+}
+
+/// The partitions in which tables of runs begin or end, or over which they reach.
+fn met(tables: &Tables) -> BTreeSet<usize> {
+    let runs = tables.runs.iter().flatten();
+    runs.flat_map(|table| {
+        let ends = [&table.properties().smallest, &table.properties().largest];
+        let [first, last] = ends.map(|key| tables.partition(key));
+        first..=last
+    })
+    .collect()
 }
 
 #[cfg(test)]

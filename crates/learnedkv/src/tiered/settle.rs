@@ -258,7 +258,6 @@ impl SettleJob {
     fn finish(&self) {
         let Some(at) = self.at else { return };
         let over = lock(&self.shared).sweeps.remove(&at).unwrap_or_default();
-        self.engine.view().keyspaces.get(&at).inspect(|keyspace| keyspace.rent.begin_anew());
         let mut conversions = lock(&self.engine.conversions);
         if over.course.is_some() {
             conversions.swept(at, over.damage);
@@ -502,7 +501,7 @@ impl SettleJob {
     fn rewrite(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
         // Where the disk is full, something cannot be read or reads have paid for a sweep, what is known to help goes on.
         let is_hindered = self.engine.ballast.is_given_up()
-            || price::is_paid(keyspace)
+            || price::is_due(&self.engine, keyspace)
             || lock(&self.shared).failed.contains_key(&keyspace.id);
         let tables = &keyspace.tables;
         let rewrite = Rewrite::instead_of_sweep(tables, &keyspace.options);
@@ -532,6 +531,7 @@ impl SettleJob {
             state.frozen.is_none().then(|| vec![Change::Freeze { keyspace: id }])
         };
         self.engine.edit(0, &Opened::default(), plan, |_| {})?;
+        keyspace.rent.begin_anew();
         Ok(Found::Done)
     }
 
@@ -570,7 +570,7 @@ fn is_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
     let full = engine.ballast.is_given_up();
     engine.options.automatic_conversion
         && (Debt::of(&keyspace.tables).is_due(&keyspace.options, full)
-            || !full && price::is_paid(keyspace))
+            || price::is_due(engine, keyspace))
 }
 
 /// Whether a keyspace of the tiered store has something to be merged or settled, or somebody asked for that.

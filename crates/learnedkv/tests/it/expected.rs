@@ -1,31 +1,13 @@
 //! How much walks read ahead, as they learn how far walks go.
 
-use learnedkv::disk::sim::SimDisk;
-use learnedkv::{Database, Keyspace, KeyspaceOptions, Store};
+use learnedkv::{Keyspace, Store};
 
+use crate::plain::{self, name, open};
 use crate::workload::Setup;
 
-fn open(setup: &Setup) -> (Database, Keyspace) {
-    let db = setup.open(&SimDisk::new(1), 1).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    (db, keyspace)
-}
-
-fn name(number: u32) -> String {
-    format!("key{number:05}")
-}
-
-/// Blocks are neither cached nor mapped, and nothing settles by itself.
+/// Nor does anything settle by itself.
 fn nothing_kept() -> Setup {
-    Setup {
-        mapped_reads: false,
-        block_cache: false,
-        memtable_bytes: 2 << 20,
-        memory_budget_bytes: 16 << 20,
-        automatic_conversion: false,
-        keyspace: KeyspaceOptions::default(),
-        ..Setup::default()
-    }
+    Setup { automatic_conversion: false, ..plain::nothing_kept() }
 }
 
 /// Walks of one length are soon known: each is one request, from either end and of a snapshot too. Who looks for one entry

@@ -27,6 +27,7 @@ mod model;
 mod open_errors;
 mod open_files;
 mod paged;
+mod plain;
 mod reads;
 mod recycled;
 mod regressions;

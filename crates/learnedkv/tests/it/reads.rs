@@ -12,17 +12,8 @@ use learnedkv::{
     WriteOptions,
 };
 
+use crate::plain::{name, open};
 use crate::workload::Setup;
-
-fn open(setup: &Setup) -> (Database, Keyspace) {
-    let db = setup.open(&SimDisk::new(1), 1).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    (db, keyspace)
-}
-
-fn name(number: u32) -> String {
-    format!("key{number:05}")
-}
 
 /// A prefix of 0xff bytes has no end of the same length; the empty one has none at all.
 #[test]
