@@ -1,5 +1,6 @@
-//! What the device leaves: how many reads a second it answers with no store in the way, measured at the head of
-//! each round of a case whose data does not fit in memory. No engine that needs a read a key can do more.
+//! What the device leaves: how many reads a second it answers to one thread with no store in the way, measured after
+//! each round of a case whose reads go to the device. A client that asks an engine which needs a read a key, from memory nothing, gets
+//! no more answers.
 //!
 //! The file is as large as the case's keys and values and lies where the stores lie; reads are at random
 //! places of it, around the system's cache, of one page and of two (what a block of 4 KiB takes that begins
@@ -40,6 +41,16 @@ pub struct Device {
     pub case: String,
     /// One of each round.
     pub rounds: Vec<Speeds>,
+}
+
+impl Device {
+    /// Adds a round of `case`.
+    pub(super) fn add(devices: &mut Vec<Device>, case: &str, speeds: Speeds) {
+        match devices.iter_mut().find(|device| device.case == case) {
+            Some(device) => device.rounds.push(speeds),
+            None => devices.push(Device { case: case.to_string(), rounds: vec![speeds] }),
+        }
+    }
 }
 
 impl Case {
@@ -127,7 +138,7 @@ impl fmt::Display for Device {
         };
         write!(
             f,
-            "{}: the device alone, before each round, thousands of reads a second at random places of a file as \
+            "{}: the device alone, after each round, thousands of reads a second of one thread at random places of a file as \
              large, around the system's cache: of 4 KiB {} one by one, {} by calls of {}; of 8 KiB {} and {}",
             self.case,
             of(0, 0),

@@ -198,7 +198,6 @@ impl CompareArgs {
     ) -> Result<()> {
         let engines: Vec<String> = comparison.engines.iter().map(|e| e.name.clone()).collect();
         for round in 1..=self.rounds {
-            self.try_device(case, round, comparison)?;
             for number in order_of(round, engines.len(), self.seed_of(case)) {
                 let engine = &engines[number];
                 let job = self.job(engine, case, round, &options[number])?;
@@ -236,6 +235,9 @@ impl CompareArgs {
                 }
                 self.write(comparison, failures)?;
             }
+            // After the engines: what it writes and removes slows none of the round.
+            self.try_device(case, round, comparison)?;
+            self.write(comparison, failures)?;
         }
         Ok(())
     }
@@ -244,16 +246,11 @@ impl CompareArgs {
     fn try_device(&self, case: &Case, round: usize, comparison: &mut Comparison) -> Result<()> {
         let Some(bytes) = case.bytes_beyond_memory() else { return Ok(()) };
         let tried = Duration::from_millis(if self.scale == "full" { 1000 } else { 20 });
-        match device::speeds(&self.dir, bytes, tried, self.seed + round as u64)? {
+        let tried = device::speeds(&self.dir, bytes, tried, self.seed + round as u64);
+        match tried.unwrap_or_else(|e| Err(format!("the device alone was not tried: {e}"))) {
             Err(why) => note(&mut comparison.notes, format!("{}: {why}", case.name)),
             Ok(speeds) => {
-                let devices = &mut comparison.devices;
-                match devices.iter_mut().find(|device| device.case == case.name) {
-                    Some(device) => device.rounds.push(speeds),
-                    None => {
-                        devices.push(Device { case: case.name.to_string(), rounds: vec![speeds] });
-                    }
-                }
+                Device::add(&mut comparison.devices, case.name, speeds);
                 Ok(())
             }
         }
