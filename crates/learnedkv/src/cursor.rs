@@ -144,6 +144,15 @@ impl Covering {
     }
 }
 
+/// What is known of the sources that do not hold the current entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// Nothing: one of them may stand on the same key.
+    Unknown,
+    /// All stand behind the current key; that of this source, if any has one, comes next.
+    Behind(Option<usize>),
+}
+
 /// Several cursors as one, the earlier in the list the newer: of equal keys the newest is shown, and
 /// none that a newer source covers.
 pub struct MergeCursor {
@@ -153,6 +162,8 @@ pub struct MergeCursor {
     forward: bool,
     /// The source that holds the current entry.
     current: Option<usize>,
+    /// What is known of the others.
+    others: Others,
     /// Sources that are done with: all that is left of them is covered.
     over: Vec<usize>,
 }
@@ -165,7 +176,57 @@ impl MergeCursor {
             cursors.push(cursor);
             covers.extend(cover.map(|cover| Covering { source, cover, last: None }));
         }
-        MergeCursor { sources: cursors, covers, forward: true, current: None, over: Vec::new() }
+        MergeCursor {
+            sources: cursors,
+            covers,
+            forward: true,
+            current: None,
+            others: Others::Unknown,
+            over: Vec::new(),
+        }
+    }
+
+    /// Whether the walk comes to `key` before it comes to `other`.
+    #[inline]
+    fn is_before(&self, key: &[u8], other: &[u8]) -> bool {
+        if self.forward { key < other } else { key > other }
+    }
+
+    /// The source to show, the newest of those with the extreme key, and what is then known of the others.
+    fn two_extremes(&self) -> (Option<usize>, Others) {
+        let mut best: Option<(usize, &[u8])> = None;
+        let mut second: Option<(usize, &[u8])> = None;
+        let mut is_shared = false;
+        for (index, source) in self.sources.iter().enumerate() {
+            let Some(key) = source.key() else { continue };
+            match best {
+                Some((_, found)) if key == found => is_shared = true,
+                Some((_, found)) if !self.is_before(key, found) => {
+                    if second.is_none_or(|(_, found)| self.is_before(key, found)) {
+                        second = Some((index, key));
+                    }
+                }
+                _ => {
+                    second = best;
+                    best = Some((index, key));
+                    is_shared = false;
+                }
+            }
+        }
+        let others = match is_shared {
+            true => Others::Unknown,
+            false => Others::Behind(second.map(|(index, _)| index)),
+        };
+        (best.map(|(index, _)| index), others)
+    }
+
+    /// Whether the source that was just advanced still shows what comes next, all others standing behind it.
+    #[inline]
+    fn goes_on(&self, current: usize) -> bool {
+        let Others::Behind(second) = self.others else { return false };
+        let Some(key) = self.sources[current].key() else { return false };
+        let next = second.and_then(|second| self.sources[second].key());
+        next.is_none_or(|next| self.is_before(key, next))
     }
 
     /// The source to show among those that count: that of the extreme key, the newest that has it.
@@ -174,12 +235,8 @@ impl MergeCursor {
         let mut best: Option<(usize, &[u8])> = None;
         for (index, source) in self.sources.iter().enumerate() {
             let Some(key) = source.key() else { continue };
-            let better = match best {
-                None => true,
-                Some((_, found)) if self.forward => key < found,
-                Some((_, found)) => key > found,
-            };
-            if better && counts(index) {
+            let is_better = best.is_none_or(|(_, found)| self.is_before(key, found));
+            if is_better && counts(index) {
                 best = Some((index, key));
             }
         }
@@ -189,9 +246,10 @@ impl MergeCursor {
     /// Finds the source to show, past what is covered.
     fn choose(&mut self) -> Result<()> {
         if self.covers.is_empty() {
-            self.current = self.extreme(|_| true);
+            (self.current, self.others) = self.two_extremes();
             return Ok(());
         }
+        self.others = Others::Unknown;
         loop {
             self.current = self.extreme(|source| !self.over.contains(&source));
             let Some(current) = self.current else { return Ok(()) };
@@ -282,9 +340,16 @@ impl Cursor for MergeCursor {
     }
 
     fn advance(&mut self) -> Result<()> {
-        self.skip_shadowed().inspect_err(|_| self.current = None)?;
+        if self.others == Others::Unknown {
+            self.skip_shadowed().inspect_err(|_| self.current = None)?;
+        }
         let Some(current) = self.current.take() else { return Ok(()) };
         self.sources[current].advance()?;
+        // Mostly one source shows many in a row.
+        if self.goes_on(current) {
+            self.current = Some(current);
+            return Ok(());
+        }
         self.choose().inspect_err(|_| self.current = None)
     }
 

@@ -13,7 +13,7 @@
 //! RocksDB, does not have; with maps the baseline would be a second learnedkv rather than a stand-in
 //! for BlobDB, against which it is held (`compare::baseline`). Direct reads are done as asked.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
 use ::learnedkv::{Database, ErrorKind, Keyspace, KeyspaceOptions};
@@ -133,13 +133,10 @@ impl LearnedKv {
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
-        for entry in self.keyspace.range::<&[u8]>(bounds) {
-            let (key, value) = entry.map_err(told)?;
-            if !visit(&key, &value) {
-                break;
-            }
-        }
-        Ok(())
+        let flow =
+            |goes_on| if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let entries = self.keyspace.range::<&[u8]>(bounds);
+        entries.visit(|key, value| flow(visit(key, value))).map_err(told)
     }
 }
 

@@ -4,7 +4,7 @@
 //! out.
 
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::Arc;
 
 use super::database::Handle;
@@ -239,6 +239,48 @@ impl Ends {
         Some(Ok(entry))
     }
 
+    /// Lends all that is left to `visit`, from the front, until it breaks.
+    fn visit(&mut self, mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        loop {
+            let end = &self.front;
+            let is_read = !end.ahead.is_empty() || end.behind.is_some() || end.left.is_some();
+            if is_read || self.error.is_some() {
+                // Values that were read together.
+                let Some(entry) = self.next_entry(true).transpose()? else { return Ok(()) };
+                if visit(&entry.0, &entry.1).is_break() {
+                    return Ok(());
+                }
+                continue;
+            }
+            let lend =
+                |view: &_, cursor: &MergeCursor, visit: &mut dyn FnMut(&[u8], &[u8]) -> _| {
+                    let key = cursor.key().unwrap_or_default();
+                    if cursor.kind().0 != Kind::Pointer {
+                        return Ok(Ok(visit(key, cursor.value())));
+                    }
+                    match read::value_at_hand(view, cursor)? {
+                        Some(value) => Ok(Ok(visit(key, &value))),
+                        None => Found::of(cursor).map(Err),
+                    }
+                };
+            let first = match self.step(true) {
+                Ok(None) => return Ok(()),
+                Ok(Some((view, cursor))) => lend(view, cursor, &mut visit),
+                Err(error) => Err(error),
+            };
+            match first {
+                Ok(Ok(flow)) => {
+                    self.front.handed += 1;
+                    if flow.is_break() {
+                        return Ok(());
+                    }
+                }
+                Ok(Err(found)) => self.read_ahead(true, Ok(Some(found))),
+                Err(error) => self.read_ahead(true, Err(error)),
+            }
+        }
+    }
+
     /// Behind the entry that comes `first` at one end, whose value must be read, walks over others, as many as are still
     /// expected to be wanted, or as were handed out so far, and reads their values together.
     fn read_ahead(&mut self, front: bool, first: Result<Option<Found>>) {
@@ -446,6 +488,16 @@ impl Iter {
     pub(crate) fn one(mut self) -> Iter {
         self.0.expected = None;
         self
+    }
+
+    /// Goes over what is left in ascending order and lends each key and value to `visit`, until that breaks or nothing is
+    /// left. It is what a `for` loop does, and faster (docs/decisions/0047): no key is copied, and of values nothing is
+    /// shared.
+    ///
+    /// # Errors
+    /// As the iterator returns them; what came before was visited.
+    pub fn visit(mut self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        self.0.visit(visit)
     }
 
     /// The keys alone, of what is left. Values kept apart from their keys are not read; those beside them are,

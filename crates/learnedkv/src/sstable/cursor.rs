@@ -18,6 +18,10 @@ use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::{KeyRange, Ranges, Stretch, is_before, least_end};
 use crate::slice::Slice;
 
+mod fetching;
+
+use fetching::Fetching;
+
 /// What a user's walk reads ahead first, unless it is expected to go further; twice as much each time after. Against one
 /// block, then four, this takes a fifth of the requests from scans of up to 10 and of up to 100 entries of a KiB
 /// (docs/decisions/0012).
@@ -232,6 +236,8 @@ pub struct RunCursor {
     expected: usize,
     readahead_bytes: u64,
     index: usize,
+    /// What the processor was told, where the table's file is in memory.
+    fetching: Option<Fetching>,
     key: Vec<u8>,
     /// What the entry is, and where in its block its value stands.
     kind: (Kind, SequenceNumber),
@@ -258,6 +264,7 @@ impl RunCursor {
             expected: 1,
             readahead_bytes: 0,
             index: 0,
+            fetching: None,
             key: Vec::new(),
             kind: (Kind::Tombstone, 0),
             value: 0..0,
@@ -310,6 +317,11 @@ impl RunCursor {
         Ok(block)
     }
 
+    /// A walk of its own kind over the table's file, if that is in memory and blocks are lent from it.
+    fn fetching(&self, table: &Table) -> Option<Fetching> {
+        if self.walk == Walk::Bulk { None } else { table.mapped_bytes().map(Fetching::new) }
+    }
+
     /// The block of the entry that the cursor stands on.
     fn block(&self) -> &Arc<Block> {
         let (_, block) = self.block.as_ref().expect("a cursor past its end has no entry");
@@ -350,8 +362,14 @@ impl RunCursor {
                     Some(before) if Arc::ptr_eq(&before.clip.table, &clip.table) => {
                         before.index.clone()
                     }
-                    _ => clip.table.borrow(self.walk.caching())?,
+                    _ => {
+                        self.fetching = self.fetching(&clip.table);
+                        clip.table.borrow(self.walk.caching())?
+                    }
                 };
+                if let Some(fetching) = &mut self.fetching {
+                    fetching.begin(self.forward);
+                }
                 let here = Here::of(clip, index);
                 self.here = Some(here.clone());
                 if self.search(&here, to)? {
@@ -437,6 +455,9 @@ impl RunCursor {
                 self.key.extend_from_slice(entry.key_suffix);
                 self.kind = (entry.kind, entry.sequence);
                 self.value = block.entries().value_range(&entry);
+                if let Some(fetching) = &mut self.fetching {
+                    fetching.come_to(entry.value);
+                }
                 if here.whole || here.clip.holds(&self.key) {
                     return Ok(true);
                 }

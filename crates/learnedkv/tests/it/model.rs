@@ -1,6 +1,6 @@
 //! A keyspace against a `BTreeMap`: random operations, the seeded executor, the simulated disk.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::Arc;
 
 use learnedkv::disk::sim::SimDisk;
@@ -57,6 +57,7 @@ fn check(
             expected,
             "seed {seed}: {a:?}..{b:?}"
         );
+        check_lent(keyspace, model, random, seed, (a.clone(), b.clone()));
         // From both ends in turn.
         let mut iter = keyspace.range(a.clone()..=b.clone());
         let mut rest: std::collections::VecDeque<_> = model.range(a..=b).collect();
@@ -85,6 +86,33 @@ fn check(
         );
     }
     check_other_reads(keyspace, model, random, seed, shape);
+}
+
+/// Some of a range from both ends, of the rest some lent.
+fn check_lent(
+    keyspace: &learnedkv::Keyspace,
+    model: &Model,
+    random: &mut Random,
+    seed: u64,
+    (a, b): (Vec<u8>, Vec<u8>),
+) {
+    let [taken, back, most] = [20, 20, 30].map(|below| random.below(below) as usize);
+    let mut iter = keyspace.range(a.clone()..=b.clone());
+    let mut rest: std::collections::VecDeque<_> = model.range(a.clone()..=b.clone()).collect();
+    for entry in iter.by_ref().take(taken) {
+        assert_eq!(Some(&*entry.unwrap().0), rest.pop_front().map(|(k, _)| k.as_slice()));
+    }
+    for entry in iter.by_ref().rev().take(back) {
+        assert_eq!(Some(&*entry.unwrap().0), rest.pop_back().map(|(k, _)| k.as_slice()));
+    }
+    let mut lent = Vec::new();
+    let visited = iter.visit(|key, value| {
+        lent.push((key.to_vec(), value.to_vec()));
+        if lent.len() > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    visited.unwrap();
+    let expected = rest.iter().take(most + 1).map(|(k, v)| ((*k).clone(), (*v).clone()));
+    assert!(lent.into_iter().eq(expected), "seed {seed}: lent of {a:?}..={b:?}");
 }
 
 /// Any two bounds, inverted ones too; reads without values; estimates within what they promise.

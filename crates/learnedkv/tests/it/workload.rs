@@ -5,7 +5,7 @@
 //! ends and key by key.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -466,6 +466,12 @@ pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
     let mut down = pairs(keyspace.iter().rev())?;
     down.reverse();
     assert_eq!(up, down, "downwards and upwards");
+    let mut lent = Vec::new();
+    keyspace.iter().visit(|key, value| {
+        lent.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    assert_eq!(up, lent, "lent and handed out");
     let content: Content = up.into_iter().collect();
     check_without_values(keyspace, keys, &content)?;
     check_many(keyspace, keys, &content)?;

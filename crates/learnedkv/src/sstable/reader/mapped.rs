@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 
 use super::{Caching, Indexed, Table, TableContext};
-use crate::disk::{Mapping, Purpose, Residence, Served, fetch_ahead};
+use crate::disk::{Mapping, Purpose, Residence, Served};
 use crate::format::block::{Block, Entries};
 use crate::slice::Slice;
 
@@ -112,10 +112,6 @@ impl<'a> Indexed<'a> {
     /// The block of that number, if it is in the page cache for all we know.
     pub(super) fn lent_block(self, ordinal: u64) -> Option<Block> {
         let lent = self.lent(ordinal)?;
-        // A walk comes next to the block that stands behind this one, which is about as long.
-        let length = lent.end - lent.start;
-        let next = lent.end as usize..(lent.end + length) as usize;
-        fetch_ahead(lent.map.bytes.get(next).unwrap_or_default());
         Some(Block::lent(lent.slice_of_file(), &lent.entries))
     }
 
@@ -206,6 +202,11 @@ impl Table {
         if let Some(map) = self.map(Purpose::Expected) {
             map.noted.set_all(u64::MAX);
         }
+    }
+
+    /// The bytes of its file, if blocks of it may be lent from there.
+    pub fn mapped_bytes(&self) -> Option<Bytes> {
+        Some(self.mapped.map.get()?.as_ref()?.bytes.clone())
     }
 
     /// Whether blocks of it are read where the system holds them.
