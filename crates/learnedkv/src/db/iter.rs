@@ -18,6 +18,7 @@ use crate::lsm::read;
 use crate::lsm::unread::{self, Unread};
 use crate::options::ReadOptions;
 use crate::slice::Slice;
+use crate::sstable::cursor::Wanted;
 use crate::view::KeyspaceView;
 
 /// The bounds of a range of keys, owned.
@@ -129,12 +130,19 @@ impl Ends {
         let (Some(view), visible, walk) = (&self.view, self.visible, self.options.walk()) else {
             return Ok(None);
         };
-        let (end, expected) = match front {
-            true => (&mut self.front, self.expected.unwrap_or(1)),
-            false => (&mut self.back, self.expected.unwrap_or(1)),
+        let (end, until) = match front {
+            true => (&mut self.front, &self.upper),
+            false => (&mut self.back, &self.lower),
         };
         let is_new = end.cursor.is_none();
-        let cursor = end.cursor.get_or_insert_with(|| read::cursor(view, visible, walk, expected));
+        let entries = self.expected.unwrap_or(1);
+        let cursor = end.cursor.get_or_insert_with(|| {
+            let until = match until {
+                Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice().into()),
+                Bound::Unbounded => None,
+            };
+            read::cursor(view, visible, walk, &Wanted { entries, until })
+        });
         if is_new {
             seek(cursor, if front { &self.lower } else { &self.upper }, front)?;
         } else {

@@ -12,7 +12,7 @@ use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::KeyRange;
 use crate::format::value::ValuePointer;
 use crate::slice::{Lookup, Slice};
-use crate::sstable::cursor::{self, Clipped, Walk};
+use crate::sstable::cursor::{self, Clipped, Walk, Wanted};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::{Asking, Reads, Sought};
 use crate::value_log::{self, Segment};
@@ -298,15 +298,14 @@ pub fn size_at(cursor: &dyn Cursor) -> Result<u64> {
     }
 }
 
-/// Walks all of a keyspace: for each key the newest entry, tombstones included. So many entries will be wanted,
-/// perhaps.
+/// Walks all of a keyspace: for each key the newest entry, tombstones included. This will be `wanted`.
 pub fn cursor(
     view: &KeyspaceView,
     visible: SequenceNumber,
     walk: Walk,
-    expected: usize,
+    wanted: &Wanted,
 ) -> MergeCursor {
-    let tables = rows::sources(&view.tables, walk, expected);
+    let tables = rows::sources(&view.tables, walk, wanted);
     MergeCursor::new(memtable_sources(view, visible).chain(tables).collect())
 }
 
@@ -374,7 +373,7 @@ pub fn has_entries(
     if has_ranges(view, visible, first, last) {
         return Ok(true);
     }
-    let mut cursor = cursor(view, visible, Walk::Cached, 1);
+    let mut cursor = cursor(view, visible, Walk::Cached, &Wanted::ONE);
     cursor.seek(Seek::AtOrAfter(first))?;
     Ok(cursor.key().is_some_and(|key| key <= last))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::read::{base, clip, delta};
 use crate::cursor::Source;
-use crate::sstable::cursor::{self, Clipped, Row, RunCursor, Walk};
+use crate::sstable::cursor::{self, Clipped, Row, RunCursor, Walk, Wanted};
 use crate::sstable::reader::Table;
 use crate::view::{Partition, Tables};
 
@@ -30,22 +30,22 @@ fn of(tables: &Tables) -> Vec<Place> {
     runs.chain(frozen).chain(deltas).chain([Place::Bases]).collect()
 }
 
-/// The rows of a keyspace, newest first, to be walked and merged. So many entries will be wanted in all, perhaps: of the
-/// row that has most of them, which are the bases, or the oldest run where nothing is settled; of the others a few.
-pub fn sources(tables: &Arc<Tables>, walk: Walk, expected: usize) -> Vec<Source> {
+/// The rows of a keyspace, newest first, to be walked and merged. What is `wanted` is said of all together: most of it comes from
+/// the row that has most entries, which are the bases, or the oldest run where nothing is settled; of the others come a few.
+pub fn sources(tables: &Arc<Tables>, walk: Walk, wanted: &Wanted) -> Vec<Source> {
     let places = of(tables);
     // Before anything settles there is one partition, without a base.
     let first = tables.partitions.first();
     let is_settled = tables.partitions.len() > 1 || first.is_some_and(|p| p.base.is_some());
     let largest = places.len().saturating_sub(if is_settled { 1 } else { 2 });
-    let expected = |at| if at == largest { expected } else { 1 };
+    let of_row = |at| if at == largest { wanted.clone() } else { wanted.few() };
     let sources = places.iter().enumerate();
-    sources.map(|(at, place)| source(tables, *place, walk, expected(at))).collect()
+    sources.map(|(at, place)| source(tables, *place, walk, of_row(at))).collect()
 }
 
-/// A row of `tables`, of which so many entries will be wanted, perhaps.
-fn source(tables: &Arc<Tables>, place: Place, walk: Walk, expected: usize) -> Source {
-    let along = |row| Box::new(RunCursor::along(row, walk).expecting(expected));
+/// A row of `tables`, of which this will be wanted.
+fn source(tables: &Arc<Tables>, place: Place, walk: Walk, wanted: Wanted) -> Source {
+    let along = |row| Box::new(RunCursor::along(row, walk).expecting(wanted));
     let shared = tables.clone();
     let row: Box<dyn Row> = match place {
         Place::Run(_) | Place::Frozen(_) => Box::new(RunRow { tables: shared, place }),

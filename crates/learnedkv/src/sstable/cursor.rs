@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::index::MAX_READ_BYTES;
-use super::reader::{Beyond, Caching, Indexed, Loan, Table};
+use super::reader::{Caching, Indexed, Loan, Table};
 use crate::cursor::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
 use crate::format::block::Block;
@@ -19,15 +18,15 @@ use crate::format::range::{KeyRange, Ranges, Stretch, is_before, least_end};
 use crate::slice::Slice;
 
 mod fetching;
+mod wanted;
 
 use fetching::Fetching;
+pub use wanted::Wanted;
 
 /// What a user's walk reads ahead first, unless it is expected to go further; twice as much each time after. Against one
 /// block, then four, this takes a fifth of the requests from scans of up to 10 and of up to 100 entries of a KiB
 /// (docs/decisions/0012).
 const FIRST_READAHEAD_BYTES: u64 = 16 << 10;
-/// A page of the device, or of the page cache: less is not read for less.
-const PAGE_BYTES: u64 = 4 << 10;
 /// The most bytes one readahead asks for.
 const READAHEAD_BYTES: u64 = 256 << 10;
 
@@ -232,8 +231,8 @@ pub struct RunCursor {
     block: Option<(u64, Arc<Block>)>,
     /// Blocks read ahead, in the order of the walk.
     ahead: VecDeque<(u64, Arc<Block>)>,
-    /// So many entries will be wanted from where it is sought next, perhaps.
-    expected: usize,
+    /// What will be wanted from where it is sought next.
+    wanted: Wanted,
     readahead_bytes: u64,
     index: usize,
     /// What the processor was told, where the table's file is in memory.
@@ -261,7 +260,7 @@ impl RunCursor {
             here: None,
             block: None,
             ahead: VecDeque::new(),
-            expected: 1,
+            wanted: Wanted::ONE,
             readahead_bytes: 0,
             index: 0,
             fetching: None,
@@ -271,32 +270,11 @@ impl RunCursor {
         }
     }
 
-    /// The same cursor, of which so many entries will be wanted from where it is sought first, perhaps: if they have to be
-    /// read, then by one request, as far as they stand in one table and take no more than a lookup may read.
-    pub fn expecting(mut self, entries: usize) -> RunCursor {
-        self.expected = entries;
+    /// The same cursor, of which this will be wanted from where it is sought first: if it has to be
+    /// read, then by one request, as far as it stands in one table and takes no more than a lookup may read.
+    pub fn expecting(mut self, wanted: Wanted) -> RunCursor {
+        self.wanted = wanted;
         self
-    }
-
-    /// What is to be read with the block where a walk begins, perhaps in its middle: a page of the device at least, where
-    /// blocks are smaller.
-    fn beyond(&self, table: &Table, expected: usize) -> Beyond {
-        let properties = table.properties();
-        if self.walk == Walk::Bulk {
-            return Beyond { blocks: 0, most_bytes: 0 };
-        }
-        let of_bytes = |bytes: u64| {
-            (bytes * properties.blocks).checked_div(properties.unpacked_bytes).unwrap_or(0)
-        };
-        let wanted = match expected {
-            0 | 1 => 0,
-            _ => (expected as u64 * properties.blocks).div_ceil(properties.entries.max(1)),
-        };
-        let (wanted, page) = (wanted.min(of_bytes(MAX_READ_BYTES)), of_bytes(PAGE_BYTES));
-        if wanted >= page {
-            return Beyond { blocks: wanted, most_bytes: MAX_READ_BYTES };
-        }
-        Beyond { blocks: page.saturating_sub(1), most_bytes: 2 * PAGE_BYTES }
     }
 
     /// Goes to the block that holds the place of `key`, and reads what is expected to be wanted beyond it, if it has to
@@ -304,8 +282,9 @@ impl RunCursor {
     fn go_to(&mut self, here: &Here, key: &[u8]) -> Result<(u64, Arc<Block>)> {
         let table = &here.clip.table;
         // Once: whoever skips from place to place wants little at each.
-        let expected = std::mem::replace(&mut self.expected, 1);
-        let beyond = self.beyond(table, expected);
+        let few = self.wanted.few();
+        let wanted = std::mem::replace(&mut self.wanted, few);
+        let beyond = wanted.beyond(table, self.walk);
         if beyond.blocks == 0 {
             return here.table().find_block(key, self.walk.caching());
         }
@@ -419,9 +398,9 @@ impl RunCursor {
             Some(key) if key <= clip.table.properties().smallest.as_slice() => return Ok(false),
             Some(key) if key <= clip.table.properties().largest.as_slice() => key,
             _ => {
-                let (ordinal, block) = match self.beyond(&clip.table, self.expected).blocks {
+                let (ordinal, block) = match self.wanted.beyond(&clip.table, self.walk).blocks {
                     0 => {
-                        self.expected = 1;
+                        self.wanted.entries = 1;
                         let last = clip.table.block_count() - 1;
                         (last, here.table().block(last, self.walk.caching())?)
                     }
@@ -496,10 +475,11 @@ impl RunCursor {
         if blocks <= 1 {
             return Ok(Some((next, here.table().block(next, self.walk.caching())?)));
         }
+        let end = here.table().last_until(self.wanted.until.as_deref(), self.forward);
         let (first, last) = if self.forward {
-            (next, (next + blocks - 1).min(table.block_count() - 1))
+            (next, (next + blocks - 1).min(end.max(next)))
         } else {
-            (next.saturating_sub(blocks - 1), next)
+            (next.saturating_sub(blocks - 1).max(end.min(next)), next)
         };
         let read = match self.walk {
             Walk::Bulk => Ok(here.table().read_range(first, last)?),

@@ -65,11 +65,13 @@ type Blocks = Vec<Numbered>;
 
 /// What may be read with a block, of those that adjoin it.
 #[derive(Debug, Clone, Copy)]
-pub struct Beyond {
+pub struct Beyond<'a> {
     /// So many of them,
     pub blocks: u64,
     /// so long, with it, as they are stored.
     pub most_bytes: u64,
+    /// None beyond that of this key.
+    pub until: Option<&'a [u8]>,
 }
 
 /// What all tables of a database share.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 
-use super::cursor::{Clipped, RunCursor, Walk};
+use super::cursor::{Clipped, RunCursor, Walk, Wanted};
 use super::index::{Index, IndexKind};
 use super::partition::Limits;
 use super::reader::many::{Probe, get_many};
@@ -151,7 +151,8 @@ fn check(table: Table, name: &str) {
             (Seek::Before(&key(301)), (0..151).rev().map(|n| key(n * 2)).collect()),
         ] {
             let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
-            let mut cursor = RunCursor::new(vec![clipped], walk).expecting(wanted);
+            let mut cursor = RunCursor::new(vec![clipped], walk)
+                .expecting(Wanted { entries: wanted, until: None });
             let mut found = Vec::new();
             cursor.seek(seek).unwrap_or_else(|e| panic!("{name}, {seek:?}: {e:?}"));
             while let Some(key) = cursor.key() {

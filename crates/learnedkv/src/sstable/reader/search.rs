@@ -59,7 +59,7 @@ impl Indexed<'_> {
         self,
         key: &[u8],
         caching: Caching,
-        beyond: Beyond,
+        beyond: Beyond<'_>,
         forward: bool,
     ) -> Result<(Numbered, VecDeque<Numbered>)> {
         let named = self.index.locate(key);
@@ -95,10 +95,22 @@ impl Indexed<'_> {
         Ok(((ordinal, block), ahead))
     }
 
+    /// The last block that a walk comes to which ends at `until`, by the index; without, the last there is.
+    pub fn last_until(self, until: Option<&[u8]>, forward: bool) -> u64 {
+        let last = self.table.block_count().saturating_sub(1);
+        match (until.map(|key| self.index.locate(key)), forward) {
+            (Some((_, end)), true) => end.min(last),
+            (Some((end, _)), false) => end.min(last),
+            (None, true) => last,
+            (None, false) => 0,
+        }
+    }
+
     /// The first and the last of the blocks beyond `at`, and it.
-    fn adjoining(self, at: u64, beyond: Beyond, forward: bool) -> (u64, u64) {
-        let last = self.table.block_count() - 1;
-        let mut blocks = if forward { last.saturating_sub(at) } else { at }.min(beyond.blocks);
+    fn adjoining(self, at: u64, beyond: Beyond<'_>, forward: bool) -> (u64, u64) {
+        let end = self.last_until(beyond.until, forward);
+        let blocks = if forward { end.saturating_sub(at) } else { at.saturating_sub(end) };
+        let mut blocks = blocks.min(beyond.blocks);
         loop {
             let (from, to) = if forward { (at, at + blocks) } else { (at - blocks, at) };
             let bytes = match (self.extent(from), self.extent(to)) {

@@ -5,7 +5,14 @@ use super::*;
 /// A cursor over all of a table, of which so many will be wanted.
 fn cursor(table: &Arc<Table>, walk: Walk, expected: usize) -> RunCursor {
     let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
-    RunCursor::new(vec![clipped], walk).expecting(expected)
+    RunCursor::new(vec![clipped], walk).expecting(Wanted { entries: expected, until: None })
+}
+
+/// The same, which says that it will not go beyond a key.
+fn bounded(table: &Arc<Table>, expected: usize, until: &[u8]) -> RunCursor {
+    let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
+    let wanted = Wanted { entries: expected, until: Some(until.into()) };
+    RunCursor::new(vec![clipped], Walk::Cached).expecting(wanted)
 }
 
 /// Walks so many entries from a place on; what that cost in requests and bytes.
@@ -47,6 +54,27 @@ fn what_is_expected_to_be_wanted_is_read_at_once() {
             let (requests, bytes) = cost(&context, &mut one, seek, 1);
             let most = if matches!(seek, Seek::AtOrAfter(_)) { (1, 4096) } else { (2, 20 << 10) };
             assert!(requests <= most.0 && bytes <= most.1, "{requests} requests, {bytes} bytes");
+        }
+    }
+}
+
+/// A walk read up to 256 KiB behind the end of its range, at its beginning and where it read ahead.
+#[test]
+fn nothing_is_read_behind_where_a_walk_says_that_it_ends() {
+    let context = context(0);
+    let table = Arc::new(long_table(&context));
+    for entries in [3, 20, 150] {
+        for expected in [1, 200] {
+            for (seek, until) in [
+                (Seek::AtOrAfter(&key(700)), key(700 + entries)),
+                (Seek::Before(&key(700)), key(700 - entries)),
+            ] {
+                let mut cursor = bounded(&table, expected, &until);
+                let (_, bytes) = cost(&context, &mut cursor, seek, entries);
+                // A block at each end may be read for a part of it, and the block of the bound.
+                let most = entries * (VALUE_BYTES + 100) + 3 * 4096;
+                assert!(bytes <= most, "{seek:?}, {entries}, {expected}: {bytes} of {most}");
+            }
         }
     }
 }
@@ -104,7 +132,13 @@ fn walks_that_expect_much_are_right_whatever_the_index_names() {
             let context = context(0);
             let honest = super::table(&context, kind, Compression::None);
             let lying = honest.with_index(|honest| Box::new(Liar { honest, locate, extent }));
-            let mut cursor = cursor(&Arc::new(lying), Walk::Cached, 60);
+            let table = Arc::new(lying);
+            let mut cursor = if from == 1 || from == 998 {
+                // A walk that says where it will end may go on.
+                bounded(&table, 60, &key(400))
+            } else {
+                cursor(&table, Walk::Cached, 60)
+            };
             let (seek, expected): (_, Vec<_>) = match downwards {
                 true => (Seek::Before(&place), (0..from / 2).rev().map(|n| key(n * 2)).collect()),
                 false => {
