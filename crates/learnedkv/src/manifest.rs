@@ -28,7 +28,7 @@ use crate::format::manifest::{
     Edit, MANIFEST_HEADER_BYTES, decode_edit, decode_header, encode_edit, encode_header, later_edit,
 };
 use crate::format::name::{file_name, file_number};
-pub use state::{KeyspaceState, State, next_keyspace, touched_keyspaces};
+pub use state::{FrozenState, KeyspaceState, State, next_keyspace, touched_keyspaces};
 
 /// The file that names the manifest.
 pub const CURRENT: &str = "CURRENT";

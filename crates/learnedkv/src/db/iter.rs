@@ -18,7 +18,6 @@ use crate::lsm::read;
 use crate::lsm::unread::{self, Unread};
 use crate::options::ReadOptions;
 use crate::slice::Slice;
-use crate::sstable::cursor::Wanted;
 use crate::view::KeyspaceView;
 
 /// The bounds of a range of keys, owned.
@@ -138,10 +137,10 @@ impl Ends {
         let entries = self.expected.unwrap_or(1);
         let cursor = end.cursor.get_or_insert_with(|| {
             let until = match until {
-                Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice().into()),
+                Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
                 Bound::Unbounded => None,
             };
-            read::cursor(view, visible, walk, &Wanted { entries, until })
+            read::cursor(view, visible, walk, entries, until)
         });
         if is_new {
             seek(cursor, if front { &self.lower } else { &self.upper }, front)?;

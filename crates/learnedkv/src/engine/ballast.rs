@@ -22,8 +22,13 @@
 //!   tombstones leave of a partition is only guessed when it is planned), and only what is alive: nothing
 //!   that was removed or overwritten since, though that is not settled yet. Then it lets go of what it
 //!   replaced. So a step takes more than it gives only for fresh entries that are alive, whose old place
-//!   goes when the sweep is over; such a one after which less than the half would be left is dropped, and
-//!   the sweep stops with `DiskFull`. Once more is removed it goes on: removals have the other half.
+//!   goes when the sweep is over, or with the table that it stood in. Such a one after which less than the half would be left
+//!   is dropped, and a table of the frozen part is trimmed ([`crate::tiered`]): of what is settled and what newer tables
+//!   hide, which needs room for the rest of it alone. If nothing comes of that either, the sweep stops with `DiskFull`. Once
+//!   more is removed it goes on: removals have the other half.
+//! * Values in segments are written anew only where their segment is mostly dead, and what lives in it finds room in half of what
+//!   settling may take; that segment then goes. While a conversion is waited for, sweeps follow one another as long as each
+//!   gives segments back.
 //! * What a snapshot shows does not come free, and is not counted so. Who else has an old View for long (an
 //!   iterator) nobody knows, but that what was replaced since the disk was full has not come free: as much
 //!   less counts of what is replaced next. So of the other half an iterator costs a step at most.
@@ -415,6 +420,15 @@ impl Engine {
             Some(room) if room.free_bytes.saturating_add(freed_bytes) < half => Err(self.full()),
             _ => Ok(()),
         }
+    }
+
+    /// What settling may take while the ballast is given up and give back only later, bytes: what is free beyond the half that
+    /// flushes and removals live on ([`Engine::check_left`]).
+    pub fn room_to_settle(&self) -> u64 {
+        self.bury();
+        let half = lock(&self.ballast.held).given_bytes() / 2;
+        let room = self.disk().room(self.dir());
+        room.map_or(0, |room| room.free_bytes.saturating_sub(half))
     }
 
     /// What is refused while the ballast is given up; `None` while it is held.

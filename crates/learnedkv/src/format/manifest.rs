@@ -135,7 +135,7 @@ pub enum Change {
         /// What becomes of the frozen part.
         watermark: Watermark,
     },
-    /// A frozen part as it stands; only in the first edit of a manifest.
+    /// A frozen part as it stands: in the first edit of a manifest, and where one of its tables was trimmed.
     Frozen {
         /// Its keyspace.
         keyspace: KeyspaceId,

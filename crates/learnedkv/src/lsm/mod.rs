@@ -32,7 +32,7 @@ pub mod spill;
 mod tend;
 #[cfg(test)]
 mod tests;
-mod thin;
+pub mod thin;
 pub mod unread;
 
 pub use tend::{is_busy, spawn_if_wanted};

@@ -48,6 +48,17 @@ impl ValuesApart {
     }
 }
 
+/// Which values that stand in segments are written anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moving {
+    /// Those that are to stand beside their keys, and those in [victims](Output::with_victims).
+    All,
+    /// Those in victims.
+    Victims,
+    /// None: all pointers are copied.
+    Nothing,
+}
+
 /// Finished tables in key order and their value segments, and those being written.
 pub struct Output {
     engine: Arc<Engine>,
@@ -74,8 +85,8 @@ pub struct Output {
     generation: Option<(Arc<Generation>, bool)>,
     /// Hashes of keys to be added there.
     hashes: Vec<u64>,
-    /// See [`Output::moving_values`].
-    moves_values: bool,
+    /// See [`Output::moving`].
+    moving: Moving,
     /// Of each segment that values were read from to stand beside their keys, where the last one ends;
     /// `None` where other pointers into it were copied.
     emptied: BTreeMap<u64, Option<u64>>,
@@ -169,7 +180,7 @@ impl Output {
             shadow: None,
             generation: None,
             hashes: Vec::new(),
-            moves_values: true,
+            moving: Moving::All,
             emptied: BTreeMap::new(),
             ranges: Ranges::default(),
             woken: Ranges::default(),
@@ -235,10 +246,9 @@ impl Output {
         self
     }
 
-    /// Whether values that stand in segments may be written anew: beside their keys, or for
-    /// [`Output::with_victims`]. They may unless it is said that they may not.
-    pub fn moving_values(mut self, moving: bool) -> Output {
-        self.moves_values = moving;
+    /// Which values that stand in segments are written anew; all that may be, unless something else is said.
+    pub fn moving(mut self, moving: Moving) -> Output {
+        self.moving = moving;
         self
     }
 
@@ -434,9 +444,12 @@ impl Output {
             let mut load = None;
             if kind == Kind::Pointer {
                 let pointer = ValuePointer::decode(payload)?;
-                let moves = self.moves_values
-                    && (pointer.length < self.separate_at
-                        || self.victims.contains(&pointer.segment));
+                let is_victim = || self.victims.contains(&pointer.segment);
+                let moves = match self.moving {
+                    Moving::All => pointer.length < self.separate_at || is_victim(),
+                    Moving::Victims => is_victim(),
+                    Moving::Nothing => false,
+                };
                 load = moves.then_some(pointer);
                 let emptied = self.emptied.entry(pointer.segment).or_insert(Some(0));
                 *emptied = emptied.filter(|_| moves).map(|end| end.max(pointer.end()));

@@ -298,14 +298,17 @@ pub fn size_at(cursor: &dyn Cursor) -> Result<u64> {
     }
 }
 
-/// Walks all of a keyspace: for each key the newest entry, tombstones included. This will be `wanted`.
+/// Walks all of a keyspace: for each key the newest entry, tombstones included. So many entries will be wanted,
+/// perhaps, and none beyond `until`, in the direction that it is sought in.
 pub fn cursor(
     view: &KeyspaceView,
     visible: SequenceNumber,
     walk: Walk,
-    wanted: &Wanted,
+    entries: usize,
+    until: Option<&[u8]>,
 ) -> MergeCursor {
-    let tables = rows::sources(&view.tables, walk, wanted);
+    let wanted = Wanted { entries, until: until.map(Arc::from) };
+    let tables = rows::sources(&view.tables, walk, &wanted);
     MergeCursor::new(memtable_sources(view, visible).chain(tables).collect())
 }
 
@@ -373,7 +376,7 @@ pub fn has_entries(
     if has_ranges(view, visible, first, last) {
         return Ok(true);
     }
-    let mut cursor = cursor(view, visible, Walk::Cached, &Wanted::ONE);
+    let mut cursor = cursor(view, visible, Walk::Cached, 1, Some(last));
     cursor.seek(Seek::AtOrAfter(first))?;
     Ok(cursor.key().is_some_and(|key| key <= last))
 }

@@ -18,7 +18,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::output::{Output, Written};
+use super::output::{Moving, Output, Written};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Pinned, Work, still_shown};
 use crate::error::Result;
@@ -124,7 +124,7 @@ impl Spill {
         let apart = keyspace.options.fresh_apart();
         let output = Output::new(engine, options, apart, &segments).separating_nothing();
         Spill {
-            output: output.with_ranges(ranges).moving_values(false),
+            output: output.with_ranges(ranges).moving(Moving::Nothing),
             cursor: MergeCursor::new(sources),
             begun: false,
             pinned,

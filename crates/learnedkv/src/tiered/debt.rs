@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::Engine;
 use crate::lsm::garbage;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
@@ -211,6 +212,41 @@ pub fn victims(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
     let settled = tables.settled().flat_map(|table| &table.properties().segments);
     let settled: BTreeSet<_> = settled.map(|used| used.segment).collect();
     garbage::mostly_dead(tables, over_provision_percent).intersection(&settled).copied().collect()
+}
+
+/// On a full disk: of the segments that are mostly dead those that a sweep finds room to empty, the deadest first. What lives in them
+/// is written before they go.
+pub fn victims_that_fit(
+    engine: &Engine,
+    tables: &Tables,
+    options: &KeyspaceOptions,
+) -> BTreeSet<u64> {
+    let dead = garbage::dead(tables);
+    let mostly = garbage::mostly_dead(tables, options.over_provision());
+    let weigh = |id: u64| {
+        let segment = tables.segments.get(id)?;
+        let dead = dead.get(&id).copied().unwrap_or(0);
+        Some((segment.value_bytes().saturating_sub(dead), dead, id))
+    };
+    let mut found: Vec<_> = mostly.into_iter().filter_map(weigh).collect();
+    // By what is gained for each byte that is written.
+    found.sort_by(|(live, dead, _), (other_live, other_dead, _)| {
+        let (a, b) = (
+            u128::from(*dead) * u128::from(*other_live),
+            u128::from(*other_dead) * u128::from(*live),
+        );
+        b.cmp(&a)
+    });
+    // The tables that point there are written anew, too.
+    let mut room = engine.room_to_settle() / 2;
+    let mut victims = BTreeSet::new();
+    for (live, _, id) in found {
+        if live <= room {
+            room -= live;
+            victims.insert(id);
+        }
+    }
+    victims
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod price;
 mod rewrite;
 mod settle;
 mod sweep;
+mod trim;
 
 pub use debt::{Debt, Space, fresh_bytes};
 pub use jobs::spawn;

@@ -19,6 +19,7 @@
 //! [`crate::engine::Ballast`].
 
 mod ahead;
+mod full;
 mod hold;
 mod patience;
 
@@ -33,6 +34,7 @@ use super::plan::Course;
 use super::price;
 use super::rewrite::Rewrite;
 use super::sweep::{self, Ended, Next, Progress, SweepStep};
+use super::trim::Trim;
 use crate::engine::{self, Engine, Opened, RoomSeen, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Job, Step};
@@ -62,6 +64,7 @@ enum Work {
     None,
     Merge(Box<Merge>),
     Sweep(Box<SweepStep>),
+    Trim(Box<Trim>),
 }
 
 /// Merges runs and sweeps. See the module page.
@@ -129,6 +132,7 @@ impl SettleJob {
                 Err(e) => return Err(e),
             },
             Work::Sweep(step) => return self.sweep(step),
+            Work::Trim(trim) => return self.trim(trim),
             Work::None => {
                 self.room_seen = self.engine.room_seen();
                 self.asked = self.engine.health.asked();
@@ -170,14 +174,15 @@ impl SettleJob {
                 drop(step);
                 self.give_up_ahead(at);
             }
-            Err(e)
-                if e.kind() == ErrorKind::DiskFull
-                    && (lock(&self.shared).stop_ahead(at)
-                        || self.engine.give_up_ballast(self.room_seen)) =>
-            {
+            Err(e) if e.kind() == ErrorKind::DiskFull => {
+                let has_room = lock(&self.shared).stop_ahead(at)
+                    || self.engine.give_up_ballast(self.room_seen);
                 // Begun again, with more room, once what it wrote is removed.
                 drop(step);
-                self.let_go();
+                match has_room {
+                    true => self.let_go(),
+                    false => self.work = Work::Trim(self.find_trim(at).ok_or(e)?),
+                }
             }
             Err(e) => {
                 if !self.goes_on_without(&step, &e) {
@@ -193,9 +198,6 @@ impl SettleJob {
 
     /// Whether the sweep goes on though this step failed: it leaves what can be left, and goes round a damaged base.
     fn goes_on_without(&self, step: &SweepStep, error: &Error) -> bool {
-        if error.kind() == ErrorKind::DiskFull {
-            return false;
-        }
         let at = self.at.unwrap_or_default();
         let view = self.engine.view();
         let tables = view.keyspaces.get(&at).into_iter().flat_map(|k| k.tables.settled());
@@ -258,6 +260,9 @@ impl SettleJob {
     fn finish(&self) {
         let Some(at) = self.at else { return };
         let over = lock(&self.shared).sweeps.remove(&at).unwrap_or_default();
+        if self.sweeps_again(at, &over) {
+            return;
+        }
         let mut conversions = lock(&self.engine.conversions);
         if over.course.is_some() {
             conversions.swept(at, over.damage);
@@ -451,23 +456,16 @@ impl SettleJob {
         }
     }
 
-    /// On a full disk: whether what is in memory is to be flushed before a step, and can be: what it removes the
-    /// step does not write. What is not full yet only where somebody waits: each flush takes room.
-    fn flushes_first(&self, keyspace: &KeyspaceView) -> bool {
-        if self.engine.health.work_error(engine::Work::Flush(keyspace.id)).is_some() {
-            return false;
-        }
-        let is_wanted = || lock(&self.engine.conversions).is_wanted(keyspace.id);
-        !keyspace.sealed.is_empty()
-            || !keyspace.active.is_empty() && is_wanted() && self.engine.rotate(keyspace.id).is_ok()
-    }
-
     /// What the sweep of a keyspace keeps in mind.
     fn course(&self, keyspace: &KeyspaceView) -> Course {
         let mut shared = lock(&self.shared);
         let sweeping = shared.sweeps.entry(keyspace.id).or_default();
         let full = self.engine.ballast.is_given_up();
-        let begin = || Course::of(&keyspace.tables, &keyspace.options, full);
+        let begin = || {
+            let victims = full
+                .then(|| debt::victims_that_fit(&self.engine, &keyspace.tables, &keyspace.options));
+            Course::of(&keyspace.tables, &keyspace.options, victims)
+        };
         sweeping.course.get_or_insert_with(begin).clone()
     }
 
@@ -522,7 +520,7 @@ impl SettleJob {
             return Ok(Found::Nothing);
         }
         let id = keyspace.id;
-        if keyspace.tables.runs.is_empty() {
+        if keyspace.tables.runs.is_empty() && !self.empties_segments(keyspace) {
             self.finish();
             return Ok(Found::Done);
         }

@@ -40,7 +40,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::format::manifest::{Change, PartitionRecord, Watermark};
 use crate::format::range::Ranges;
-use crate::lsm::output::{Output, Written};
+use crate::lsm::output::{Moving, Output, Written};
 use crate::lsm::read::{clip, run_source};
 use crate::lsm::shadow::Shadow;
 use crate::manifest::KeyspaceState;
@@ -369,7 +369,7 @@ impl SweepStep {
             seen: Weak::new(),
             output: output
                 .with_victims(course.victims.clone())
-                .moving_values(!disk_is_full)
+                .moving(if disk_is_full { Moving::Victims } else { Moving::All })
                 .with_ranges(plan.ranges)
                 .waking_filters(woken)
                 .replacing(frozen.between(lower, upper).chain(replaced())),

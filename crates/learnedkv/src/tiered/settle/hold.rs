@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::Error;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::tiered::plan::Course;
+use crate::tiered::trim::Tried;
 
 /// What the jobs know together.
 #[derive(Default)]
@@ -51,6 +52,8 @@ pub struct Sweeping {
     half_way_to: Option<Option<Vec<u8>>>,
     /// There was no room for a step ahead.
     is_alone: bool,
+    /// The tables that were trimmed, or not worth it, as they were.
+    pub tried: BTreeSet<Tried>,
 }
 
 /// A step ahead.

@@ -40,7 +40,7 @@ impl SettleJob {
                     let is_many = at.tables.runs.len() >= merge::MAX_RUNS_WHILE_FLUSHING;
                     !is_many && !self.is_awaited(&at, is_instead)
                 }
-                Work::Sweep(_) => true,
+                Work::Sweep(_) | Work::Trim(_) => true,
             }
     }
 
