@@ -162,6 +162,9 @@ fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
         let keep =
             engine.log.retention(engine.oldest_needed(Without::Memtable(&flush.sealed.memtable)));
         let mut changes = vec![Change::Flushed { keyspace, up_to }, keep.change.clone()];
+        // Where none of its commits carried one, the former stays.
+        let carried = flush.sealed.memtable.positions.newest(|| up_to);
+        changes.extend(carried.map(|carried| Change::ExternalPosition { keyspace, carried }));
         retention = Some(keep);
         if !tables.is_empty() {
             changes.push(Change::AddRun { keyspace, tables });
