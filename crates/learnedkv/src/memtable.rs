@@ -11,9 +11,9 @@
 //!
 //! A memtable never knows the log, a file, or another memtable.
 
+mod positions;
 mod presence;
 mod removals;
-
 mod streamed;
 
 use std::borrow::Borrow;
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use bytes::Bytes;
 use crossbeam_skiplist::SkipSet;
 
+use self::positions::Positions;
 use self::presence::Presence;
 use self::removals::{RANGE_OVERHEAD_BYTES, Removals, RemovedAt, Span};
 use crate::cursor::{Cover, Cursor, Seek, Source};
@@ -190,6 +191,8 @@ pub struct Memtable {
     latest: AtomicU64,
     /// The segments that its pointers lead into.
     pub streamed: Streamed,
+    /// The external positions that its commits carry.
+    pub positions: Positions,
 }
 
 impl std::fmt::Debug for Memtable {
@@ -209,6 +212,7 @@ impl Default for Memtable {
             first: AtomicU64::new(0),
             latest: AtomicU64::new(0),
             streamed: Streamed::default(),
+            positions: Positions::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ pub use self::rent::{LEAST as LEAST_RENT, Rent};
 use crate::error;
 use crate::format::bytes::Probe;
 use crate::format::checksum::HashedKey;
-use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::format::entry::{CarriedPosition, KeyspaceId, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::table::SegmentUse;
 use crate::manifest::KeyspaceState;
@@ -226,6 +226,8 @@ pub struct Tables {
     pub ranged: Ranged,
     /// The value segments that any of the tables points into.
     pub segments: Segments,
+    /// The newest external position that a commit carried which the tables hold.
+    pub external_position: Option<CarriedPosition>,
     /// Those of them that runs point into, once somebody asked.
     pub fresh_segments: OnceLock<BTreeSet<u64>>,
     /// The tables that could not be opened ([`Table::damage`]).
@@ -318,6 +320,7 @@ impl Tables {
             deltas,
             has_ranges,
             segments,
+            external_position: state.external_position,
             fresh_segments: OnceLock::new(),
             damaged,
             readable: OnceLock::new(),
@@ -357,6 +360,7 @@ impl Tables {
             deltas,
             has_ranges: self.has_ranges,
             segments: self.segments.clone(),
+            external_position: self.external_position,
             fresh_segments: OnceLock::new(),
             damaged: Vec::new(),
             readable: OnceLock::new(),
@@ -453,6 +457,16 @@ impl KeyspaceView {
         }
         let streamed = self.memtables().find_map(|memtable| memtable.streamed.get(id));
         streamed.ok_or_else(|| value_log::unnamed(id))
+    }
+
+    /// The external position of the newest commit that carried one, of those up to what is `visible`, which
+    /// is asked for each memtable: what is found is no older than what was the newest when the View was taken.
+    pub fn external_position(
+        &self,
+        visible: impl Fn() -> SequenceNumber,
+    ) -> Option<CarriedPosition> {
+        let in_memory = self.memtables().find_map(|m| m.positions.newest(&visible));
+        in_memory.or(self.tables.external_position)
     }
 
     /// The smallest sequence number that only the log and memtables hold.

@@ -12,7 +12,7 @@ use super::operation::Operation;
 use crate::engine::{Commit, Streamed};
 use crate::error::{Error, Result};
 use crate::format::batch::put_op;
-use crate::format::entry::KeyspaceId;
+use crate::format::entry::{ExternalPosition, KeyspaceId};
 use crate::format::log::MAX_BATCH_COUNT;
 use crate::options::WriteOptions;
 
@@ -26,13 +26,15 @@ pub struct Batch {
     count: u32,
     keyspaces: Vec<KeyspaceId>,
     streamed: Vec<Streamed>,
+    external_position: Option<ExternalPosition>,
     error: Option<Error>,
 }
 
 impl Batch {
     pub(crate) fn new(handle: Arc<Handle>) -> Batch {
         let (payload, keyspaces, streamed) = (Vec::new(), Vec::new(), Vec::new());
-        Batch { handle, payload, count: 0, keyspaces, streamed, error: None }
+        let (external_position, error) = (None, None);
+        Batch { handle, payload, count: 0, keyspaces, streamed, external_position, error }
     }
 
     /// Sets the value of a key. A key or value that is too long makes the commit an error. A value as long
@@ -64,6 +66,39 @@ impl Batch {
     /// Removes all keys, among them those that the batch has inserted so far.
     pub fn clear(&mut self, keyspace: &Keyspace) {
         self.remove_range::<&[u8]>(keyspace, ..);
+    }
+
+    /// Says where in somebody else's log the batch comes from: a primary's, say, that is replayed here. It is
+    /// kept with the batch, in one piece, for each keyspace that the batch writes to, and is
+    /// [`Keyspace::external_position`] until a later commit to that keyspace carries another. Set twice, the
+    /// last counts.
+    ///
+    /// The 16 bytes mean nothing to the database: positions are never compared, and that of the newest
+    /// commit counts, even if it is lower. Whoever replays a log commits it in order, from one thread. Commits
+    /// survive a crash in their order, without gaps over all keyspaces: so after an open the log is
+    /// replayed from behind the highest position (by its own order) that any of the keyspaces says, and nothing
+    /// before it is missing in any.
+    ///
+    /// Without an operation there is no keyspace to keep it: then the commit is an error.
+    ///
+    /// ```
+    /// # use learnedkv::{Database, KeyspaceOptions};
+    /// # fn main() -> learnedkv::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("learnedkv-position-{}", std::process::id()));
+    /// # let db = Database::open(&dir)?;
+    /// let copy = db.keyspace("copy", KeyspaceOptions::default())?;
+    /// let mut batch = db.batch();
+    /// batch.insert(&copy, "key", "value");
+    /// batch.set_external_position(*b"primary/00000042");
+    /// batch.commit()?;
+    /// assert_eq!(copy.external_position()?, Some(*b"primary/00000042"));
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_external_position(&mut self, position: [u8; 16]) {
+        self.external_position = Some(position);
     }
 
     fn push(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) {
@@ -122,7 +157,7 @@ impl Batch {
     /// Commits it with the database's durability.
     ///
     /// # Errors
-    /// As [`Keyspace::insert`], of all of it.
+    /// As [`Keyspace::insert`], of all of it; `InvalidArgument` if it has an external position and no operation.
     pub fn commit(self) -> Result<()> {
         self.commit_with(WriteOptions::default())
     }
@@ -130,14 +165,20 @@ impl Batch {
     /// As [`Batch::commit`], done as `options` say: `commit_with(Durability::Synced)`.
     ///
     /// # Errors
-    /// As [`Keyspace::insert_with`], of all of it.
+    /// As [`Keyspace::insert_with`] and [`Batch::commit`], of all of it.
     pub fn commit_with(mut self, options: impl Into<WriteOptions>) -> Result<()> {
         let durability = options.into().durability_or(self.handle.engine.options.durability);
         if let Some(error) = self.error {
             return Err(error);
         }
         if self.count == 0 {
-            return Ok(());
+            return match self.external_position {
+                None => Ok(()),
+                Some(_) => Err(Error::invalid(
+                    "a batch with an external position and no operation writes to no keyspace that would \
+                     keep the position: put what is to be written into it, or leave the position to the next",
+                )),
+            };
         }
         let payload = Bytes::from(self.payload);
         let commit = Commit {
@@ -145,6 +186,7 @@ impl Batch {
             count: self.count,
             keyspaces: &self.keyspaces,
             streamed: &self.streamed,
+            external_position: self.external_position,
         };
         let engine = &self.handle.engine;
         let committed = engine.commit(commit, durability).map(|()| true);

@@ -238,6 +238,31 @@ impl Keyspace {
         given_up()
     }
 
+    /// The external log position of the newest commit that wrote to the keyspace and carried one, durable or
+    /// not; see [`Batch::set_external_position`](crate::Batch::set_external_position). All that this commit and those before it wrote
+    /// is there to be read. After an open it is that of the newest such commit that survived. Bulk loads
+    /// and commits without a position leave it as it is. `None`: no commit carried one.
+    ///
+    /// # Errors
+    /// `NotFound` if the keyspace was dropped.
+    pub fn external_position(&self) -> Result<Option<[u8; 16]>> {
+        let engine = &self.handle.engine;
+        let view = engine.keyspace(self.id)?;
+        let carried = view.external_position(|| engine.log.visible());
+        Ok(carried.map(|carried| carried.position))
+    }
+
+    /// The same of the newest such commit that was flushed: what it and those before it wrote to this keyspace is in
+    /// its tables, durable whatever the durability of commits is. [`Keyspace::flush`] brings it up to
+    /// [`Keyspace::external_position`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::external_position`].
+    pub fn flushed_external_position(&self) -> Result<Option<[u8; 16]>> {
+        let view = self.handle.engine.keyspace(self.id)?;
+        Ok(view.tables.external_position.map(|carried| carried.position))
+    }
+
     /// What the keyspace holds.
     ///
     /// # Errors

@@ -128,6 +128,7 @@ impl<'a> Operation<'a> {
             count: 1,
             keyspaces: &[keyspace],
             streamed: self.streamed.as_slice(),
+            external_position: None,
         });
         engine.settle_streams(self.streamed.as_mut_slice(), &committed);
         committed

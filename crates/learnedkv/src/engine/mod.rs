@@ -18,6 +18,7 @@ mod burials;
 mod busy;
 mod checkpoint;
 pub mod claims;
+mod commit;
 mod conditional;
 mod conversions;
 mod gone;
@@ -40,10 +41,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 
 pub use self::ballast::{Ballast, BallastJob, RoomSeen};
 pub use self::burials::Burials;
+pub use self::commit::Commit;
 pub use self::conditional::{Seen, WasRead, Watched};
 pub use self::conversions::Conversions;
 pub use self::metrics::EngineMetrics;
@@ -52,8 +53,7 @@ pub use self::pins::{Pinned, still_shown};
 use crate::disk::{Disk, Lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::format::batch::Ops;
-use crate::format::entry::{KeyspaceId, Kind, SequenceNumber, TableId};
+use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::{Change, Edit, TableRecord};
 use crate::format::table::SegmentUse;
 use crate::manifest::{Manifest, State, next_keyspace, touched_keyspaces};
@@ -133,19 +133,6 @@ pub struct Opened {
     pub segments: Vec<Arc<Segment>>,
 }
 
-/// The operations of one commit.
-#[derive(Debug, Clone, Copy)]
-pub struct Commit<'a> {
-    /// Encoded by [`crate::format::batch`].
-    pub payload: &'a Bytes,
-    /// How many operations it holds.
-    pub count: u32,
-    /// The keyspaces it changes, each once.
-    pub keyspaces: &'a [KeyspaceId],
-    /// The values that its pointers lead to.
-    pub streamed: &'a [Streamed],
-}
-
 impl Engine {
     /// The View of now.
     pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
@@ -221,25 +208,13 @@ impl Engine {
             // log must keep, sees this too.
             let first = self.log.reserved() + 1;
             memtables.iter().for_each(|(_, m)| m.expect(first));
-            let reserve = || self.log.reserve(commit.payload.len(), commit.count, None);
+            let position = commit.external_position;
+            let reserve = || self.log.reserve(commit.payload.len(), commit.count, position);
             (self.with_ballast_if_removing(commit.payload, reserve)?, memtables)
         };
         let (first, last) = (ticket.first(), ticket.last());
         self.log.publish(ticket, commit.payload).inspect_err(|e| self.poison(e))?;
-        for (sequence, op) in (first..).zip(Ops::new(commit.payload)) {
-            let op = op.expect("a payload that this process encoded");
-            let memtable = memtables.iter().find(|(id, _)| *id == op.keyspace);
-            let (_, memtable) = memtable.expect("the commit names its keyspaces");
-            if op.kind == Kind::Pointer {
-                streams::hold_segment(self, memtable, &op, commit.streamed)?;
-            }
-            if memtables.len() == 1 {
-                memtable.insert(commit.payload, &op, sequence);
-            } else {
-                // One keyspace's memtable must not keep alive what belongs to another's.
-                memtable.insert_copy(&op, sequence);
-            }
-        }
+        self.apply(&commit, &memtables, first, last)?;
         let put_bytes = commit.bytes();
         let before = self.metrics.put_bytes.fetch_add(put_bytes, Ordering::Relaxed);
         self.log.complete(first, last)?;

@@ -35,7 +35,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::batch::{Op, Ops};
 use crate::format::compression::Codecs;
-use crate::format::entry::{KeyspaceId, Kind};
+use crate::format::entry::{CarriedPosition, KeyspaceId, Kind, SequenceNumber};
 use crate::format::log::RecordHeader;
 use crate::format::manifest::{LogState, TableRecord};
 use crate::format::table::SegmentUse;
@@ -395,6 +395,10 @@ impl Recovering<'_> {
                         hold_segment(self.context, memtable, &op)?;
                     }
                     memtable.insert_copy(&op, sequence);
+                    if let Some(position) = header.external_position {
+                        let carried = CarriedPosition { sequence: header.last(), position };
+                        memtable.positions.note(carried, SequenceNumber::MAX);
+                    }
                 }
                 Some(_) => {}
                 None if op.keyspace < state.next_keyspace => {} // dropped since

@@ -16,7 +16,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use super::{Commit, Engine};
+use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::batch::Op;
 use crate::format::compression::Compression;
@@ -64,14 +64,6 @@ impl Drop for Streamed {
         if !self.kept {
             self.segment.retire(None, 0);
         }
-    }
-}
-
-impl Commit<'_> {
-    /// What it puts, with the values that its pointers lead to.
-    pub(super) fn bytes(&self) -> u64 {
-        let streamed = self.streamed.iter().map(Streamed::length_bytes).sum::<u64>();
-        self.payload.len() as u64 + streamed
     }
 }
 

@@ -56,7 +56,13 @@ fn a_memtable_expects_numbers_before_they_are_given_out() {
     });
     let payload =
         engine.payloads.encode(1, 64, |out| put_op(out, 1, Kind::Value, b"key", b"value"));
-    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
+    let commit = Commit {
+        payload: &payload,
+        count: 1,
+        keyspaces: &[1],
+        streamed: &[],
+        external_position: None,
+    };
     engine.commit(commit, Durability::Buffered).unwrap();
     disk.stop_observing();
     assert_eq!(reserved.load(Ordering::Relaxed), 1, "no place was given out");
@@ -84,7 +90,13 @@ fn a_streamed_value_goes_with_a_keyspace_dropped_amid_its_commit() {
             assert!(watched.edit(0, &Opened::default(), change, |_| {}).unwrap());
         }
     });
-    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &streamed };
+    let commit = Commit {
+        payload: &payload,
+        count: 1,
+        keyspaces: &[1],
+        streamed: &streamed,
+        external_position: None,
+    };
     let committed = engine.commit(commit, Durability::Buffered);
     disk.stop_observing();
     engine.settle_streams(&mut streamed, &committed.map(|()| true));
@@ -184,7 +196,13 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
         engine.payloads.encode(1, 8192, |out| put_op(out, 1, Kind::Value, key, &[7; 5000]))
     };
     let payload = put(b"another");
-    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
+    let commit = Commit {
+        payload: &payload,
+        count: 1,
+        keyspaces: &[1],
+        streamed: &[],
+        external_position: None,
+    };
     engine.commit(commit, Durability::Buffered).unwrap();
     engine.press(1, pace::FULL);
 
@@ -206,7 +224,13 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let payload = put(b"key");
-    let commit = Commit { payload: &payload, count: 1, keyspaces: &[1], streamed: &[] };
+    let commit = Commit {
+        payload: &payload,
+        count: 1,
+        keyspaces: &[1],
+        streamed: &[],
+        external_position: None,
+    };
     let watched = Watched { keyspace: 1, first: b"key", last: Some(b"key") };
     let durability = Durability::Buffered;
     assert!(engine.commit_unless_changed(commit, durability, &was_read, watched).unwrap());

@@ -52,15 +52,20 @@ impl Engine {
         look(&mut touched.iter().filter_map(|id| view.keyspaces.get(id)).chain(others))
     }
 
-    /// Whether an edit that flushes a keyspace up to `up_to`, all of which is visible, may become durable
-    /// before the log is. It may if the log then needs no record up to there: every other keyspace has
-    /// flushed its own, so no batch can tear, and no segment that stays has one, so recovery begins
-    /// behind it. Once true it stays so: only later records are still to come.
-    pub fn needs_no_log(&self, keyspace: KeyspaceId, up_to: SequenceNumber) -> bool {
+    /// Whether an edit that flushes memtables up to `up_to`, all of which is visible, may become durable
+    /// before the log is. It may if the log then needs no record up to there: every memtable that does not
+    /// go, by this edit or before it, holds later ones alone, so no batch can tear, and no segment that stays has one, so
+    /// recovery begins behind it. Once true it stays so: only later records are still to come.
+    pub fn needs_no_log(
+        &self,
+        up_to: SequenceNumber,
+        goes: impl Fn(KeyspaceId, &Arc<Memtable>) -> bool,
+    ) -> bool {
         self.log.ends_at(up_to)
             && self.look_at_unflushed(|unflushed| {
-                let others = unflushed.filter(|k| k.id != keyspace);
-                others.filter_map(|k| k.oldest_unflushed()).all(|first| first > up_to)
+                let all = unflushed.flat_map(|k| k.memtables().map(|memtable| (k.id, memtable)));
+                let mut stay = all.filter(|(id, memtable)| !goes(*id, memtable));
+                stay.all(|(_, m)| m.is_empty() || m.first_sequence() > up_to)
             })
     }
 
@@ -72,12 +77,12 @@ impl Engine {
         let next = self.log.reserved().min(self.log.visible()) + 1;
         let counts = |keyspace: &&Arc<KeyspaceView>| match without {
             Without::Keyspace(id) => keyspace.id != id,
-            Without::Memtable(_) => true,
+            Without::Memtables(_) => true,
         };
         self.look_at_unflushed(|unflushed| {
             let memtables = unflushed.filter(counts).flat_map(|keyspace| keyspace.memtables());
             memtables
-                .filter(|m| !matches!(without, Without::Memtable(gone) if Arc::ptr_eq(gone, m)))
+                .filter(|m| !without.has(m))
                 .map(|m| m.first_sequence())
                 .filter(|first| *first > 0)
                 .fold(next, SequenceNumber::min)
@@ -88,8 +93,17 @@ impl Engine {
 /// What goes with an edit.
 #[derive(Debug, Clone, Copy)]
 pub enum Without<'a> {
-    /// A memtable: it is flushed.
-    Memtable(&'a Arc<Memtable>),
+    /// Memtables: they are flushed.
+    Memtables(&'a [Arc<Memtable>]),
     /// A keyspace: it is dropped.
     Keyspace(KeyspaceId),
+}
+
+impl Without<'_> {
+    fn has(&self, memtable: &Arc<Memtable>) -> bool {
+        match self {
+            Without::Memtables(gone) => gone.iter().any(|gone| Arc::ptr_eq(gone, memtable)),
+            Without::Keyspace(_) => false,
+        }
+    }
 }

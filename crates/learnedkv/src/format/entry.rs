@@ -8,6 +8,18 @@ pub type SequenceNumber = u64;
 /// The largest sequence number.
 pub const MAX_SEQUENCE: SequenceNumber = (1 << 56) - 1;
 
+/// A position in somebody else's log: bytes that mean nothing here, and are not compared.
+pub type ExternalPosition = [u8; 16];
+
+/// An external position, and the commit that carried it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CarriedPosition {
+    /// The sequence number of the commit's last operation.
+    pub sequence: SequenceNumber,
+    /// The position.
+    pub position: ExternalPosition,
+}
+
 /// A keyspace's number, never reused within a database.
 pub type KeyspaceId = u64;
 

@@ -12,11 +12,12 @@
 //!   next record's `first` is this one's `first + count`.
 //! * `synced` is the highest sequence number known to be durable when the record was written.
 //!   Recovery uses it to tell a torn end from damage.
-//! * Flag 1: a 16-byte external log position stands before the payload.
+//! * Flag 1: a 16-byte external log position stands before the payload. It is that of the whole batch, and
+//!   so of each keyspace that the batch writes to.
 //! * Behind the last record stand zeros, or what another segment's records left there whose file this was
 //!   before ([`crate::wal`]).
 //!
-//! Segment 3 of the database 4, and its first record: `put k1=v` in keyspace 2 ([`super::batch`]) as
+//! Segment 3 of the database 4, and its first records: `put k1=v` in keyspace 2 ([`super::batch`]) as
 //! operation 7, when all up to 5 was durable.
 //! ```text
 //! 4c 4b 56 4c 4f 47 00 01 | 03 00 00 00 00 00 00 00   LKVLOG, version 1; segment 3
@@ -27,11 +28,16 @@
 //! 07 00 00 00 00 00 00 00 | 05 00 00 00 00 00 00 00   first 7; synced 5
 //! 07 00 00 00 | 01 00 00 | 00                         7 bytes of payload; 1 operation; no flag
 //! 01 02 02 01 6b 31 76 | 00                           payload, filled up to 48 bytes
+//! 6b 48 1d a4 75 2c 82 bd | 03 00 00 00 00 00 00 00   the same again as operation 8, from the external
+//! 08 00 00 00 00 00 00 00 | 05 00 00 00 00 00 00 00   position "primary/00000042"
+//! 07 00 00 00 | 01 00 00 | 01                         flag 1
+//! 70 72 69 6d 61 72 79 2f | 30 30 30 30 30 30 34 32   the position
+//! 01 02 02 01 6b 31 76 | 00
 //! ```
 
 use super::bytes::{Reader, put_u64};
 use super::checksum::{checksum, mix, seal};
-use super::entry::{MAX_SEQUENCE, SequenceNumber};
+use super::entry::{ExternalPosition, MAX_SEQUENCE, SequenceNumber};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where the first record stands.
@@ -44,7 +50,7 @@ pub const MAX_BATCH_COUNT: u32 = (1 << 24) - 1;
 const MAGIC: [u8; 8] = *b"LKVLOG\0\x01";
 const ALIGNMENT: usize = 8;
 const EXTERNAL_POSITION: u8 = 1;
-const EXTERNAL_POSITION_BYTES: usize = 16;
+const EXTERNAL_POSITION_BYTES: usize = size_of::<ExternalPosition>();
 
 /// What a record says besides its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +63,8 @@ pub struct RecordHeader {
     pub count: u32,
     /// The highest sequence number known to be durable when it was written.
     pub synced: SequenceNumber,
-    /// A position in somebody else's log, for replication.
-    pub external_position: Option<[u8; 16]>,
+    /// Where its batch stands in somebody else's log, if it says so.
+    pub external_position: Option<ExternalPosition>,
 }
 
 impl RecordHeader {
@@ -270,7 +276,7 @@ mod tests {
     use super::*;
     use crate::format::example::assert_shown;
 
-    fn sample(external_position: Option<[u8; 16]>) -> (Vec<u8>, RecordHeader) {
+    fn sample(external_position: Option<ExternalPosition>) -> (Vec<u8>, RecordHeader) {
         let header =
             RecordHeader { segment: 9, first: 100, count: 2, synced: 90, external_position };
         let mut bytes = vec![0; 64 + record_bytes(5, external_position.is_some())];
@@ -282,9 +288,14 @@ mod tests {
     fn the_example_above_is_what_is_written() {
         let payload = [0x01, 0x02, 0x02, 0x01, 0x6b, 0x31, 0x76];
         let header = RecordHeader { segment: 3, first: 7, count: 1, synced: 5, ..sample(None).1 };
-        let mut record = vec![0; record_bytes(payload.len(), false)];
-        write_record(&mut record, 4, SEGMENT_HEADER_BYTES as u64, &header, &payload);
-        let segment = [&encode_segment_header(3, 4)[..], &record].concat();
+        let external =
+            RecordHeader { first: 8, external_position: Some(*b"primary/00000042"), ..header };
+        let mut segment = encode_segment_header(3, 4).to_vec();
+        for header in [header, external] {
+            let (offset, external) = (segment.len(), header.external_position.is_some());
+            segment.resize(offset + record_bytes(payload.len(), external), 0);
+            write_record(&mut segment[offset..], 4, offset as u64, &header, &payload);
+        }
         assert_shown(include_str!("log.rs"), "Segment 3 of the database 4", &segment);
     }
 

@@ -7,7 +7,7 @@
 //! edit     := checksum u64 | payload length u32 | ordinal u32 | payload
 //! payload  := synced varint | next file varint | next keyspace varint | change*
 //! change   := code u8, then the fields of the [`Change`] in the order of its declaration;
-//!             numbers are varints, keys and names slices; tables, filters, partitions and lists
+//!             numbers are varints, keys and names slices, an external position its 16 bytes; tables, filters, partitions and lists
 //!             as in `manifest/records.rs`
 //! ```
 //! An edit's checksum is bound to the database, the manifest's number and the edit's offset;
@@ -19,7 +19,7 @@
 //! ```text
 //! 4c 4b 56 4d 41 4e 49 01 | 06 00 00 00 00 00 00 00   LKVMANI, version 1; number 6
 //! 4d 00 00 00 00 00 00 00 | b6 d6 ac 97 23 96 a5 df   database 77; checksum
-//! e9 2f 3c 9f 61 0a 26 07 | 45 00 00 00 | 00 00 00 00   checksum; 69 bytes; edit 0
+//! 6f 72 ec d6 04 d0 42 36 | 58 00 00 00 | 00 00 00 00   checksum; 88 bytes; edit 0
 //! 09 | ac 02 | 03                          synced up to 9; next file 300, next keyspace 3
 //! 01 02 | 01 6b | 01 | 05 73 74 6f 72 65 | 03 6c 73 6d   CreateKeyspace 2, k: store = lsm
 //! 02 02                                    DropKeyspace
@@ -31,6 +31,8 @@
 //! 01 | 01 71                               the watermark is q (0: as it was, 2: the sweep is over)
 //! 08 02 | 01 00 | 01 71                    Frozen: one run of no tables, watermark q
 //! 0a 02 | 02 01 ac 02 | 06 | 02 | 00       ReplaceTables 1 and 300: in level 6, behind 2, by none
+//! 0b 02 | 08 | 70 72 69 6d 61 72 79 2f   ExternalPosition, of the commit that ends with operation 8:
+//! 30 30 30 30 30 30 34 32                  "primary/00000042"
 //! 09 | 01 01 80 20 | 02 | 01               Log: segment 1 ends at 4096; open from 2; first operation 1
 //! ```
 
@@ -41,7 +43,7 @@ mod tests;
 
 use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
 use super::checksum::{checksum, mix, seal};
-use super::entry::{KeyspaceId, SequenceNumber, TableId};
+use super::entry::{CarriedPosition, ExternalPosition, KeyspaceId, SequenceNumber, TableId};
 use crate::error::{Error, ErrorKind, Result};
 pub use records::{FilterRecord, PartitionRecord, TableRecord};
 use records::{
@@ -156,6 +158,13 @@ pub enum Change {
         at: u64,
         /// What comes, in key order. A table that goes and comes moves.
         tables: Vec<TableRecord>,
+    },
+    /// The newest external position that a flushed commit of a keyspace carried.
+    ExternalPosition {
+        /// Its number.
+        keyspace: KeyspaceId,
+        /// The position and its commit, at or below what is flushed by then.
+        carried: CarriedPosition,
     },
     /// Which log segments hold what is not flushed.
     Log {
@@ -347,6 +356,7 @@ mod code {
     pub const FROZEN: u8 = 8;
     pub const LOG: u8 = 9;
     pub const REPLACE_TABLES: u8 = 10;
+    pub const EXTERNAL_POSITION: u8 = 11;
 }
 
 fn put_numbers(out: &mut Vec<u8>, change: u8, numbers: &[u64]) {
@@ -405,6 +415,10 @@ fn put_change(out: &mut Vec<u8>, change: &Change) {
             put_varint(out, *at);
             put_list(out, tables, put_table);
         }
+        Change::ExternalPosition { keyspace, carried } => {
+            put_numbers(out, code::EXTERNAL_POSITION, &[*keyspace, carried.sequence]);
+            out.extend_from_slice(&carried.position);
+        }
         Change::Log { ended, open_from, first } => {
             out.push(code::LOG);
             put_list(out, ended, |out, (segment, end)| {
@@ -423,7 +437,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
         let ended = take_list(reader, |r| Ok((r.varint()?, r.varint()?)))?;
         return Ok(Change::Log { ended, open_from: reader.varint()?, first: reader.varint()? });
     }
-    if !(code::CREATE_KEYSPACE..=code::REPLACE_TABLES).contains(&change) {
+    if !(code::CREATE_KEYSPACE..=code::EXTERNAL_POSITION).contains(&change) {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!("change {change} is unknown: a newer version of learnedkv wrote it"),
@@ -460,12 +474,22 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
             at: reader.varint()?,
             tables: take_list(reader, take_table)?,
         },
+        code::EXTERNAL_POSITION => {
+            Change::ExternalPosition { keyspace, carried: take_position(reader)? }
+        }
         _ => Change::Frozen {
             keyspace,
             runs: take_list(reader, |r| take_list(r, take_table))?,
             watermark: reader.slice()?.to_vec(),
         },
     })
+}
+
+fn take_position(reader: &mut Reader<'_>) -> Result<CarriedPosition> {
+    let sequence = reader.varint()?;
+    let mut position = ExternalPosition::default();
+    position.copy_from_slice(reader.take(size_of::<ExternalPosition>())?);
+    Ok(CarriedPosition { sequence, position })
 }
 
 fn take_watermark(reader: &mut Reader<'_>) -> Result<Watermark> {

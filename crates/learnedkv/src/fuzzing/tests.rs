@@ -5,7 +5,7 @@ use super::*;
 use crate::format::batch::put_op;
 use crate::format::block::{BlockBuilder, BlockPlace, NewEntry};
 use crate::format::compression::Compression;
-use crate::format::entry::Kind;
+use crate::format::entry::{CarriedPosition, Kind};
 use crate::format::log::{RecordHeader, encode_segment_header, record_bytes, write_record};
 use crate::format::manifest::{
     Change, FilterRecord, PartitionRecord, TableRecord, Watermark, encode_header,
@@ -194,6 +194,10 @@ fn manifests() {
         vec![Change::CreateKeyspace { keyspace, name: "name".into(), options }],
         vec![
             Change::Flushed { keyspace, up_to: 10 },
+            Change::ExternalPosition {
+                keyspace,
+                carried: CarriedPosition { sequence: 9, position: [7; 16] },
+            },
             Change::AddRun { keyspace, tables: vec![table_record(1), table_record(2)] },
             Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
         ],

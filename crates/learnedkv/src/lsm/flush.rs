@@ -2,24 +2,24 @@
 //!
 //! Steps: write the newest version of each key that no newer range covers, a piece at a time, long values
 //! to a segment, the rest to a table; and the removed ranges, united; finish and sync both; one
-//! edit that adds the run, raises the keyspace's flushed position and says what the log still keeps.
+//! edit that adds the run, raises the keyspace's flushed position and says what the log still keeps, of several
+//! small flushes at once ([`super::group`]).
 //! The oldest sealed memtable of a keyspace goes first, and only once all of it is visible. One that cannot
 //! be flushed (over what cannot be read, say) keeps those of other keyspaces from nothing: it waits until
 //! somebody asks, and comes last then. The log keeps its records meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::generation;
-use super::output::{Output, Written};
+use super::group::{Finished, Group};
+use super::output::Output;
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
-use crate::engine::{Engine, RoomSeen, Without, Work};
+use crate::engine::{Engine, RoomSeen, Work};
 use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
-use crate::format::manifest::Change;
 use crate::format::range::Ranges;
 use crate::view::{KeyspaceView, Sealed, View};
 
@@ -27,6 +27,8 @@ use crate::view::{KeyspaceView, Sealed, View};
 pub struct FlushJob {
     engine: Arc<Engine>,
     work: Option<Flush>,
+    /// What is written, and not installed yet.
+    group: Group,
     /// The keyspaces where it failed, and when; see `Health::asked`. They are tried again when somebody has
     /// asked since.
     failed: BTreeMap<KeyspaceId, u64>,
@@ -49,6 +51,7 @@ impl FlushJob {
         FlushJob {
             engine: engine.clone(),
             work: None,
+            group: Group::default(),
             failed: BTreeMap::new(),
             room_seen: RoomSeen::default(),
         }
@@ -56,8 +59,7 @@ impl FlushJob {
 
     fn find(&mut self) -> Option<Flush> {
         let view = self.engine.view();
-        let visible = self.engine.log.visible();
-        let (health, asked) = (&self.engine.health, self.engine.health.asked());
+        let health = &self.engine.health;
         self.failed.retain(|id, _| {
             let stands = view.keyspaces.contains_key(id);
             if !stands {
@@ -66,14 +68,7 @@ impl FlushJob {
             }
             stands
         });
-        // Of all keyspaces, the memtable with the oldest records: the log waits for it.
-        let oldest = view.keyspaces.with_sealed().filter_map(|k| Some((k, k.sealed.last()?)));
-        let (keyspace, sealed) = oldest
-            .filter(|(_, sealed)| sealed.up_to <= visible)
-            .filter(|(keyspace, _)| self.failed.get(&keyspace.id) != Some(&asked))
-            .min_by_key(|(keyspace, sealed)| {
-                (self.failed.contains_key(&keyspace.id), sealed.memtable.first_sequence())
-            })?;
+        let (keyspace, sealed) = self.next(&view)?;
         // Nothing of the View is held until the end: what is replaced meanwhile is to go.
         let sources = sealed.memtable.streamed.all();
         let (cursor, ranges) = entries(keyspace, sealed);
@@ -90,6 +85,29 @@ impl FlushJob {
         Some(Flush { keyspace: keyspace.id, sealed, cursor, begun: false, output })
     }
 
+    /// What is to be flushed next, and may be installed with what is written.
+    fn next<'a>(&self, view: &'a View) -> Option<(&'a Arc<KeyspaceView>, &'a Sealed)> {
+        let (visible, asked) = (self.engine.log.visible(), self.engine.health.asked());
+        // Of all keyspaces, the memtable with the oldest records: the log waits for it.
+        let oldest = view.keyspaces.with_sealed().filter_map(|k| Some((k, k.sealed.last()?)));
+        let next = oldest
+            .filter(|(_, sealed)| sealed.up_to <= visible)
+            .filter(|(keyspace, _)| self.failed.get(&keyspace.id) != Some(&asked))
+            .filter(|(keyspace, _)| !self.group.holds(keyspace.id))
+            .min_by_key(|(keyspace, sealed)| {
+                (self.failed.contains_key(&keyspace.id), sealed.memtable.first_sequence())
+            });
+        next.filter(|(keyspace, sealed)| self.group.is_empty() || self.joins(keyspace.id, sealed))
+    }
+
+    /// Whether what is written may wait until this is too. Not where the disk is full: what is installed gives room.
+    fn joins(&self, keyspace: KeyspaceId, sealed: &Sealed) -> bool {
+        let most_bytes = self.engine.options.memtable_bytes;
+        let is_alone = self.failed.contains_key(&keyspace) || self.engine.ballast.is_given_up();
+        !is_alone && self.group.has_room_for(sealed.memtable.size_bytes(), most_bytes)
+    }
+
+    /// Writes on. Once all is written it is in the group.
     fn write(&mut self, mut flush: Flush) -> Result<()> {
         let now = self.engine.keyspace(flush.keyspace).ok();
         flush.output.look_at(now.map(|keyspace| keyspace.tables.clone()));
@@ -98,7 +116,10 @@ impl FlushJob {
         }
         if flush.output.copy(&mut flush.cursor, true, Some(u64::MAX))? {
             if flush.cursor.key().is_none() {
-                return install(&self.engine, flush);
+                let written = flush.output.finish()?;
+                let Flush { keyspace, sealed, output, .. } = flush;
+                self.group.push(Finished { keyspace, sealed, output, written });
+                return Ok(());
             }
             flush.output.end_table()?;
         }
@@ -110,31 +131,55 @@ impl FlushJob {
     /// One step of its work.
     fn go_on(&mut self) -> Step {
         if self.engine.health.check_writable().is_err() {
-            self.work = None;
+            (self.work, self.group) = (None, Group::default());
             return Step::Wait;
         }
         let asked = self.engine.health.asked();
         if self.work.is_none() {
             self.room_seen = self.engine.room_seen();
         }
-        let Some(flush) = self.work.take().or_else(|| self.find()) else { return Step::Wait };
+        let Some(flush) = self.work.take().or_else(|| self.find()) else {
+            return if self.group.is_empty() { Step::Wait } else { self.install(asked) };
+        };
         let keyspace = flush.keyspace;
-        let result = self.write(flush);
-        if matches!(&result, Err(e) if e.kind() == ErrorKind::DiskFull)
+        // What is large, or failed before, is installed at once.
+        let may_wait = self.joins(keyspace, &flush.sealed);
+        let written = self.write(flush);
+        if written.is_err() {
+            // Those in the group are well, and stay there.
+            return self.note(&[keyspace], &written, asked);
+        }
+        if self.work.is_none() && !(may_wait && self.next(&self.engine.view()).is_some()) {
+            return self.install(asked);
+        }
+        // Also after an error: others are flushed.
+        Step::Again
+    }
+
+    /// Installs what is written.
+    fn install(&mut self, asked: u64) -> Step {
+        let group = std::mem::take(&mut self.group);
+        let keyspaces = group.keyspaces();
+        let installed = group.install(&self.engine);
+        self.note(&keyspaces, &installed, asked)
+    }
+
+    /// Notes what became of the flushes of `keyspaces`, begun when so much had been `asked`.
+    fn note(&mut self, keyspaces: &[KeyspaceId], result: &Result<()>, asked: u64) -> Step {
+        if matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull)
             && self.engine.give_up_ballast(self.room_seen)
         {
             // Begun again, with more room.
             return Step::Again;
         }
-        if result.is_err() {
-            self.failed.insert(keyspace, asked);
-        } else if self.work.is_none() {
-            self.failed.remove(&keyspace);
+        for &keyspace in keyspaces {
+            match result {
+                Ok(()) => self.failed.remove(&keyspace),
+                Err(_) => self.failed.insert(keyspace, asked),
+            };
+            self.engine.health.note_background(Work::Flush(keyspace), result);
         }
-        if result.is_err() || self.work.is_none() {
-            self.engine.health.note_background(Work::Flush(keyspace), &result);
-            self.engine.executor.notify();
-        }
+        self.engine.executor.notify();
         // Also after an error: others are flushed.
         Step::Again
     }
@@ -148,44 +193,6 @@ fn entries(keyspace: &KeyspaceView, sealed: &Sealed) -> (MergeCursor, Ranges) {
     let is_first = keyspace.tables.all().next().is_none();
     let ranges = if is_first { Ranges::default() } else { memtable.ranges(up_to) };
     (MergeCursor::new(sources), ranges)
-}
-
-fn install(engine: &Arc<Engine>, mut flush: Flush) -> Result<()> {
-    let Written { tables, mut opened, bytes } = flush.output.finish()?;
-    // Those that the tables do not point at are retired with the edit.
-    let streamed = flush.sealed.memtable.streamed.all();
-    opened.segments.extend(streamed.iter().cloned());
-    let (keyspace, up_to) = (flush.keyspace, flush.sealed.up_to);
-    let mut retention = None;
-    let plan = |state: &crate::manifest::State| {
-        state.keyspaces.get(&keyspace)?;
-        let keep =
-            engine.log.retention(engine.oldest_needed(Without::Memtable(&flush.sealed.memtable)));
-        let mut changes = vec![Change::Flushed { keyspace, up_to }, keep.change.clone()];
-        retention = Some(keep);
-        if !tables.is_empty() {
-            changes.push(Change::AddRun { keyspace, tables });
-        }
-        Some(changes)
-    };
-    let forget = |view: &mut View| {
-        if let Some(shown) = view.keyspaces.get_mut(&keyspace) {
-            let gone = &flush.sealed.memtable;
-            Arc::make_mut(shown).sealed.retain(|s| !Arc::ptr_eq(&s.memtable, gone));
-        }
-    };
-    let needs_no_log = engine.needs_no_log(keyspace, up_to);
-    let depends_on = if needs_no_log { 0 } else { up_to };
-    if engine.edit(depends_on, &opened, plan, forget)? {
-        flush.output.keep();
-        engine.metrics.unlogged_flushes.fetch_add(u64::from(needs_no_log), Ordering::Relaxed);
-        engine.metrics.flushes.fetch_add(1, Ordering::Relaxed);
-        engine.metrics.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-    if let Some(retention) = retention {
-        engine.log.remove(&retention);
-    }
-    Ok(())
 }
 
 impl Job for FlushJob {

@@ -18,6 +18,7 @@ pub mod estimate;
 pub mod flush;
 pub mod garbage;
 mod generation;
+mod group;
 pub mod levels;
 pub mod many;
 pub mod merge;

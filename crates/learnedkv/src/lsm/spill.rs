@@ -154,6 +154,7 @@ impl Spill {
             ranged: old.ranged.clone(),
             has_ranges: old.has_ranges || opened.tables.iter().any(|t| !t.ranges().is_empty()),
             segments,
+            external_position: old.external_position,
             fresh_segments: OnceLock::new(),
             damaged: old.damaged.clone(),
             readable: OnceLock::new(),

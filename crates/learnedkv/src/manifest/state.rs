@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
-use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
+use crate::format::entry::{CarriedPosition, KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::{
     Change, Edit, LEVELS, LogState, PartitionRecord, TableRecord, Watermark,
 };
@@ -26,6 +26,8 @@ pub struct KeyspaceState {
     pub options: Vec<(String, String)>,
     /// Operations up to here are in its tables.
     pub flushed: SequenceNumber,
+    /// The newest external position that came with any of these.
+    pub external_position: Option<CarriedPosition>,
     /// The runs of its LSM part, oldest first.
     pub runs: Vec<Vec<TableRecord>>,
     /// Below its runs, level 1 first: each of tables in key order that do not overlap, older than all
@@ -122,6 +124,7 @@ impl State {
                     name: name.clone(),
                     options: options.clone(),
                     flushed: 0,
+                    external_position: None,
                     runs: Vec::new(),
                     levels: Vec::new(),
                     frozen: None,
@@ -138,6 +141,9 @@ impl State {
             Change::Flushed { keyspace, up_to } => {
                 let state = self.keyspace(*keyspace)?;
                 state.flushed = state.flushed.max(*up_to);
+            }
+            Change::ExternalPosition { keyspace, carried } => {
+                self.keyspace(*keyspace)?.take_position(*carried)?;
             }
             Change::AddRun { keyspace, tables } => {
                 self.keyspace(*keyspace)?.runs.push(tables.clone());
@@ -182,6 +188,8 @@ impl State {
             let (name, options) = (state.name.clone(), state.options.clone());
             changes.push(Change::CreateKeyspace { keyspace, name, options });
             changes.push(Change::Flushed { keyspace, up_to: state.flushed });
+            let carried = state.external_position;
+            changes.extend(carried.map(|carried| Change::ExternalPosition { keyspace, carried }));
             let runs = state.runs.iter().cloned();
             changes.extend(runs.map(|tables| Change::AddRun { keyspace, tables }));
             let levels = (1..).zip(state.levels.iter().cloned()).filter(|(_, t)| !t.is_empty());
@@ -215,6 +223,19 @@ impl State {
 }
 
 impl KeyspaceState {
+    /// A position is never newer than the data: whoever goes on behind it would miss what lies between.
+    fn take_position(&mut self, carried: CarriedPosition) -> Result<()> {
+        let (found, flushed) = (carried.sequence, self.flushed);
+        let before = self.external_position.map_or(0, |before| before.sequence);
+        if found > flushed || found < before {
+            return Err(misfit(format!(
+                "expected the external position of an operation from {before} to {flushed}, found {found}"
+            )));
+        }
+        self.external_position = Some(carried);
+        Ok(())
+    }
+
     fn replace_partitions(
         &mut self,
         from: &[u8],
@@ -334,7 +355,8 @@ pub fn touched_keyspaces(changes: &[Change]) -> BTreeSet<KeyspaceId> {
         | Change::Freeze { keyspace }
         | Change::ReplacePartitions { keyspace, .. }
         | Change::Frozen { keyspace, .. }
-        | Change::ReplaceTables { keyspace, .. } => Some(*keyspace),
+        | Change::ReplaceTables { keyspace, .. }
+        | Change::ExternalPosition { keyspace, .. } => Some(*keyspace),
         Change::Log { .. } => None,
     });
     keyspaces.collect()

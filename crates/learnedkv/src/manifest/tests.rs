@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::disk::sim::{CrashKind, SimDisk};
-use crate::format::entry::SequenceNumber;
+use crate::format::entry::{CarriedPosition, SequenceNumber};
 use crate::format::example::assert_shown;
 use crate::format::manifest::Change;
 
@@ -77,10 +77,18 @@ fn an_edit_that_is_refused_leaves_the_state_as_it_was() {
         name: format!("k{keyspace}"),
         options: Vec::new(),
     };
+    let position = |keyspace, sequence| Change::ExternalPosition {
+        keyspace,
+        carried: CarriedPosition { sequence, position: [5; 16] },
+    };
     let edit = |changes| Edit { synced: 9, next_file: 7, next_keyspace: 9, changes };
     manifest.commit(&edit(vec![create(1), create(2)])).unwrap();
     let before = manifest.state().clone();
     let misfits = [
+        // Newer than what is flushed.
+        vec![Change::Flushed { keyspace: 1, up_to: 8 }, position(1, 9)],
+        // Older than one before it.
+        vec![Change::Flushed { keyspace: 1, up_to: 8 }, position(1, 7), position(1, 6)],
         // What comes before the misfit is undone: made, dropped, changed.
         vec![create(3), create(1)],
         vec![Change::DropKeyspace { keyspace: 1 }, Change::Freeze { keyspace: 5 }],
@@ -104,7 +112,8 @@ fn an_edit_that_is_refused_leaves_the_state_as_it_was() {
     let refused = manifest.commit(&edit(vec![large])).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DiskFull);
     assert_eq!(*manifest.state(), before);
-    manifest.commit(&edit(vec![create(4)])).unwrap();
+    let flushed = vec![create(4), Change::Flushed { keyspace: 4, up_to: 8 }, position(4, 8)];
+    manifest.commit(&edit(flushed)).unwrap();
     assert_eq!(load(&disk, Path::new("/")).unwrap().unwrap().state, *manifest.state());
 }
 

@@ -46,7 +46,10 @@ impl LogJob {
         let sealed = view.keyspaces.with_sealed();
         let sealed = sealed.flat_map(|k| k.sealed.iter().map(|s| (k.id, s.up_to)));
         let sealed = sealed.filter(|(_, up_to)| *up_to <= visible);
-        let needed = sealed.filter(|(keyspace, up_to)| !engine.needs_no_log(*keyspace, *up_to));
+        // What a keyspace has sealed before is flushed before.
+        let needed = sealed.filter(|(keyspace, up_to)| {
+            !engine.needs_no_log(*up_to, |other, _| other == *keyspace)
+        });
         needed.map(|(_, up_to)| up_to).max()
     }
 

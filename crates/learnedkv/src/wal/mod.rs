@@ -36,7 +36,7 @@ pub use self::segments::{segment_id, segment_path, small_segment_bytes};
 
 use crate::disk::{Disk, LogRegion, Reservation};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::entry::{MAX_SEQUENCE, SequenceNumber};
+use crate::format::entry::{ExternalPosition, MAX_SEQUENCE, SequenceNumber};
 use crate::format::log::{
     MAX_BATCH_COUNT, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, write_record,
 };
@@ -305,7 +305,7 @@ impl Log {
         &self,
         payload_bytes: usize,
         count: u32,
-        external_position: Option<[u8; 16]>,
+        external_position: Option<ExternalPosition>,
     ) -> Result<Ticket> {
         if count == 0 || count > MAX_BATCH_COUNT || u32::try_from(payload_bytes).is_err() {
             return Err(Error::invalid(format!(

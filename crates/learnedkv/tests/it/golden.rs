@@ -1,9 +1,10 @@
 //! Databases that earlier builds wrote: this one opens them, finds all of it, and goes on with them.
 //!
 //! `golden/<version>` and `golden/<version>-<what else>` hold them as their writer's death left them (never
-//! closed, the log not flushed), and `EXPECTED` what is in each. `LEARNEDKV_REWRITE=1` writes the newest anew:
-//! only while no release has that format. Until the first one there is one version, and a change of format
-//! rewrites it; where there is none, what stands there is kept, for an earlier build wrote it.
+//! closed, the log not flushed), and `EXPECTED` what is in each. `LEARNEDKV_REWRITE=1` writes the newest anew, or one
+//! of them (`LEARNEDKV_REWRITE=1-kinds`): only while no release has that format. Until the first one there is one
+//! version, and a change of format rewrites it; where there is none, what stands there is kept, for an earlier
+//! build wrote it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use learnedkv::{
 /// What this build writes: the stores, and what else their files may hold.
 const NEWEST: &str = "1";
 const KINDS: &str = "1-kinds";
+/// Commits that carry external positions, flushed and not.
+const POSITIONS: &str = "1-positions";
 const EXPECTED: &str = "EXPECTED";
 
 fn golden() -> PathBuf {
@@ -33,7 +36,7 @@ fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Every entry of every keyspace, a line each.
+/// Every entry of every keyspace, a line each, and its external position, if it has one.
 fn told(db: &Database) -> String {
     let mut text = String::new();
     for name in db.keyspace_names() {
@@ -47,6 +50,9 @@ fn told(db: &Database) -> String {
             last = Some(key);
         }
         assert_eq!(keyspace.last_key_value().unwrap().map(|(key, _)| key), last, "{name}");
+        if let Some(position) = keyspace.external_position().unwrap() {
+            writeln!(text, "{name} stands at {}", position.escape_ascii()).unwrap();
+        }
     }
     text
 }
@@ -77,6 +83,9 @@ fn keyspaces(database: &str) -> Vec<(&'static str, KeyspaceOptions)> {
     let packed = small.clone().lsm_compression(Compression::Lz4);
     let packed = packed.settled_filter(Some(FilterKind::BinaryFuse8));
     let levels = small.clone().store(Store::Lsm);
+    if database == POSITIONS {
+        return vec![("flushed", small.clone()), ("levels", levels), ("logged", small)];
+    }
     let index = |kind| small.clone().lsm_index(kind).settled_index(kind);
     if database == NEWEST {
         return vec![("levels", levels), ("packed", packed), ("plain", small)];
@@ -144,6 +153,20 @@ fn fill(keyspace: &Keyspace) {
     keyspace.insert("streamed too", value(2, 7000)).unwrap();
 }
 
+/// One that is flushed, and a later one that the log alone has.
+fn put_positions(db: &Database) {
+    let all: Vec<_> = db.keyspace_names().iter().filter_map(|name| db.find(name)).collect();
+    let put = |keyspaces: &[Keyspace], position: &[u8; 16]| {
+        let mut batch = db.batch();
+        keyspaces.iter().for_each(|keyspace| batch.insert(keyspace, "replayed", position));
+        batch.set_external_position(*position);
+        batch.commit().unwrap();
+    };
+    put(&all, b"primary/00000001");
+    all.iter().for_each(|keyspace| keyspace.flush().unwrap());
+    put(&[db.find("levels").unwrap(), db.find("logged").unwrap()], b"primary/00000002");
+}
+
 fn write(database: &str) {
     let to = &golden().join(database);
     let dir = tempfile::tempdir().unwrap();
@@ -155,6 +178,9 @@ fn write(database: &str) {
         fill(&db.keyspace(name, options).unwrap());
     }
     db.keyspace("empty", KeyspaceOptions::default()).unwrap();
+    if database == POSITIONS {
+        put_positions(&db);
+    }
     if database == KINDS {
         begin_sweep(&disk, &db);
     }
@@ -177,10 +203,13 @@ fn write(database: &str) {
 
 #[test]
 fn databases_of_every_format_are_opened_read_and_gone_on_with() {
-    if std::env::var_os("LEARNEDKV_REWRITE").is_some() {
-        [NEWEST, KINDS].into_iter().for_each(write);
+    if let Ok(asked) = std::env::var("LEARNEDKV_REWRITE") {
+        let all = [NEWEST, KINDS, POSITIONS];
+        let one = all.into_iter().skip(1).filter(|database| asked == *database);
+        let chosen: Vec<_> = if asked == "1" { all.into() } else { one.collect() };
+        chosen.into_iter().for_each(write);
     }
-    let (mut versions, mut sweeps) = (0, 0);
+    let (mut versions, mut sweeps, mut positions) = (0, 0, 0);
     for version in std::fs::read_dir(golden()).unwrap() {
         let version = version.unwrap().path();
         let expected = std::fs::read_to_string(version.join(EXPECTED)).unwrap();
@@ -194,6 +223,9 @@ fn databases_of_every_format_are_opened_read_and_gone_on_with() {
             assert!(key.starts_with(b"key/"), "{version:?}: {}", key.escape_ascii());
             sweeps += 1;
         }
+        let keyspaces = reader.keyspace_names().into_iter().filter_map(|name| reader.find(&name));
+        let flushed = keyspaces.filter_map(|k| k.flushed_external_position().unwrap());
+        positions += flushed.inspect(|found| assert_eq!(found, b"primary/00000001")).count();
         drop(reader);
         let db = open(&path);
         assert!(told(&db) == expected, "{version:?}");
@@ -207,5 +239,6 @@ fn databases_of_every_format_are_opened_read_and_gone_on_with() {
         versions += 1;
     }
     assert!(versions > 1 && sweeps > 0, "{versions} databases, {sweeps} of them amid a sweep");
+    assert_eq!(positions, 4, "keyspaces with flushed positions");
     assert!(golden().join(NEWEST).join(EXPECTED).exists(), "nothing of the newest format");
 }

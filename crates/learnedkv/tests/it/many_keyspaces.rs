@@ -1,10 +1,12 @@
 //! Many keyspaces in one database: what they share is bounded, and idle ones hold nothing up.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use learnedkv::Database;
-use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 use learnedkv::executor::SeededExecutor;
+use learnedkv::{Database, Keyspace, KeyspaceOptions};
 
 use crate::workload::Setup;
 
@@ -75,6 +77,119 @@ fn idle_keyspaces_that_pin_the_log_are_flushed_together() {
     let held = db.stats().keyspaces.iter().filter(|k| k.memtable_bytes > 0).count();
     assert!(held <= 1, "{held} keyspaces hold memtables");
     assert!(idle.iter().all(|keyspace| keyspace.get("once").unwrap().as_deref() == Some(b"v")));
+}
+
+/// Each was flushed by an edit of its own, with a sync of the manifest and one of the log.
+#[test]
+fn idle_keyspaces_that_pin_the_log_are_flushed_by_few_edits() {
+    let disk = SimDisk::new(1);
+    let (db, executor) = open(&disk, 1);
+    let make = |n: u32| db.keyspace(&format!("idle{n}"), Setup::default().keyspace).unwrap();
+    let idle: Vec<_> = (0..300).map(make).collect();
+    idle.iter().for_each(|keyspace| keyspace.insert("once", "v").unwrap());
+    // Large partitions: nothing is swept.
+    let busy = db.keyspace("busy", KeyspaceOptions::default()).unwrap();
+    let [edits, log_syncs] = [0; 2].map(|_| Arc::new(AtomicU64::new(0)));
+    let counts = [("manifest-", edits.clone()), ("log-", log_syncs.clone())];
+    disk.observe(move |operation, _| {
+        let path = operation.path.to_string_lossy();
+        let syncs = operation.kind == OperationKind::Sync && operation.stage == Stage::Before;
+        for (name, count) in &counts {
+            count.fetch_add(u64::from(syncs && path.contains(name)), Ordering::Relaxed);
+        }
+    });
+    let mut number = 0u32;
+    while db.stats().flushes < 300 {
+        busy.insert(number.to_be_bytes(), [7; 100]).unwrap();
+        number += 1;
+        assert!(number < 20_000, "the idle keyspaces are not flushed");
+    }
+    executor.run_until_idle();
+    disk.stop_observing();
+    let [edits, log_syncs] = [edits, log_syncs].map(|count| count.load(Ordering::Relaxed));
+    // Those of the busy one's flushes and merges are among them.
+    let of_busy = u64::from(number) * 112 / MEMTABLE_BYTES as u64;
+    println!(
+        "{edits} edits, {log_syncs} syncs of the log, {of_busy} memtables of the busy keyspace"
+    );
+    assert!(edits < 15 + 3 * of_busy, "{edits} edits");
+    assert!(log_syncs < 15 + 3 * of_busy, "{log_syncs} syncs of the log");
+}
+
+const IDLE: u64 = 12;
+
+/// Commit `number` wrote to the busy keyspace and to one that is idle else, in one batch.
+fn commits_of(keyspace: &Keyspace) -> Vec<u64> {
+    let number = |key: learnedkv::Slice| u64::from_be_bytes(key[..].try_into().unwrap());
+    keyspace.keys().map(|key| number(key.unwrap())).collect()
+}
+
+/// Process and machine die before and amid each operation that is not one commit's: while several flushes are
+/// written, while one edit installs them, and after it. No batch is torn, and what was acknowledged is there.
+#[test]
+fn a_crash_anywhere_is_no_worse_where_flushes_are_installed_together() {
+    for seed in 0..2 {
+        let disk = SimDisk::new(seed);
+        let setup = Setup::default();
+        let db = setup.open(&disk, seed).unwrap();
+        let names: Vec<_> = (0..IDLE).map(|n| format!("idle{n}")).collect();
+        let make = |name: &String| db.keyspace(name, setup.keyspace.clone()).unwrap();
+        let idle: Vec<_> = names.iter().map(make).collect();
+        let busy = make(&"busy".to_owned());
+        let acknowledged = Arc::new(AtomicUsize::new(0));
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let (now, sink) = (acknowledged.clone(), taken.clone());
+        disk.observe(move |operation, disk| {
+            let is_log = operation.path.to_string_lossy().contains("log-");
+            if operation.stage == Stage::After || is_log && operation.kind != OperationKind::Sync {
+                return;
+            }
+            let at =
+                format!("{:?} {} {}", operation.stage, operation.kind, operation.path.display());
+            let machines =
+                [operation.index % 6, 6 + operation.index].map(|s| (CrashKind::Machine, s));
+            for (kind, seed) in [(CrashKind::Process, 0)].into_iter().chain(machines) {
+                let dies = kind == CrashKind::Process;
+                let least = if dies { now.load(Ordering::Relaxed) } else { 0 };
+                sink.lock().unwrap().push((at.clone(), least, disk.crash_clone(kind, seed)));
+            }
+        });
+        for number in 0..900u64 {
+            let mut batch = db.batch();
+            batch.insert(&busy, number.to_be_bytes(), [7; 30]);
+            // In turns of thirty, the last ones never again.
+            if number % 30 < IDLE && number < 700 {
+                batch.insert(&idle[(number % 30) as usize], number.to_be_bytes(), [8; 10]);
+            }
+            batch.commit().unwrap();
+            acknowledged.store(number as usize + 1, Ordering::Relaxed);
+        }
+        disk.stop_observing();
+        let stats = db.stats();
+        assert!(stats.flushes > 3 * IDLE, "{} flushes", stats.flushes);
+        let clones = std::mem::take(&mut *taken.lock().unwrap());
+        assert!(clones.len() > 500, "{} crashes", clones.len());
+        let mut orphaned = 0;
+        for (at, least, left) in &clones {
+            let at = format!("seed {seed}: {at}");
+            let db = setup.open(left, seed).unwrap_or_else(|e| panic!("{at}: {e}"));
+            let removed = &db.open_report().removed_files;
+            orphaned += usize::from(removed.iter().filter(|f| f.starts_with("table-")).count() > 2);
+            let all = commits_of(&db.find("busy").unwrap());
+            let count = all.len() as u64;
+            assert!(all.iter().copied().eq(0..count), "{at}: a gap");
+            assert!(all.len() >= *least, "{at}: {count} commits of {least}");
+            for (n, name) in (0..).zip(&names) {
+                let expected = (0..count.min(700)).filter(|number| number % 30 == n);
+                let found = commits_of(&db.find(name).unwrap());
+                assert!(
+                    found.iter().copied().eq(expected),
+                    "{at}: {name} after {count}: {found:?}"
+                );
+            }
+        }
+        assert!(orphaned > 10, "no crash came between several flushes and their edit: {orphaned}");
+    }
 }
 
 /// The log forgot what it held of a dropped keyspace at the next flush of another: where there was none, never.

@@ -1,6 +1,5 @@
 //! A database of many files in a process that may have few open.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ fn value(number: u64) -> Vec<u8> {
 
 /// Puts all keys, in no order, and settles most of them.
 fn fill(keyspace: &Keyspace) -> Content {
-    let mut content = BTreeMap::new();
+    let mut content = Content::new();
     for number in (0..KEYS).map(|number| number * 7919 % KEYS) {
         content.insert(number.to_be_bytes().to_vec(), value(number));
         keyspace.insert(number.to_be_bytes(), value(number)).unwrap();

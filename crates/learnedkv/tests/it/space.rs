@@ -2,6 +2,7 @@
 //! be opened again. On the simulated disk with a limit, crashed anywhere; and on a real small tmpfs.
 
 mod given_up;
+mod gives_back;
 mod readers;
 mod real;
 
@@ -370,86 +371,6 @@ fn without_a_ballast_nothing_is_held_and_nothing_is_lost() {
     drop((db, keyspace));
     disk.set_space_limit_bytes(None);
     check(&open(&disk, 1).0.find("k").unwrap(), 0..end);
-}
-
-/// On a full disk no value was written anew, so that a segment of which one value in three lived stayed for ever, whatever was
-/// removed, while conversions said that all was well.
-#[test]
-fn long_values_that_were_removed_give_their_space_back_on_a_full_disk() {
-    for seed in 0..4 {
-        let disk = SimDisk::new(seed);
-        disk.set_space_limit_bytes(Some(12 * MIB));
-        let (db, _) = open(&disk, seed);
-        // Above the limit of what stands in blocks: they stay apart for good.
-        let options = options().separate_at(512).inline_limit(1024);
-        let keyspace = db.keyspace("k", options).unwrap();
-        let value = |number: usize| vec![number as u8; 3000 + number % 7 * 100];
-        let put = |number: usize| keyspace.insert(name(number), value(number));
-        let end = (0..).find(|number| put(*number).is_err()).unwrap();
-        db.wait_idle().unwrap();
-        let stays = |number: &usize| number.is_multiple_of(3);
-        (0..end).filter(|n| !stays(n)).for_each(|n| keyspace.remove(name(n)).unwrap());
-        keyspace.convert().unwrap();
-        db.wait_idle().unwrap();
-        let stats = keyspace.stats().unwrap();
-        assert!(
-            stats.value_bytes < stats.value_live_bytes * 2,
-            "seed {seed}: {} of values, {} of them alive",
-            stats.value_bytes,
-            stats.value_live_bytes
-        );
-        for number in (0..end).filter(stays) {
-            assert!(
-                keyspace.get(name(number)).unwrap().is_some_and(|found| found == value(number))
-            );
-        }
-        put(end).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    }
-}
-
-/// Fresh entries that are alive need room before their old place is given back, which the sweep makes by trimming what it
-/// froze; where that is kept (here by a snapshot) it has to stop. It stopped in both cases, and for ever, for what it had frozen
-/// stayed to be written when all of it was removed; and it had used up what removals need.
-#[test]
-fn a_sweep_that_a_full_disk_stopped_goes_on_once_what_it_froze_is_removed() {
-    for (seed, is_kept) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let disk = SimDisk::new(seed);
-        let (db, _) = open(&disk, seed);
-        let options = options().min_conversion_bytes(1 << 40).partition_bytes(1 << 20);
-        let keyspace = db.keyspace("k", options).unwrap();
-        // Short values: they stand in the runs, and a sweep writes them anew. In no order, in runs of one
-        // table: these give nothing back before the sweep's end.
-        let put = |numbers: std::ops::Range<usize>| {
-            let count = numbers.len();
-            for number in 0..count {
-                let name = name(numbers.start + number * 7919 % count);
-                keyspace.insert(name, [7; 300]).unwrap();
-            }
-        };
-        put(0..4000);
-        if seed % 2 == 1 {
-            keyspace.convert().unwrap();
-            put(2000..12_000);
-        } else {
-            put(4000..12_000);
-        }
-        keyspace.flush().unwrap();
-        db.wait_idle().unwrap();
-        disk.set_space_limit_bytes(Some(disk.used_bytes() + (1 + seed) * (64 << 10)));
-        let snapshot = is_kept.then(|| db.snapshot());
-        match keyspace.convert() {
-            Err(e) if is_kept => assert_eq!(e.kind(), ErrorKind::DiskFull, "seed {seed}"),
-            converted => assert!(converted.is_ok() && !is_kept, "seed {seed}: {converted:?}"),
-        }
-        drop(snapshot);
-        for number in 0..11_990 {
-            keyspace.remove(name(number)).unwrap();
-        }
-        keyspace.convert().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        db.wait_idle().unwrap();
-        assert_eq!(keyspace.iter().count(), 10);
-        keyspace.insert("after", [0; 300]).unwrap();
-    }
 }
 
 /// What a snapshot shows does not come free when it is replaced. It was counted so: a sweep went on until removals

@@ -1,20 +1,19 @@
 //! Random workloads, the model they are checked against, and how a database is opened for them.
 //!
 //! A workload is a list of [`Op`]s drawn from a seed. The model is a map per keyspace; an operation
-//! is applied to it and to a database, and [`contents`] says what the database holds, read from both
-//! ends and key by key.
+//! is applied to it and to a database, and [`contents`] says what the database holds.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow, RangeBounds};
+use std::ops::{Bound, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use learnedkv::disk::Disk;
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{
-    Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, ReadOptions, Result, Store,
+    Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, Result, Store,
 };
 
+pub use crate::contents::{Content, Model, content, contents, difference};
 use crate::keys::Keys;
 
 /// SplitMix64: a test's own random numbers, from its seed.
@@ -38,12 +37,6 @@ impl Random {
         self.next() % n
     }
 }
-
-/// The entries of a keyspace.
-pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
-
-/// The entries of all keyspaces, by name.
-pub type Model = BTreeMap<String, Content>;
 
 /// One change in a batch: keyspace, key, and the new value or none.
 pub type Change = (String, Vec<u8>, Option<Vec<u8>>);
@@ -74,6 +67,32 @@ impl Removal {
         let content = model.get_mut(&self.name).expect("a workload knows its keyspaces");
         content.retain(|key, _| !self.range.contains(key));
         change(model, &self.after);
+        let itself = (!self.is_of_no_key()).then_some(&self.name);
+        note_position(model, self.position(), self.names().chain(itself));
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.changes().map(|(name, _, _)| name)
+    }
+
+    /// A range that ends before it begins is no operation.
+    fn is_of_no_key(&self) -> bool {
+        let behind = |key: &Vec<u8>| [key.as_slice(), &[0]].concat();
+        let from = match &self.range.0 {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => behind(key),
+        };
+        match &self.range.1 {
+            Bound::Unbounded => false,
+            Bound::Included(key) => behind(key) <= from,
+            Bound::Excluded(key) => *key <= from,
+        }
+    }
+
+    /// Of a batch only.
+    fn position(&self) -> Option<[u8; 16]> {
+        self.changes().next().and_then(|_| position_of(self.changes()))
     }
 
     /// As the API has it: alone where there is nothing else, `clear` where the range is all.
@@ -93,6 +112,7 @@ impl Removal {
             false => batch.remove_range(&keyspace, self.range.clone()),
         }
         push(&mut batch, &self.after, &find);
+        self.position().into_iter().for_each(|position| batch.set_external_position(position));
         batch.commit_with(durability(self.synced))
     }
 
@@ -139,6 +159,31 @@ fn change(model: &mut Model, changes: &[Change]) {
     }
 }
 
+/// The external position that a batch with these changes carries: most do, each its own.
+fn position_of<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<[u8; 16]> {
+    let mut random = Random::new(0);
+    for (name, key, value) in changes {
+        let value =
+            value.iter().flat_map(|value| [value.len() as u8, value.first().map_or(0, |v| *v)]);
+        let bytes = name.bytes().chain(key.iter().copied()).chain(value);
+        bytes.for_each(|byte| random = Random::new(random.next() ^ u64::from(byte)));
+    }
+    let (first, second) = (random.next(), random.next());
+    (first % 3 > 0).then(|| (u128::from(first) << 64 | u128::from(second)).to_be_bytes())
+}
+
+fn note_position<'a>(
+    model: &mut Model,
+    position: Option<[u8; 16]>,
+    names: impl Iterator<Item = &'a String>,
+) {
+    let Some(position) = position else { return };
+    for name in names {
+        let content = model.get_mut(name).expect("a workload knows its keyspaces");
+        content.position = Some(position);
+    }
+}
+
 fn push(batch: &mut Batch, changes: &[Change], find: impl Fn(&String) -> Keyspace) {
     for (name, key, value) in changes {
         match value {
@@ -177,7 +222,11 @@ impl Op {
             Op::Drop(name) => {
                 model.remove(name);
             }
-            Op::Commit(changes, _) => change(model, changes),
+            Op::Commit(changes, _) => {
+                change(model, changes);
+                let names = changes.iter().map(|(name, _, _)| name);
+                note_position(model, position_of(changes.iter()), names);
+            }
             Op::Remove(removal) => removal.change(model),
             Op::Update(name, key, _) => {
                 let content = model.get_mut(name).expect("a workload knows its keyspaces");
@@ -226,6 +275,8 @@ impl Op {
             Op::Commit(changes, synced) => {
                 let mut batch = db.batch();
                 push(&mut batch, changes, find);
+                let position = position_of(changes.iter());
+                position.into_iter().for_each(|position| batch.set_external_position(position));
                 batch.commit_with(durability(*synced))
             }
             Op::Remove(removal) => removal.apply(db, find),
@@ -450,107 +501,6 @@ pub fn draw(random: &mut Random, keys: Keys, length: usize, max_value_bytes: u64
     ops
 }
 
-type Entry = Result<(learnedkv::Slice, learnedkv::Slice)>;
-
-fn pairs(entries: impl Iterator<Item = Entry>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    entries.map(|entry| entry.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect()
-}
-
-/// What a keyspace holds, upwards, downwards and key by key.
-///
-/// # Panics
-/// If these differ.
-pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
-    let up = pairs(keyspace.iter())?;
-    assert!(up.is_sorted_by(|a, b| a.0 < b.0), "out of order: {up:?}");
-    let mut down = pairs(keyspace.iter().rev())?;
-    down.reverse();
-    assert_eq!(up, down, "downwards and upwards");
-    let mut lent = Vec::new();
-    keyspace.iter().visit(|key, value| {
-        lent.push((key.to_vec(), value.to_vec()));
-        ControlFlow::Continue(())
-    })?;
-    assert_eq!(up, lent, "lent and handed out");
-    let content: Content = up.into_iter().collect();
-    check_without_values(keyspace, keys, &content)?;
-    check_many(keyspace, keys, &content)?;
-    for number in 0..KEYS {
-        let key = keys.key(number);
-        let found = keyspace.get(&key)?;
-        assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
-        let at_once = keyspace.get_with(&key, &ReadOptions::default().at_once(true))?;
-        assert_eq!(at_once, found, "at once: {key:?}");
-        assert_eq!(keyspace.contains_key(&key)?, content.contains_key(&key), "contains: {key:?}");
-        let size = content.get(&key).map(|value| value.len() as u64);
-        assert_eq!(keyspace.size_of(&key)?, size, "size of {key:?}");
-        // Entered in the middle, both ways.
-        let after = keyspace.range(key.clone()..).next().transpose()?;
-        let expected = content.range(key.clone()..).next();
-        assert_eq!(after.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "from {key:?}");
-        let before = keyspace.range(..key.clone()).next_back().transpose()?;
-        let expected = content.range(..key.clone()).next_back();
-        assert_eq!(before.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "below {key:?}");
-    }
-    Ok(content)
-}
-
-/// Many keys at once, in no order, some more than once, some that nobody ever wrote.
-fn check_many(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
-    for (step, count) in [(1, KEYS + 5), (37, 2 * KEYS), (11, 7), (1, 0)] {
-        let many: Vec<_> = (0..count).map(|i| keys.key(i * step % (KEYS + 10))).collect();
-        for options in [ReadOptions::default(), ReadOptions::default().at_once(true)] {
-            let found = keyspace.multi_get_with(&many, &options)?;
-            let expected = many.iter().map(|key| content.get(key).map(Vec::as_slice));
-            let found = found.iter().map(Option::as_deref);
-            assert!(found.eq(expected), "many keys, step {step}, {options:?}");
-        }
-    }
-    Ok(())
-}
-
-/// Reads that touch no value, and those of the ends, against what the walks found.
-fn check_without_values(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
-    let owned = |keys: Result<Vec<learnedkv::Slice>>| -> Result<Vec<Vec<u8>>> {
-        Ok(keys?.into_iter().map(Vec::from).collect())
-    };
-    assert!(owned(keyspace.keys().collect())?.iter().eq(content.keys()), "keys");
-    assert!(owned(keyspace.keys().rev().collect())?.iter().eq(content.keys().rev()), "keys down");
-    let sizes: Vec<_> = keyspace.iter().sizes().collect::<Result<_>>()?;
-    let expected = content.iter().map(|(key, value)| (key.as_slice(), value.len() as u64));
-    assert!(sizes.iter().map(|(key, size)| (&**key, *size)).eq(expected), "sizes");
-    let first = keyspace.first_key_value()?;
-    let first = first.as_ref().map(|(k, v)| (&**k, &**v));
-    assert_eq!(first, borrowed(content.first_key_value()), "first");
-    let last = keyspace.last_key_value()?;
-    assert_eq!(
-        last.as_ref().map(|(k, v)| (&**k, &**v)),
-        borrowed(content.last_key_value()),
-        "last"
-    );
-    assert_eq!(keyspace.is_empty()?, content.is_empty(), "is empty");
-    for prefix in (0..KEYS).step_by(7).map(|number| keys.prefix(number)) {
-        let found = pairs(keyspace.prefix(&prefix))?;
-        let expected = content.iter().filter(|(key, _)| key.starts_with(&prefix));
-        let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
-        assert_eq!(found, expected, "prefix {}", prefix.escape_ascii());
-    }
-    Ok(())
-}
-
-/// What a database holds.
-///
-/// # Panics
-/// If different ways of reading differ.
-pub fn contents(db: &Database, keys: Keys) -> Result<Model> {
-    let names = db.keyspace_names();
-    let content = |name: String| {
-        let keyspace = db.find(&name).expect("a keyspace that was named");
-        Ok((name, content(&keyspace, keys)?))
-    };
-    names.into_iter().map(content).collect()
-}
-
 /// Runs `work`; a panic in it comes back as its words, so that the caller can say where it was.
 pub fn guarded<T>(
     work: impl FnOnce() -> std::result::Result<T, String>,
@@ -560,31 +510,4 @@ pub fn guarded<T>(
         let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         Err(format!("panicked: {}", said.unwrap_or_default()))
     })
-}
-
-/// What differs between two models, for people.
-pub fn difference(found: &Model, expected: &Model) -> String {
-    for (name, content) in expected {
-        let Some(there) = found.get(name) else { return format!("keyspace {name} is missing") };
-        for (key, value) in content {
-            let found = there.get(key);
-            if found != Some(value) {
-                let value_of = |v: Option<&Vec<u8>>| v.map(|v| (v.first().copied(), v.len()));
-                let key = key.escape_ascii();
-                let (found, expected) = (value_of(found), value_of(Some(value)));
-                return format!("{name}/{key}: expected {expected:?}, found {found:?}");
-            }
-        }
-        if let Some(key) = there.keys().find(|key| !content.contains_key(*key)) {
-            return format!("{name}/{}: expected nothing, found a value", key.escape_ascii());
-        }
-    }
-    match found.keys().find(|name| !expected.contains_key(*name)) {
-        Some(name) => format!("keyspace {name} should not be there"),
-        None => "no difference".to_owned(),
-    }
-}
-
-fn borrowed<'a>(entry: Option<(&'a Vec<u8>, &'a Vec<u8>)>) -> Option<(&'a [u8], &'a [u8])> {
-    entry.map(|(key, value)| (key.as_slice(), value.as_slice()))
 }

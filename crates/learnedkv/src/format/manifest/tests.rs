@@ -18,6 +18,10 @@ fn table(id: u64) -> TableRecord {
     }
 }
 
+fn carried() -> CarriedPosition {
+    CarriedPosition { sequence: 8, position: *b"primary/00000042" }
+}
+
 fn sample() -> Edit {
     let keyspace = 3;
     let partition = PartitionRecord { lower: b"m".to_vec(), base: Some(table(4)), delta: None };
@@ -51,6 +55,7 @@ fn sample() -> Edit {
                 at: 2,
                 tables: vec![table(8)],
             },
+            Change::ExternalPosition { keyspace, carried: carried() },
             Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
         ],
     }
@@ -89,6 +94,7 @@ fn example() -> Edit {
                 at: 2,
                 tables: vec![],
             },
+            Change::ExternalPosition { keyspace, carried: carried() },
             Change::Log { ended: vec![(1, 4096)], open_from: 2, first: 1 },
         ],
     }

@@ -1,0 +1,202 @@
+//! What databases hold, as the model has it and as it is read: from both ends and key by key.
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Deref, DerefMut};
+
+use learnedkv::{Database, Keyspace, ReadOptions, Result};
+
+use crate::keys::Keys;
+use crate::workload::KEYS;
+
+/// The entries of a keyspace, as a map; and the external position of its newest commit that carried one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Content {
+    entries: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub position: Option<[u8; 16]>,
+}
+
+impl Content {
+    pub fn new() -> Content {
+        Content::default()
+    }
+}
+
+impl Deref for Content {
+    type Target = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.entries
+    }
+}
+
+impl DerefMut for Content {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.entries
+    }
+}
+
+impl FromIterator<(Vec<u8>, Vec<u8>)> for Content {
+    fn from_iter<I: IntoIterator<Item = (Vec<u8>, Vec<u8>)>>(entries: I) -> Content {
+        Content { entries: entries.into_iter().collect(), position: None }
+    }
+}
+
+impl<const N: usize> From<[(Vec<u8>, Vec<u8>); N]> for Content {
+    fn from(entries: [(Vec<u8>, Vec<u8>); N]) -> Content {
+        entries.into_iter().collect()
+    }
+}
+
+impl IntoIterator for Content {
+    type Item = (Vec<u8>, Vec<u8>);
+    type IntoIter = std::collections::btree_map::IntoIter<Vec<u8>, Vec<u8>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Content {
+    type Item = (&'a Vec<u8>, &'a Vec<u8>);
+    type IntoIter = std::collections::btree_map::Iter<'a, Vec<u8>, Vec<u8>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.iter()
+    }
+}
+
+/// The entries of all keyspaces, by name.
+pub type Model = BTreeMap<String, Content>;
+
+type Entry = Result<(learnedkv::Slice, learnedkv::Slice)>;
+
+fn pairs(entries: impl Iterator<Item = Entry>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    entries.map(|entry| entry.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect()
+}
+
+/// What a keyspace holds, upwards, downwards and key by key.
+///
+/// # Panics
+/// If these differ.
+pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
+    let up = pairs(keyspace.iter())?;
+    assert!(up.is_sorted_by(|a, b| a.0 < b.0), "out of order: {up:?}");
+    let mut down = pairs(keyspace.iter().rev())?;
+    down.reverse();
+    assert_eq!(up, down, "downwards and upwards");
+    let mut lent = Vec::new();
+    keyspace.iter().visit(|key, value| {
+        lent.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    assert_eq!(up, lent, "lent and handed out");
+    let mut content: Content = up.into_iter().collect();
+    content.position = keyspace.external_position()?;
+    check_without_values(keyspace, keys, &content)?;
+    check_many(keyspace, keys, &content)?;
+    for number in 0..KEYS {
+        let key = keys.key(number);
+        let found = keyspace.get(&key)?;
+        assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
+        let at_once = keyspace.get_with(&key, &ReadOptions::default().at_once(true))?;
+        assert_eq!(at_once, found, "at once: {key:?}");
+        assert_eq!(keyspace.contains_key(&key)?, content.contains_key(&key), "contains: {key:?}");
+        let size = content.get(&key).map(|value| value.len() as u64);
+        assert_eq!(keyspace.size_of(&key)?, size, "size of {key:?}");
+        // Entered in the middle, both ways.
+        let after = keyspace.range(key.clone()..).next().transpose()?;
+        let expected = content.range(key.clone()..).next();
+        assert_eq!(after.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "from {key:?}");
+        let before = keyspace.range(..key.clone()).next_back().transpose()?;
+        let expected = content.range(..key.clone()).next_back();
+        assert_eq!(before.as_ref().map(|(k, v)| (&**k, &**v)), borrowed(expected), "below {key:?}");
+    }
+    Ok(content)
+}
+
+/// Many keys at once, in no order, some more than once, some that nobody ever wrote.
+fn check_many(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
+    for (step, count) in [(1, KEYS + 5), (37, 2 * KEYS), (11, 7), (1, 0)] {
+        let many: Vec<_> = (0..count).map(|i| keys.key(i * step % (KEYS + 10))).collect();
+        for options in [ReadOptions::default(), ReadOptions::default().at_once(true)] {
+            let found = keyspace.multi_get_with(&many, &options)?;
+            let expected = many.iter().map(|key| content.get(key).map(Vec::as_slice));
+            let found = found.iter().map(Option::as_deref);
+            assert!(found.eq(expected), "many keys, step {step}, {options:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Reads that touch no value, and those of the ends, against what the walks found.
+fn check_without_values(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
+    let owned = |keys: Result<Vec<learnedkv::Slice>>| -> Result<Vec<Vec<u8>>> {
+        Ok(keys?.into_iter().map(Vec::from).collect())
+    };
+    assert!(owned(keyspace.keys().collect())?.iter().eq(content.keys()), "keys");
+    assert!(owned(keyspace.keys().rev().collect())?.iter().eq(content.keys().rev()), "keys down");
+    let sizes: Vec<_> = keyspace.iter().sizes().collect::<Result<_>>()?;
+    let expected = content.iter().map(|(key, value)| (key.as_slice(), value.len() as u64));
+    assert!(sizes.iter().map(|(key, size)| (&**key, *size)).eq(expected), "sizes");
+    let first = keyspace.first_key_value()?;
+    let first = first.as_ref().map(|(k, v)| (&**k, &**v));
+    assert_eq!(first, borrowed(content.first_key_value()), "first");
+    let last = keyspace.last_key_value()?;
+    assert_eq!(
+        last.as_ref().map(|(k, v)| (&**k, &**v)),
+        borrowed(content.last_key_value()),
+        "last"
+    );
+    assert_eq!(keyspace.is_empty()?, content.is_empty(), "is empty");
+    for prefix in (0..KEYS).step_by(7).map(|number| keys.prefix(number)) {
+        let found = pairs(keyspace.prefix(&prefix))?;
+        let expected = content.iter().filter(|(key, _)| key.starts_with(&prefix));
+        let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(found, expected, "prefix {}", prefix.escape_ascii());
+    }
+    Ok(())
+}
+
+/// What a database holds.
+///
+/// # Panics
+/// If different ways of reading differ.
+pub fn contents(db: &Database, keys: Keys) -> Result<Model> {
+    let names = db.keyspace_names();
+    let content = |name: String| {
+        let keyspace = db.find(&name).expect("a keyspace that was named");
+        Ok((name, content(&keyspace, keys)?))
+    };
+    names.into_iter().map(content).collect()
+}
+
+/// What differs between two models, for people.
+pub fn difference(found: &Model, expected: &Model) -> String {
+    for (name, content) in expected {
+        let Some(there) = found.get(name) else { return format!("keyspace {name} is missing") };
+        for (key, value) in content {
+            let found = there.get(key);
+            if found != Some(value) {
+                let value_of = |v: Option<&Vec<u8>>| v.map(|v| (v.first().copied(), v.len()));
+                let key = key.escape_ascii();
+                let (found, expected) = (value_of(found), value_of(Some(value)));
+                return format!("{name}/{key}: expected {expected:?}, found {found:?}");
+            }
+        }
+        if there.position != content.position {
+            let (found, expected) = (there.position, content.position);
+            return format!("{name}: expected the position {expected:x?}, found {found:x?}");
+        }
+        if let Some(key) = there.keys().find(|key| !content.contains_key(*key)) {
+            return format!("{name}/{}: expected nothing, found a value", key.escape_ascii());
+        }
+    }
+    match found.keys().find(|name| !expected.contains_key(*name)) {
+        Some(name) => format!("keyspace {name} should not be there"),
+        None => "no difference".to_owned(),
+    }
+}
+
+fn borrowed<'a>(entry: Option<(&'a Vec<u8>, &'a Vec<u8>)>) -> Option<(&'a [u8], &'a [u8])> {
+    entry.map(|(key, value)| (key.as_slice(), value.as_slice()))
+}
