@@ -122,7 +122,7 @@ impl Delete {
         let (from, to) = (bytes(&self.from)?, bytes(&self.to)?);
         let store = self.common.place.open(Purpose::Change)?;
         match (key, prefix) {
-            (Some(key), _) if store.get(&key)?.is_none() => return Err(not_there(&key, hex)),
+            (Some(key), _) if !store.contains(&key)? => return Err(not_there(&key, hex)),
             (Some(key), _) => store.delete(&key)?,
             (None, Some(prefix)) => store.delete_prefix(&prefix)?,
             (None, None) => store.delete_range(from.as_deref(), to.as_deref())?,

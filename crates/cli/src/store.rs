@@ -143,6 +143,11 @@ impl Store {
         Ok(self.keyspace.get(key).map_err(told)?.map(|value| value.to_vec()))
     }
 
+    /// Whether `key` is there. Its value is not read: it may be damaged, or very long.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.keyspace.contains_key(key).map_err(told)
+    }
+
     /// Removes `key`.
     pub fn delete(&self, key: &[u8]) -> Result<()> {
         self.keyspace.remove(key).map_err(told)

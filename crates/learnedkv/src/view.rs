@@ -435,6 +435,8 @@ pub struct KeyspaceView {
     pub sealed: Vec<Sealed>,
     /// Its tables.
     pub tables: Arc<Tables>,
+    /// How often entries were put into its tables past the log, since the database was opened.
+    pub ingests: u64,
     /// How far walks over it go.
     pub lengths: Arc<Lengths>,
     /// What reads of it have paid for what is not settled.

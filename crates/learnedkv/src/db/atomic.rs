@@ -1,17 +1,19 @@
 //! Reading and writing in one step: compare and swap, update, pop.
 //!
 //! Each reads without a lock, decides, and commits only if what it read has not changed meanwhile; else it
-//! begins again. Some caller always gets on, for one is only sent back by another's commit. Why nothing is
-//! lost is written down at the engine's conditional commits.
+//! begins again. Whether it has cannot always be told: then it is read again, in the end with commits held, and if it is
+//! the same what was decided stands, and what was written for it. So one is only sent back by another's commit to the same
+//! keys, and some caller always gets on. Why nothing is lost, and why it ends, is written down at the engine's
+//! conditional commits.
 
 use std::fmt;
 
 use super::Keyspace;
 use super::operation::Operation;
-use crate::engine::{Seen, WasRead, Watched};
+use crate::engine::{Commit, Seen, Tried, Watched};
 use crate::error::Result;
-use crate::lsm::read;
-use crate::options::{ReadOptions, WriteOptions};
+use crate::lsm::read::{self, Found};
+use crate::options::{Durability, WriteOptions};
 use crate::slice::Slice;
 
 /// Why [`Keyspace::compare_and_swap`] did not swap: the key's value was not the one expected.
@@ -36,6 +38,9 @@ impl std::error::Error for CompareAndSwapError {}
 impl Keyspace {
     /// Sets the value of a key to `new`, if it is `expected`; `None` stands for "not there" in both. Nobody
     /// writes the key in between, on whichever thread, in a batch or alone.
+    ///
+    /// It reads the key, and once or twice more if others write meanwhile, the last time with commits held. A very long `new`
+    /// is written to the disk once.
     ///
     /// ```
     /// # use learnedkv::{Database, KeyspaceOptions};
@@ -76,22 +81,20 @@ impl Keyspace {
         options: impl Into<WriteOptions>,
     ) -> Result<std::result::Result<(), CompareAndSwapError>> {
         let (key, options) = (key.as_ref(), options.into());
-        loop {
-            let (seen, current) = self.see(key)?;
-            if current.as_deref() != expected {
-                return Ok(Err(CompareAndSwapError { current }));
-            }
-            if self.replace(seen, key, &current, new, options)? {
-                return Ok(Ok(()));
-            }
+        let (seen, mut current) = self.see(key)?;
+        let is_expected = current.as_ref().map(|found| &*found.value) == expected;
+        if is_expected && self.replace(seen, key, &mut current, new, options, Rewritten::Unseen)? {
+            return Ok(Ok(()));
         }
+        Ok(Err(CompareAndSwapError { current: current.map(|found| found.value) }))
     }
 
     /// Sets the value of a key to what `change` makes of it, and returns that; `None` stands for "not
     /// there" both ways. Nobody writes the key in between.
     ///
-    /// `change` is called again, with the newer value, whenever somebody else wrote the key first. It may
-    /// use the database, but not update the same key: that would send it back for ever.
+    /// `change` is called again, with the newer value, whenever somebody else wrote the key first; if that was the same
+    /// value anew, perhaps. Whatever others do to other keys, however long it takes, does not send it back. It may use
+    /// the database, but not update the same key: that would send it back for ever.
     ///
     /// ```
     /// # use learnedkv::{Database, KeyspaceOptions};
@@ -163,8 +166,9 @@ impl Keyspace {
     /// Removes the first entry and returns it. Nobody gets the same entry, and none that was before it is
     /// passed over.
     ///
-    /// It looks past all that was removed before that entry and not yet merged away, twice if others write
-    /// meanwhile, the second time with commits held: as a queue it does best where flushes keep up.
+    /// It looks past all that was removed before that entry and not yet merged away, twice if others' writes are
+    /// flushed meanwhile, the second time with commits held, and again only if somebody else wrote there first: that
+    /// entry or one before it. As a queue it does best where flushes keep up.
     ///
     /// # Errors
     /// As [`Keyspace::get`] and [`Keyspace::insert`].
@@ -181,33 +185,62 @@ impl Keyspace {
     }
 
     fn pop(&self, first: bool) -> Result<Option<(Slice, Slice)>> {
+        let (engine, id) = (&self.handle().engine, self.id());
         loop {
-            let seen = self.handle().engine.look();
+            let seen = engine.look();
             let mut iter = self.walk_seen(&seen).one();
             let found = if first { iter.next() } else { iter.next_back() };
             drop(iter);
-            let Some((key, value)) = found.transpose()? else { return Ok(None) };
-            let id = self.id();
+            let Some((key, mut value)) = found.transpose()? else { return Ok(None) };
             let watched = match first {
                 true => Watched { keyspace: id, first: &[], last: Some(&key) },
                 false => Watched { keyspace: id, first: &key, last: None },
             };
-            if self.write_if(&seen.read(id), watched, &key, None, WriteOptions::default())? {
+            let was_read = seen.read(id);
+            let popped = self.commit_if(&key, None, WriteOptions::default(), |commit, how| {
+                match engine.commit_unless_changed(commit, how, &was_read, watched)? {
+                    Tried::Unknown => {}
+                    tried => return Ok(tried == Tried::Done),
+                }
+                // So that it is found at hand while commits are held.
+                let (_, mut known) = self.see(&key)?;
+                let is_done = engine.commit_where(commit, how, |seen| {
+                    let mut keys = self.walk_seen(seen).one().keys();
+                    let end = if first { keys.next() } else { keys.next_back() };
+                    if end.transpose()?.as_deref() != Some(&*key) {
+                        return Ok(false);
+                    }
+                    known = self.find(seen, &key, known.as_ref())?;
+                    Ok(known.is_some())
+                })?;
+                if let Some(found) = known {
+                    value = found.value;
+                }
+                Ok(is_done)
+            })?;
+            if popped {
                 return Ok(Some((key, value)));
             }
         }
     }
 
-    /// The value of `key`, and what it was read from.
-    fn see(&self, key: &[u8]) -> Result<(Seen, Option<Slice>)> {
+    /// What there is of `key`, and what it was read from.
+    fn see(&self, key: &[u8]) -> Result<(Seen, Option<Found>)> {
+        let seen = self.handle().engine.look();
+        let found = self.find(&seen, key, None)?;
+        Ok((seen, found))
+    }
+
+    /// What there is of `key`. A value that is `known`, and still where it was, is not read again.
+    fn find(&self, seen: &Seen, key: &[u8], known: Option<&Found>) -> Result<Option<Found>> {
         let engine = &self.handle().engine;
-        let seen = engine.look();
-        let asking = ReadOptions::default().asking();
-        let current = match seen.keyspace(self.id()) {
-            Some(view) => read::get(engine, view, key, seen.visible, asking)?,
-            None => read::get(engine, &*engine.keyspace(self.id())?, key, seen.visible, asking)?,
-        };
-        Ok((seen, current))
+        match seen.keyspace(self.id()) {
+            Some(view) => read::get_again(engine, view, key, seen.visible, known),
+            None => {
+                let view = engine.keyspace(self.id())?;
+                read::get_again(engine, &view, key, seen.visible, known)
+            }
+        }
     }
 
     /// Changes a value; returns the old one and the new one.
@@ -218,46 +251,82 @@ impl Keyspace {
         options: WriteOptions,
     ) -> Result<(Option<Slice>, Option<V>)> {
         loop {
-            let (seen, current) = self.see(key)?;
-            let new = change(current.as_deref());
+            let (seen, mut current) = self.see(key)?;
+            let new = change(current.as_ref().map(|found| &*found.value));
             let written = new.as_ref().map(AsRef::as_ref);
-            if self.replace(seen, key, &current, written, options)? {
-                return Ok((current, new));
+            if self.replace(seen, key, &mut current, written, options, Rewritten::Seen)? {
+                return Ok((current.map(|found| found.value), new));
             }
         }
     }
 
-    /// Writes `new` in the place of `current` if the key has not changed since it was seen.
+    /// Writes `new` in the place of `current` if the key has not changed since it was seen. Else false; `current` is then
+    /// what it was found to be, unless it was [`Rewritten`].
     fn replace(
         &self,
         seen: Seen,
         key: &[u8],
-        current: &Option<Slice>,
+        current: &mut Option<Found>,
         new: Option<&[u8]>,
         options: WriteOptions,
+        rewritten: Rewritten,
     ) -> Result<bool> {
+        let (engine, id) = (&self.handle().engine, self.id());
         if current.is_none() && new.is_none() {
             // There is nothing to write: it was so when it was seen.
-            self.handle().engine.health.check_writable()?;
+            engine.health.check_writable()?;
             return Ok(true);
         }
-        let watched = Watched { keyspace: self.id(), first: key, last: Some(key) };
-        self.write_if(&seen.read(self.id()), watched, key, new, options)
+        let watched = Watched { keyspace: id, first: key, last: Some(key) };
+        let was_read = seen.read(id);
+        let mut is_same = |seen: &Seen| {
+            let now = self.find(seen, key, current.as_ref())?;
+            let is_same = Found::is_same(now.as_ref(), current.as_ref());
+            *current = now;
+            Ok(is_same)
+        };
+        self.commit_if(key, new, options, |commit, how| {
+            let ends = |tried| match tried {
+                Tried::Changed => rewritten == Rewritten::Seen,
+                tried => tried == Tried::Done,
+            };
+            let tried = engine.commit_unless_changed(commit, how, &was_read, watched)?;
+            if ends(tried) {
+                return Ok(tried == Tried::Done);
+            }
+            // What others did to other keys may be all that happened.
+            let seen = engine.look();
+            if !is_same(&seen)? {
+                return Ok(false);
+            }
+            let tried = engine.commit_unless_changed(commit, how, &seen.read(id), watched)?;
+            if ends(tried) {
+                return Ok(tried == Tried::Done);
+            }
+            engine.commit_where(commit, how, is_same)
+        })
     }
 
-    fn write_if(
+    /// Writes `value` if `commit` finds that it may, which may try more than once: a very long one is on the disk by then.
+    fn commit_if(
         &self,
-        was_read: &WasRead,
-        watched: Watched<'_>,
         key: &[u8],
         value: Option<&[u8]>,
         options: WriteOptions,
+        commit: impl FnOnce(Commit<'_>, Durability) -> Result<bool>,
     ) -> Result<bool> {
         let engine = &self.handle().engine;
         let durability = options.durability_or(engine.options.durability);
         let operation = Operation::new(self, key, value)?;
-        operation.commit(engine, self.id(), key, |commit| {
-            engine.commit_unless_changed(commit, durability, was_read, watched)
-        })
+        operation.commit(engine, self.id(), key, |ops| commit(ops, durability))
     }
+}
+
+/// Whether a key that others wrote meanwhile counts as changed if its value is the same all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rewritten {
+    /// It does: who made something of the value is asked anew.
+    Seen,
+    /// The value is all that matters.
+    Unseen,
 }

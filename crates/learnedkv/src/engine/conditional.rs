@@ -14,15 +14,26 @@
 //! 3. A memtable that held one may have been flushed meanwhile: the number is in a table then, and tables
 //!    are not searched. Memtables of a keyspace leave the View from the oldest on. So if the oldest memtable
 //!    of the View read from that may take numbers above n (the active one, or one sealed with such
-//!    numbers under way) is still there, so is every later one. If it is gone, we look again from the
-//!    beginning.
-//! 4. An ingest has no number of its own. Each is counted once its tables are in the View, still under the
-//!    commit lock; the count is read before the View is. A count that moved means looking again.
+//!    numbers under way) is still there, so is every later one. If it is gone, it [cannot be told](Tried::Unknown).
+//! 4. An ingest has no number of its own. The View counts those of a keyspace in the change that shows their tables,
+//!    which is made under the commit lock. A count that moved is one more thing of which nothing can be told.
+//!
+//! **Why it ends.** Where that cannot be told, nobody need have touched what is watched: flushes and ingests of
+//! other keys come as often as others write, and a caller who thinks, or writes a long value, for longer than a memtable
+//! takes to fill would be sent back for ever. So he reads again what he has read, and if that is the same
+//! commits at m all the same, with what he had made of it: what he read is what a reader at m - 1 sees. It need not be
+//! the same *version*. That another was there in between, or the same bytes were written anew, changes nothing of what
+//! it means: read and write are one step at m, as if he had begun just before.
+//! Read again without a lock, that may be in vain once more. In the end it is read under the commit lock
+//! ([`Engine::commit_where`]), at the number before m: with all that was given out visible, and no number, no rotation
+//! and no ingest to come before m. Flushes, sweeps and merges go on and take that lock for nothing but rotations; they
+//! do not change what a View and a number show, and such a read waits for none of them. If the keyspace is dropped, then before the read,
+//! which says so, or beside the commit, as for any other. So one is sent back only by another's commit to what he
+//! watches, and a caller who needs no more than that it *is* so (`compare_and_swap`) by none.
 //!
 //! Whoever adds an operation on a range of keys (a range tombstone) must be found by
 //! [`Memtable::changed_within`](crate::memtable::Memtable::changed_within) too.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::{Commit, Engine};
@@ -35,7 +46,6 @@ use crate::view::{KeyspaceView, View};
 /// What a conditional commit reads from.
 #[derive(Debug)]
 pub struct Seen {
-    ingests: u64,
     view: Arc<View>,
     /// Operations up to here are seen.
     pub visible: SequenceNumber,
@@ -53,13 +63,15 @@ impl Seen {
             let under_way = before.sealed.iter().rev().find(|sealed| sealed.up_to > self.visible);
             Arc::downgrade(under_way.map_or(&before.active, |sealed| &sealed.memtable))
         });
-        WasRead { ingests: self.ingests, visible: self.visible, oldest }
+        let ingests = self.keyspace(keyspace).map_or(0, |before| before.ingests);
+        WasRead { ingests, visible: self.visible, oldest }
     }
 }
 
 /// What a conditional commit has read.
 #[derive(Debug)]
 pub struct WasRead {
+    /// Into its keyspace, until then.
     ingests: u64,
     visible: SequenceNumber,
     /// Of the memtables of its keyspace then, the oldest that may take later operations. Not held: the commit may wait
@@ -78,15 +90,25 @@ pub struct Watched<'a> {
     pub last: Option<&'a [u8]>,
 }
 
+/// What became of a conditional commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// It is committed.
+    Done,
+    /// What it watches has changed, and nothing was written.
+    Changed,
+    /// That cannot be told, and nothing was written.
+    Unknown,
+}
+
 impl Engine {
     /// Begins a conditional commit: what it may read.
     pub fn look(&self) -> Seen {
-        let ingests = self.ingests.load(Ordering::Acquire);
         let (view, visible) = self.snapshot();
-        Seen { ingests, view, visible }
+        Seen { view, visible }
     }
 
-    /// Commits if nothing `watched` has changed since it `was_read`. False: it may have, and nothing was written.
+    /// Commits if nothing `watched` has changed since it `was_read`.
     ///
     /// # Errors
     /// As [`Engine::commit`].
@@ -96,10 +118,42 @@ impl Engine {
         durability: Durability,
         was_read: &WasRead,
         watched: Watched<'_>,
+    ) -> Result<Tried> {
+        let mut tried = Tried::Unknown;
+        let is_unchanged = || {
+            tried = self.what_happened(was_read, watched)?;
+            Ok(tried == Tried::Done)
+        };
+        self.commit_and_pay(commit, durability, is_unchanged)?;
+        Ok(tried)
+    }
+
+    /// Commits if `holds` says so of what there is just before the commit, which it reads under the commit lock: nothing comes
+    /// between, and no one commits meanwhile. So it is for those whom others sent back before, and `holds` reads little and
+    /// runs nothing of the user's. False: nothing was written.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`]; those of `holds`.
+    pub fn commit_where(
+        &self,
+        commit: Commit<'_>,
+        durability: Durability,
+        holds: impl FnOnce(&Seen) -> Result<bool>,
+    ) -> Result<bool> {
+        self.commit_and_pay(commit, durability, || {
+            self.log.await_reserved()?;
+            holds(&self.look())
+        })
+    }
+
+    fn commit_and_pay(
+        &self,
+        commit: Commit<'_>,
+        durability: Durability,
+        holds: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
         let (keyspaces, bytes) = (commit.keyspaces, commit.bytes());
-        let is_unchanged = || self.is_unchanged(was_read, watched);
-        let is_done = self.commit_if(commit, durability, is_unchanged)?;
+        let is_done = self.commit_if(commit, durability, holds)?;
         if is_done {
             // Paid afterwards: a wait since it was read is time for others to change it. It is committed,
             // whatever happens to the database meanwhile.
@@ -108,22 +162,22 @@ impl Engine {
         Ok(is_done)
     }
 
-    /// Whether nothing `watched` has changed since it `was_read`. Under `commit`. False also where that
-    /// cannot be told.
-    fn is_unchanged(&self, was_read: &WasRead, watched: Watched<'_>) -> Result<bool> {
+    /// Whether anything `watched` has changed since it `was_read`; `Done` if not. Under `commit`.
+    fn what_happened(&self, was_read: &WasRead, watched: Watched<'_>) -> Result<Tried> {
         let (now, visible) = (self.keyspace(watched.keyspace)?, was_read.visible);
-        let Some(oldest) = &was_read.oldest else { return Ok(false) };
-        if self.ingests.load(Ordering::Acquire) != was_read.ingests {
-            return Ok(false);
+        let Some(oldest) = &was_read.oldest else { return Ok(Tried::Unknown) };
+        if now.ingests != was_read.ingests {
+            return Ok(Tried::Unknown);
         }
         if !now.memtables().any(|memtable| std::ptr::eq(Arc::as_ptr(memtable), oldest.as_ptr())) {
-            return Ok(false);
+            return Ok(Tried::Unknown);
         }
         if now.memtables().all(|memtable| memtable.latest_commit() <= visible) {
-            return Ok(true);
+            return Ok(Tried::Done);
         }
         self.log.await_reserved()?;
         let (first, last) = (watched.first, watched.last);
-        Ok(!now.memtables().any(|memtable| memtable.changed_within(first, last, visible)))
+        let has_changed = now.memtables().any(|m| m.changed_within(first, last, visible));
+        Ok(if has_changed { Tried::Changed } else { Tried::Done })
     }
 }

@@ -20,12 +20,12 @@ impl Drop for Hold<'_> {
 
 impl Engine {
     /// Runs `work` while no commit can be ordered: what it sees of the memtables stays so. It may put
-    /// entries into the View past the log.
+    /// entries into the View past the log, and counts that in the same change ([`KeyspaceView::ingests`]).
+    ///
+    /// [`KeyspaceView::ingests`]: crate::view::KeyspaceView::ingests
     pub fn with_commits_held<T>(&self, work: impl FnOnce() -> T) -> T {
         let _order = lock(&self.commit);
-        let done = work();
-        self.ingests.fetch_add(1, Ordering::Release);
-        done
+        work()
     }
 
     /// Has commits that come later wait until the hold is dropped, while background work goes on: a

@@ -45,7 +45,7 @@ use arc_swap::ArcSwap;
 pub use self::ballast::{Ballast, BallastJob, RoomSeen};
 pub use self::burials::Burials;
 pub use self::commit::Commit;
-pub use self::conditional::{Seen, WasRead, Watched};
+pub use self::conditional::{Seen, Tried, Watched};
 pub use self::conversions::Conversions;
 pub use self::metrics::EngineMetrics;
 pub use self::open::{DamagedTable, OpenReport, open};
@@ -113,8 +113,6 @@ pub struct Engine {
     view: ArcSwap<View>,
     view_change: Mutex<()>,
     commit: Mutex<()>,
-    /// How often something was put into the View past the log; see [`conditional`].
-    ingests: AtomicU64,
     /// How many hold commits back, or wait to.
     holds: AtomicUsize,
     held: Mutex<()>,
@@ -188,7 +186,7 @@ impl Engine {
         &self,
         commit: Commit<'_>,
         durability: Durability,
-        holds: impl Fn() -> Result<bool>,
+        holds: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
         self.executor.yield_now();
         if self.holds.load(Ordering::Relaxed) > 0 {
@@ -559,6 +557,7 @@ fn new_keyspace(
         active: Arc::default(),
         sealed: Vec::new(),
         tables,
+        ingests: 0,
         lengths: Arc::default(),
         rent: Arc::default(),
     })

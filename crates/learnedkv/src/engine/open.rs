@@ -181,7 +181,6 @@ pub fn open(
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::default(),
         commit: Mutex::default(),
-        ingests: AtomicU64::new(0),
         holds: AtomicUsize::new(0),
         held: Mutex::default(),
         payloads: Payloads::default(),

@@ -233,7 +233,8 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
     };
     let watched = Watched { keyspace: 1, first: b"key", last: Some(b"key") };
     let durability = Durability::Buffered;
-    assert!(engine.commit_unless_changed(commit, durability, &was_read, watched).unwrap());
+    let tried = engine.commit_unless_changed(commit, durability, &was_read, watched);
+    assert_eq!(tried.unwrap(), Tried::Done);
     assert!(waited.load(Ordering::Relaxed) > 0, "it paid nothing");
 }
 

@@ -11,6 +11,7 @@ use crate::format::checksum::HashedKey;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::KeyRange;
 use crate::format::value::ValuePointer;
+use crate::options::ReadOptions;
 use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{self, Clipped, Walk, Wanted};
 use crate::sstable::reader::{Caching, Table};
@@ -32,6 +33,53 @@ pub fn get(
     find(engine, view, key, visible, asking, |found, sought| match found {
         Lookup::Value(value) => Ok(Some(value)),
         Lookup::Pointer(pointer) => load_pointer(engine, view, &pointer, sought).map(Some),
+        Lookup::Removed | Lookup::Absent => Ok(None),
+    })
+}
+
+/// A value that was found, and where, if it is kept apart.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The value.
+    pub value: Slice,
+    apart: Option<ValuePointer>,
+}
+
+impl Found {
+    /// Whether both are the same value, or nothing.
+    pub fn is_same(one: Option<&Found>, other: Option<&Found>) -> bool {
+        match (one, other) {
+            // A segment's number is never given again, and what is written stays.
+            (Some(one), Some(other)) => {
+                one.apart.is_some() && one.apart == other.apart || *one.value == *other.value
+            }
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+/// As [`get`], with where the value is. One that is kept apart where `known` was is not read again.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_again(
+    engine: &Engine,
+    view: &KeyspaceView,
+    key: &[u8],
+    visible: SequenceNumber,
+    known: Option<&Found>,
+) -> Result<Option<Found>> {
+    let asking = ReadOptions::default().asking();
+    find(engine, view, key, visible, asking, |found, sought| match found {
+        Lookup::Value(value) => Ok(Some(Found { value, apart: None })),
+        Lookup::Pointer(payload) => {
+            let apart = Some(ValuePointer::decode(&payload)?);
+            if let Some(known) = known.filter(|known| known.apart == apart) {
+                return Ok(Some(known.clone()));
+            }
+            let value = load_pointer(engine, view, &payload, sought)?;
+            Ok(Some(Found { value, apart }))
+        }
         Lookup::Removed | Lookup::Absent => Ok(None),
     })
 }

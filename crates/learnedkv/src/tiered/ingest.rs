@@ -18,7 +18,7 @@ use crate::lsm::output::{Output, Written};
 use crate::lsm::read;
 use crate::options::Store;
 use crate::value_log::Segments;
-use crate::view::{Extent, KeyspaceView};
+use crate::view::{Extent, KeyspaceView, View};
 
 /// What an ingest did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -167,7 +167,12 @@ impl Ingest {
         };
         // Whoever sees these entries after a crash sees every commit before them.
         let before = self.engine.log.reserved();
-        if !self.engine.edit(before, opened, plan, |_| {})? {
+        let count = |view: &mut View| {
+            if let Some(shown) = view.keyspaces.get_mut(&keyspace) {
+                Arc::make_mut(shown).ingests += 1;
+            }
+        };
+        if !self.engine.edit(before, opened, plan, count)? {
             return self.engine.keyspace(keyspace).map(|_| Some(false)); // dropped meanwhile
         }
         Ok(Some(settled))

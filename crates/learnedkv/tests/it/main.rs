@@ -3,6 +3,7 @@
 mod ahead;
 mod allowance;
 mod atomic;
+mod between;
 mod ceiling;
 mod checkpoint;
 mod concurrency;
