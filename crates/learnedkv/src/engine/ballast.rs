@@ -48,17 +48,18 @@
 //! Nothing here is synced. A crash may leave the file shorter, but then the disk has the space.
 //! Where it cannot be reserved for another reason than a full disk, the database does without.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Engine, lock};
+use super::{Engine, Work, lock};
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Job, Step};
 use crate::format::batch::{Op, Ops};
-use crate::format::entry::Kind;
+use crate::format::entry::{KeyspaceId, Kind};
 use crate::manifest::{Manifest, PREALLOCATE_BYTES};
 use crate::options::DatabaseOptions;
 use crate::view::View;
@@ -75,6 +76,10 @@ const SMALL_FILES_BYTES: u64 = 64 << 10;
 
 /// Below this the smallest tables and segments, in whole blocks of the file system, take too large a share.
 const LEAST_BYTES: u64 = 512 << 10;
+
+/// Each removal is a record, and an entry of a table, before it gives anything back: they might take all that is held back,
+/// and then nothing could be settled. So it is settled when they have taken a part of it, of so many.
+const SETTLED_SHARES: u64 = 8;
 
 /// What an open needs before it can remove anything, bytes: a manifest of the whole state, and a small
 /// log segment.
@@ -117,6 +122,8 @@ pub struct Ballast {
     times: AtomicU64,
     /// What was retired by then and had not come free, bytes.
     retired_before: AtomicU64,
+    /// What removals took of the log since then, bytes.
+    removals: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +147,7 @@ impl Ballast {
             given_up: AtomicBool::new(false),
             times: AtomicU64::new(0),
             retired_before: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
         }
     }
 
@@ -209,11 +217,20 @@ impl Ballast {
             return false;
         }
         self.retired_before.store(retired_bytes, Ordering::Relaxed);
+        self.removals.store(0, Ordering::Relaxed);
         // First, so that no put takes what comes free.
         self.given_up.store(true, Ordering::Release);
         self.times.fetch_add(1, Ordering::AcqRel);
         held.shrink();
         true
+    }
+
+    /// Counts a removal of so many bytes. Whether what was removed is to be settled before it goes on: once for each of
+    /// [`SETTLED_SHARES`] that removals take of what was given up.
+    fn counts_removal(&self, bytes: u64) -> bool {
+        let share = lock(&self.held).given_bytes() / SETTLED_SHARES;
+        let before = self.removals.fetch_add(bytes, Ordering::Relaxed);
+        share > 0 && before / share != (before + bytes) / share
     }
 
     /// Reserves it again, if there is room for it and for `margin_bytes` besides.
@@ -369,13 +386,37 @@ impl Engine {
         if self.retake_ballast() { Ok(()) } else { Err(self.full()) }
     }
 
-    /// The same for a commit: those that only remove go on.
+    /// The same for a commit: those that only remove go on, and what they remove is settled now and then.
     pub(super) fn check_room_for(&self, payload: &[u8]) -> Result<()> {
-        if !self.ballast.is_given_up() || only_removes(payload) {
-            Ok(())
-        } else {
-            self.check_room()
+        if !self.ballast.is_given_up() {
+            return Ok(());
         }
+        if !only_removes(payload) {
+            return self.check_room();
+        }
+        if self.ballast.counts_removal(payload.len() as u64) {
+            self.settle_removals(payload);
+        }
+        Ok(())
+    }
+
+    /// Has the keyspaces that a payload removes from be converted, and waits for it. Whether that comes to anything is not a
+    /// removal's business.
+    fn settle_removals(&self, payload: &[u8]) {
+        let ids: BTreeSet<_> = Ops::new(payload).flatten().map(|op| op.keyspace).collect();
+        let asked: Vec<_> = {
+            let mut conversions = lock(&self.conversions);
+            ids.into_iter().map(|id| (id, conversions.ask(id))).collect()
+        };
+        self.health.ask_again();
+        self.executor.notify();
+        let is_over = |(id, number): &(KeyspaceId, u64)| {
+            let works = [Work::Flush(*id), Work::Settle(*id)];
+            lock(&self.conversions).outcome(*id, *number).is_some()
+                || self.keyspace(*id).is_err()
+                || self.health.check_work(&works).is_err()
+        };
+        self.executor.wait_until(&mut || asked.iter().all(is_over));
     }
 
     /// The same where a put that was let in may have been overtaken. Under `commit`.

@@ -461,10 +461,13 @@ impl SettleJob {
         let mut shared = lock(&self.shared);
         let sweeping = shared.sweeps.entry(keyspace.id).or_default();
         let full = self.engine.ballast.is_given_up();
+        if full && !std::mem::replace(&mut sweeping.is_on_full_disk, true) {
+            // What it was to empty may find no room by now.
+            sweeping.course = None;
+        }
         let begin = || {
-            let victims = full
-                .then(|| debt::victims_that_fit(&self.engine, &keyspace.tables, &keyspace.options));
-            Course::of(&keyspace.tables, &keyspace.options, victims)
+            let fit = || debt::victims_that_fit(&self.engine, &keyspace.tables, &keyspace.options);
+            Course::of(&keyspace.tables, &keyspace.options, full.then(fit))
         };
         sweeping.course.get_or_insert_with(begin).clone()
     }

@@ -52,6 +52,8 @@ pub struct Sweeping {
     half_way_to: Option<Option<Vec<u8>>>,
     /// There was no room for a step ahead.
     is_alone: bool,
+    /// Its course is that of a full disk.
+    pub is_on_full_disk: bool,
     /// The tables that were trimmed, or not worth it, as they were.
     pub tried: BTreeSet<Tried>,
 }
