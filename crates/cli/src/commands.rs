@@ -7,7 +7,7 @@ use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::sizes::parse_count;
 use learnedkv_bench::{Error, Result};
 
-use crate::store::{self, Making, Place, Purpose, no_keyspace, open_database};
+use crate::store::{self, Making, Place, Purpose, Wanted, no_keyspace, open_database};
 use crate::text::{decode, encode};
 
 /// Which database, and how keys and values are written.
@@ -191,26 +191,25 @@ impl Scan {
     pub fn run(self) -> Result<()> {
         let hex = self.common.hex;
         let bytes = |text: &Option<String>| text.as_deref().map(|t| decode(t, hex)).transpose();
-        let (from, to, prefix) = (bytes(&self.from)?, bytes(&self.to)?, bytes(&self.prefix)?);
+        let wanted = match bytes(&self.prefix)? {
+            Some(prefix) => Wanted::Prefix(prefix),
+            None => Wanted::Between(bytes(&self.from)?, bytes(&self.to)?),
+        };
         let mut left = self.limit.as_deref().map_or(Ok(u64::MAX), parse_count)?;
-        let start = from.or_else(|| prefix.clone()).unwrap_or_default();
         let store = self.common.place.open(Purpose::Read)?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());
-        if left > 0 {
-            store.scan(&start, &mut |key, value| {
-                let past = to.as_ref().is_some_and(|to| key >= to.as_slice())
-                    || prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix));
-                if past {
-                    return false;
-                }
-                written = if self.keys_only {
-                    writeln!(out, "{}", encode(key, hex))
-                } else {
-                    writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex))
-                };
-                left -= 1;
-                written.is_ok() && left > 0
+        let is_wanted = left > 0;
+        let mut go_on = |line: std::io::Result<()>| {
+            written = line;
+            left -= 1;
+            written.is_ok() && left > 0
+        };
+        if is_wanted && self.keys_only {
+            store.scan_keys(&wanted, &mut |key| go_on(writeln!(out, "{}", encode(key, hex))))?;
+        } else if is_wanted {
+            store.scan(&wanted, &mut |key, value| {
+                go_on(writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex)))
             })?;
         }
         written.and_then(|()| out.flush()).map_err(|e| Error::output(&e))?;

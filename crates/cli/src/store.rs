@@ -4,7 +4,7 @@ use std::io::Read;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use learnedkv::{Database, Keyspace, KeyspaceOptions, OpenReport, ValueReader};
+use learnedkv::{Database, Iter, Keyspace, KeyspaceOptions, OpenReport, ValueReader};
 use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::{Error, Result};
 
@@ -34,6 +34,15 @@ pub struct Making {
 pub struct Store {
     database: Database,
     keyspace: Keyspace,
+}
+
+/// Which keys are scanned.
+#[derive(Debug)]
+pub enum Wanted {
+    /// From one on, and those before another; either may be missing.
+    Between(Option<Vec<u8>>, Option<Vec<u8>>),
+    /// Those that begin so.
+    Prefix(Vec<u8>),
 }
 
 /// What a command does with a database.
@@ -165,11 +174,32 @@ impl Store {
         self.keyspace.remove_prefix(prefix).map_err(told)
     }
 
-    /// Shows `visit` every entry from `start` on until it returns `false`.
-    pub fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        for entry in self.keyspace.range::<&[u8]>((Bound::Included(start), Bound::Unbounded)) {
+    fn walk(&self, wanted: &Wanted) -> Iter {
+        match wanted {
+            Wanted::Between(from, to) => {
+                let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+                let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                self.keyspace.range::<&[u8]>((from, to))
+            }
+            Wanted::Prefix(prefix) => self.keyspace.prefix(prefix),
+        }
+    }
+
+    /// Shows `visit` every wanted entry until it returns `false`.
+    pub fn scan(&self, wanted: &Wanted, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        for entry in self.walk(wanted) {
             let (key, value) = entry.map_err(told)?;
             if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows `visit` every wanted key until it returns `false`. Values kept apart from their keys are not read.
+    pub fn scan_keys(&self, wanted: &Wanted, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        for key in self.walk(wanted).keys() {
+            if !visit(&key.map_err(told)?) {
                 break;
             }
         }

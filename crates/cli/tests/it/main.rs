@@ -357,6 +357,32 @@ fn what_is_not_damaged_can_be_read() {
     assert_eq!(good(dir, "scan db --keys-only"), "a\nb\nc\nd\n");
 }
 
+/// A value kept apart that nobody asked for is not read: one that is damaged fails nobody.
+#[test]
+fn a_scan_reads_no_more_than_it_prints() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("entries"), format!("a\t1\nb\t{}\nc\t3\n", "v".repeat(40_000))).unwrap();
+    good(dir, "load db entries");
+    let files = fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap().path());
+    let mut values = files.filter(|path| path.to_string_lossy().contains("values-"));
+    let segment = values.next().unwrap();
+    let whole = fs::read(&segment).unwrap();
+    let mut damaged = whole.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 64].fill(0xee);
+    fs::write(&segment, damaged).unwrap();
+    assert_eq!(good(dir, "scan db --keys-only"), "a\nb\nc\n");
+    assert_eq!(good(dir, "scan db --keys-only --limit 2"), "a\nb\n");
+    assert_eq!(good(dir, "scan db --to b"), "a\t1\n");
+    assert_eq!(good(dir, "scan db --prefix a"), "a\t1\n");
+    assert_eq!(good(dir, "scan db --from c"), "c\t3\n");
+    assert_eq!(good(dir, "scan db --from c --to a"), "");
+    assert_eq!(learnedkv(dir, "scan db --from b").status.code(), Some(1));
+    fs::write(&segment, whole).unwrap();
+    assert_eq!(good(dir, "scan db --prefix b").len(), 40_003);
+}
+
 /// Where there may be too few, the error says how many, and what to do. Tables take few of them.
 #[cfg(unix)]
 #[test]

@@ -173,7 +173,18 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`] and [`Keyspace::insert`].
     pub fn pop_first(&self) -> Result<Option<(Slice, Slice)>> {
-        self.pop(true)
+        self.pop_first_with(WriteOptions::default())
+    }
+
+    /// As [`Keyspace::pop_first`], the removal done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::pop_first`] and [`Keyspace::insert_with`].
+    pub fn pop_first_with(
+        &self,
+        options: impl Into<WriteOptions>,
+    ) -> Result<Option<(Slice, Slice)>> {
+        self.pop(true, options.into())
     }
 
     /// Removes the last entry and returns it; otherwise as [`Keyspace::pop_first`].
@@ -181,10 +192,21 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::pop_first`].
     pub fn pop_last(&self) -> Result<Option<(Slice, Slice)>> {
-        self.pop(false)
+        self.pop_last_with(WriteOptions::default())
     }
 
-    fn pop(&self, first: bool) -> Result<Option<(Slice, Slice)>> {
+    /// As [`Keyspace::pop_last`], the removal done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::pop_first_with`].
+    pub fn pop_last_with(
+        &self,
+        options: impl Into<WriteOptions>,
+    ) -> Result<Option<(Slice, Slice)>> {
+        self.pop(false, options.into())
+    }
+
+    fn pop(&self, first: bool, options: WriteOptions) -> Result<Option<(Slice, Slice)>> {
         let (engine, id) = (&self.handle().engine, self.id());
         loop {
             let seen = engine.look();
@@ -197,7 +219,7 @@ impl Keyspace {
                 false => Watched { keyspace: id, first: &key, last: None },
             };
             let was_read = seen.read(id);
-            let popped = self.commit_if(&key, None, WriteOptions::default(), |commit, how| {
+            let popped = self.commit_if(&key, None, options, |commit, how| {
                 match engine.commit_unless_changed(commit, how, &was_read, watched)? {
                     Tried::Unknown => {}
                     tried => return Ok(tried == Tried::Done),

@@ -220,7 +220,15 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn first_key_value(&self) -> Result<Entry> {
-        self.iter().one().next().transpose()
+        self.first_key_value_with(&ReadOptions::default())
+    }
+
+    /// As [`Keyspace::first_key_value`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn first_key_value_with(&self, options: &ReadOptions) -> Result<Entry> {
+        self.range_with::<&[u8]>(.., options).one().next().transpose()
     }
 
     /// The last entry.
@@ -228,7 +236,15 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn last_key_value(&self) -> Result<Entry> {
-        self.iter().one().next_back().transpose()
+        self.last_key_value_with(&ReadOptions::default())
+    }
+
+    /// As [`Keyspace::last_key_value`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn last_key_value_with(&self, options: &ReadOptions) -> Result<Entry> {
+        self.range_with::<&[u8]>(.., options).one().next_back().transpose()
     }
 
     /// Whether there is no entry. Looks for the first, past all that was removed before it.
@@ -420,7 +436,19 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn first_key_value(&self, keyspace: &Keyspace) -> Result<Entry> {
-        self.iter(keyspace).one().next().transpose()
+        self.first_key_value_with(keyspace, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::first_key_value`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn first_key_value_with(
+        &self,
+        keyspace: &Keyspace,
+        options: &ReadOptions,
+    ) -> Result<Entry> {
+        self.range_with::<&[u8]>(keyspace, .., options).one().next().transpose()
     }
 
     /// The last entry as it was.
@@ -428,7 +456,36 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn last_key_value(&self, keyspace: &Keyspace) -> Result<Entry> {
-        self.iter(keyspace).one().next_back().transpose()
+        self.last_key_value_with(keyspace, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::last_key_value`], done as `options` say.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn last_key_value_with(&self, keyspace: &Keyspace, options: &ReadOptions) -> Result<Entry> {
+        self.range_with::<&[u8]>(keyspace, .., options).one().next_back().transpose()
+    }
+
+    /// How many entries there were, about; see [`Keyspace::approximate_len`]. What came since may count, as far as it
+    /// is in the memtable of then.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn approximate_len(&self, keyspace: &Keyspace) -> Result<u64> {
+        estimate::len(&*self.keyspace(keyspace)?, self.visible())
+    }
+
+    /// How many bytes the entries with keys in `range` took, about; see [`Keyspace::approximate_size`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn approximate_size<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> Result<u64> {
+        size_within(&*self.keyspace(keyspace)?, self.visible(), iter::bounds(&range))
     }
 
     /// Whether there was no entry.

@@ -75,7 +75,20 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
-        let (key, asking) = (key.as_ref(), ReadOptions::default().asking());
+        self.get_reader_with(key, &ReadOptions::default())
+    }
+
+    /// As [`Keyspace::get_reader`], the key being looked for as `options` say; the pieces of a value that is kept apart
+    /// are never cached.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get_reader_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: &ReadOptions,
+    ) -> Result<Option<ValueReader>> {
+        let (key, asking) = (key.as_ref(), options.asking());
         let place =
             self.look(|engine, view, visible| read::place(engine, view, key, visible, asking))?;
         Ok(place.map(|place| ValueReader::new(self.handle().clone(), key, place)))
@@ -92,7 +105,20 @@ impl Snapshot {
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<ValueReader>> {
-        let (key, asking) = (key.as_ref(), ReadOptions::default().asking());
+        self.get_reader_with(keyspace, key, &ReadOptions::default())
+    }
+
+    /// As [`Snapshot::get_reader`], done as `options` say; see [`Keyspace::get_reader_with`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_reader_with(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        options: &ReadOptions,
+    ) -> Result<Option<ValueReader>> {
+        let (key, asking) = (key.as_ref(), options.asking());
         let (engine, view) = (&self.handle().engine, self.keyspace(keyspace)?);
         let place = read::place(engine, &view, key, self.visible(), asking)?;
         Ok(place.map(|place| ValueReader::new(self.handle().clone(), key, place)))

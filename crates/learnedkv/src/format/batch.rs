@@ -8,7 +8,12 @@
 //! The value of a pointer is where a very long value stands: [`super::value`], "in the log". The key of a
 //! range tombstone is the first that it removes, its value the first behind these; a value of no bytes says
 //! that there is none. A memtable keeps the payload and points into it.
-//! `put k1=v` in keyspace 2: `01 02 02 01 6b 31 76`; remove all from `a` to `c` there: `04 02 01 01 61 63`.
+//! In keyspace 2 `put k1=v`, then remove all from `a` to `c`:
+//!
+//! ```text
+//! 01 | 02 | 02 01 | 6b 31 | 76   a value; keyspace 2; 2 bytes of key, 1 of value; k1 = v
+//! 04 | 02 | 01 01 | 61 | 63      a range tombstone; keyspace 2; 1 byte each; from a to c
+//! ```
 
 use bytes::BufMut;
 
@@ -113,12 +118,16 @@ impl<'a> Iterator for Ops<'a> {
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+    use crate::format::example::assert_shown;
 
     #[test]
     fn the_example_above_is_what_is_written() {
         let mut out = Vec::new();
         put_op(&mut out, 2, Kind::Value, b"k1", b"v");
-        assert_eq!(out, [0x01, 0x02, 0x02, 0x01, 0x6b, 0x31, 0x76]);
+        let of_value = out.len();
+        put_op(&mut out, 2, Kind::RangeTombstone, b"a", b"c");
+        assert_shown(include_str!("batch.rs"), "In keyspace 2 `put k1=v`", &out);
+        out.truncate(of_value);
         put_op(&mut out, 3, Kind::Tombstone, b"gone", b"");
         let ops: Vec<_> = Ops::new(&out).map(|op| op.unwrap()).collect();
         assert_eq!(ops.len(), 2);

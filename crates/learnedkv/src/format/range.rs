@@ -6,7 +6,12 @@
 //! ```
 //! In key order, none empty, none touching the next. An end of no bytes stands for "no end" (as the end
 //! of a range it could hold nothing), so only the last range has it.
-//! The ranges from `a` to `c` and from `k` on: `01 02 01 61 01 63 01 6b 00`.
+//! The ranges from `a` to `c` and from `k` on:
+//!
+//! ```text
+//! 01 | 02                     version 1; 2 ranges
+//! 01 61 01 63 | 01 6b 00      a to c; from k on
+//! ```
 
 use super::bytes::{Reader, put_slice, put_varint};
 use super::entry::MAX_KEY_BYTES;
@@ -244,6 +249,7 @@ impl Ranges {
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+    use crate::format::example::assert_shown;
 
     /// `"a-c k-"`: from `a` to `c`, and from `k` on.
     fn list(text: &str) -> Vec<KeyRange> {
@@ -263,7 +269,7 @@ mod tests {
     fn the_example_above_is_what_is_written() {
         let mut out = Vec::new();
         ranges("a-c k-").encode(&mut out);
-        assert_eq!(out, [1, 2, 1, 0x61, 1, 0x63, 1, 0x6b, 0]);
+        assert_shown(include_str!("range.rs"), "The ranges from `a` to `c`", &out);
         assert_eq!(Ranges::decode(&out).unwrap(), ranges("k- a-c"));
         for cut in 0..out.len() {
             assert!(Ranges::decode(&out[..cut]).unwrap_err().is_corruption(), "cut at {cut}");

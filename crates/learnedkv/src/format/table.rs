@@ -117,7 +117,10 @@ impl Footer {
         if version != VERSION {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("table of version {version}; this build reads version {VERSION}"),
+                format!(
+                    "table footer: expected version {VERSION}, found {version}: a newer version of learnedkv wrote \
+                     it: open it with that one"
+                ),
             ));
         }
         Ok(Footer { tag, directory_offset, directory_bytes, directory_checksum })

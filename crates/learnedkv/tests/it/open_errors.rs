@@ -10,7 +10,10 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Compression, Database, KeyspaceOptions};
+use learnedkv::{Builder, Compression, Database, ErrorKind, KeyspaceOptions};
+use twox_hash::XxHash3_64;
+
+use crate::workload::Random;
 
 const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/open_errors.txt");
 
@@ -132,6 +135,79 @@ fn tell_of_logs(out: &mut String) {
     missing(&disk, "named by the manifest");
 }
 
+/// What the checksum of `bytes` at an offset of a file with that tag is: as `format/checksum.rs` has it, once more.
+fn checksum(tag: u64, offset_bytes: u64, bytes: &[u8]) -> u64 {
+    let mix = |value: u64| Random::new(value).next();
+    XxHash3_64::oneshot(bytes) ^ mix(tag ^ mix(offset_bytes))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// `sample`, the table's directory and footer as `change` leaves them, with checksums that are right.
+fn with_table(change: impl FnOnce(&mut [u8], &mut [u8; 48])) -> SimDisk {
+    let disk = sample();
+    let file = disk.open(&file(&disk, "table"), Access::Random).unwrap();
+    let footer_at = file.length_bytes().unwrap() - 48;
+    let mut footer = [0; 48];
+    file.read_exact_at(&mut footer, footer_at).unwrap();
+    let (at, tag) = (u64_at(&footer, 16), u64_at(&footer, 24));
+    let mut directory = vec![0; (footer_at - at) as usize];
+    file.read_exact_at(&mut directory, at).unwrap();
+    change(&mut directory, &mut footer);
+    footer[32..40].copy_from_slice(&checksum(tag, at, &directory).to_le_bytes());
+    let sum = checksum(tag, 0, &footer[..40]);
+    footer[40..].copy_from_slice(&sum.to_le_bytes());
+    file.write_all_at(&directory, at).unwrap();
+    file.write_all_at(&footer, footer_at).unwrap();
+    disk
+}
+
+/// Gives the table's section `properties`, which nothing but its check needs, another name; required or not.
+fn with_unknown_section(required: bool) -> SimDisk {
+    with_table(|directory, _| {
+        let name = b"properties";
+        let at = directory.windows(name.len()).position(|bytes| bytes == name).unwrap();
+        directory[at..at + name.len()].copy_from_slice(b"prophecies");
+        // Behind the name the offset and the length, varints, and the checksum.
+        let mut place = at + name.len();
+        for _ in 0..2 {
+            place += directory[place..].iter().position(|byte| *byte < 0x80).unwrap() + 1;
+        }
+        assert_eq!(std::mem::replace(&mut directory[place + 8], required.into()), 1);
+    })
+}
+
+/// Tables that a later version may write: whole, and refused or read for what they say they need.
+fn tell_of_newer_tables(out: &mut String) {
+    tell(out, "a table written again as it was", builder(&with_table(|_, _| {})));
+    tell(out, "a table of version 2", builder(&with_table(|_, footer| footer[8] = 2)));
+    let (needed, unneeded) = (with_unknown_section(true), with_unknown_section(false));
+    tell(out, "a table with an unknown section that is required", builder(&needed));
+    tell(out, "a table with an unknown section that is not required", builder(&unneeded));
+}
+
+/// A newer table is no damage: it is refused, and not opened without.
+#[test]
+fn a_table_of_a_newer_version_is_refused() {
+    let version = with_table(|_, footer| footer[8] = 2);
+    for disk in [version, with_unknown_section(true)] {
+        let error = builder(&disk).open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let said = error.to_string();
+        for words in ["/db/table-0000", "expected ", "found ", "newer version", "open it with"] {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+    }
+    let db = builder(&with_unknown_section(false)).open().unwrap();
+    assert!(db.open_report().damaged_tables.is_empty());
+    let keyspace = db.find("k").unwrap();
+    assert_eq!(keyspace.get("old").unwrap().as_deref(), Some(&b"value"[..]));
+    let keys: Vec<_> = keyspace.keys().map(Result::unwrap).collect();
+    assert_eq!(keys, ["key", "old"]);
+}
+
 fn with_file(path: &str) -> SimDisk {
     let disk = SimDisk::new(1);
     disk.create_dir(Path::new(path).parent().unwrap()).unwrap();
@@ -180,7 +256,8 @@ fn script() -> String {
 
     tell(&mut out, "a manifest of version 2", builder(&with_byte("manifest", 7, 2)));
     tell(&mut out, "a log of version 2", builder(&with_byte("log", 7, 2)));
-    tell(&mut out, "a table of version 2", builder(&with_byte("table", -1, 2)));
+    tell(&mut out, "a damaged table footer", builder(&with_byte("table", -1, 2)));
+    tell_of_newer_tables(&mut out);
     tell(&mut out, "a damaged table directory", builder(&with_byte("table", -40, 0xee)));
     let gone = sample();
     gone.remove(&file(&gone, "table")).unwrap();

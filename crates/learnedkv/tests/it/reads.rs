@@ -178,6 +178,20 @@ fn leave_the_cache_alone(setup: &Setup) {
     assert!(snapshot.contains_key_with(&keyspace, &one, &leave).unwrap());
     assert_eq!(keyspace.size_of_with(&one, &leave).unwrap(), Some(50));
     assert_eq!(snapshot.size_of_with(&keyspace, &one, &leave).unwrap(), Some(50));
+    let ends = [keyspace.first_key_value_with(&leave), keyspace.last_key_value_with(&leave)];
+    let snapshots = [
+        snapshot.first_key_value_with(&keyspace, &leave),
+        snapshot.last_key_value_with(&keyspace, &leave),
+    ];
+    for (number, found) in [0, 299].into_iter().cycle().zip(ends.into_iter().chain(snapshots)) {
+        assert_eq!(*found.unwrap().unwrap().0, *name(number).as_bytes());
+    }
+    for reader in [
+        keyspace.get_reader_with(&one, &leave).unwrap(),
+        snapshot.get_reader_with(&keyspace, &one, &leave).unwrap(),
+    ] {
+        assert_eq!(reader.unwrap().len(), 50);
+    }
     let stats = db.stats();
     assert!(stats.cache_bytes == 0 && stats.read_requests > 0, "{stats}");
     assert_eq!(stats.mapped_reads, 0, "{stats}");
@@ -211,6 +225,25 @@ fn a_write_can_ask_for_a_durability_of_its_own() {
     assert!(!after_crash("a"), "nobody asked");
     keyspace.insert_with("b", "v", Durability::Synced).unwrap();
     assert!(after_crash("a") && after_crash("b"));
+    let lines = |text: &'static str| text.as_bytes();
+    keyspace.insert_reader_with("c", lines("v"), Durability::Buffered).unwrap();
+    assert!(!after_crash("c"));
+    keyspace.insert_reader_with("d", lines("v"), Durability::Synced).unwrap();
+    assert!(after_crash("c") && after_crash("d"));
+    // Long enough for a file of its own: what is durable is that the key leads to it.
+    let long = vec![7; setup.stream_at as usize];
+    assert_eq!(keyspace.insert_reader_with("e", &*long, Durability::Synced).unwrap(), 400);
+    assert!(after_crash("e"));
+    keyspace.pop_last_with(Durability::Buffered).unwrap().unwrap();
+    assert!(after_crash("e"));
+    keyspace.pop_last_with(Durability::Synced).unwrap().unwrap();
+    assert!(!after_crash("e") && !after_crash("d"));
+    keyspace.insert_with("0", "v", Durability::Synced).unwrap();
+    keyspace.pop_first_with(Durability::Buffered).unwrap().unwrap();
+    assert!(after_crash("0"));
+    keyspace.insert_with("1", "v", Durability::Synced).unwrap();
+    assert_eq!(*keyspace.pop_first_with(Durability::Synced).unwrap().unwrap().0, *b"1");
+    assert!(!after_crash("1"));
     keyspace.remove_with("a", Durability::Buffered).unwrap();
     assert!(after_crash("a"));
     keyspace.remove_with("b", WriteOptions::default().durability(Durability::Synced)).unwrap();
@@ -244,6 +277,9 @@ fn estimates_keep_what_they_promise() {
         }
         let requests = db.stats().read_requests;
         let (len, whole) = (keyspace.approximate_len().unwrap(), total(&keyspace));
+        let snapshot = db.snapshot();
+        assert_eq!(snapshot.approximate_len(&keyspace).unwrap(), len);
+        assert_eq!(snapshot.approximate_size::<&[u8]>(&keyspace, ..).unwrap(), whole);
         let half = keyspace.approximate_size(..name(250)).unwrap();
         assert_eq!(db.stats().read_requests, requests, "estimates read blocks");
         let truth = keyspace.keys().count() as u64;
