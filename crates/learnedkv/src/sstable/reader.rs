@@ -204,10 +204,12 @@ impl Table {
                 ranges = decoded.map_err(at)?;
             } else if section.required {
                 let message = format!(
-                    "table section {:?} is unknown: a newer version wrote it",
+                    "table: expected sections that this build knows, found {:?}, which is required: a newer version \
+                     of learnedkv wrote it: open it with that one",
                     section.name
                 );
-                return Err(Error::new(ErrorKind::Unsupported, message).at_path(&path));
+                let error = Error::new(ErrorKind::Unsupported, message);
+                return Err(error.at_path(&path).at_offset(section.offset));
             }
         }
         if ranges.len() as u64 != record.properties.ranges {
