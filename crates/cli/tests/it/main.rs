@@ -106,12 +106,9 @@ fn commands_that_read_change_nothing() {
     }
 }
 
-#[test]
-fn long_values_pass_through_the_command() {
-    let outer = tempfile::tempdir().unwrap();
-    let dir = outer.path();
-    let value: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7 % 251) as u8).collect();
-    fs::write(dir.join("value"), &value).unwrap();
+/// Puts a value from a file, as key `key` of database `db` in `dir`.
+fn put_from_file(dir: &Path, value: &[u8]) {
+    fs::write(dir.join("value"), value).unwrap();
     let put = Command::new(env!("CARGO_BIN_EXE_learnedkv"))
         .args(["put", "db", "key"])
         .current_dir(dir)
@@ -119,6 +116,14 @@ fn long_values_pass_through_the_command() {
         .status()
         .unwrap();
     assert!(put.success());
+}
+
+#[test]
+fn long_values_pass_through_the_command() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path();
+    let value: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7 % 251) as u8).collect();
+    put_from_file(dir, &value);
     let got = learnedkv(dir, "get db key --raw");
     assert!(got.status.success() && got.stdout == value);
 }
@@ -129,14 +134,7 @@ fn a_key_is_deleted_without_its_value_being_read() {
     let outer = tempfile::tempdir().unwrap();
     let dir = outer.path();
     let value: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(i) / 7) as u8).collect();
-    fs::write(dir.join("value"), &value).unwrap();
-    let put = Command::new(env!("CARGO_BIN_EXE_learnedkv"))
-        .args(["put", "db", "key"])
-        .current_dir(dir)
-        .stdin(fs::File::open(dir.join("value")).unwrap())
-        .status()
-        .unwrap();
-    assert!(put.success());
+    put_from_file(dir, &value);
     let paths = fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap().path());
     let is_values = |path: &std::path::PathBuf| path.to_string_lossy().contains("values-");
     let values: Vec<_> = paths.filter(is_values).collect();

@@ -200,7 +200,8 @@ impl Builder {
     /// removals, flushes and conversions can go on to make room. By default two partitions' size (128 MiB),
     /// but no more than the tables and a memtable take, and an eighth of the disk at most; about 2 MiB
     /// besides are held for the next open. 0 holds nothing back, not even for an open: choose it where
-    /// the disk cannot become full, or somebody sees to it.
+    /// the disk cannot become full, or somebody sees to it. While the disk is full a removal now and then waits until what was
+    /// removed so far is settled: each time that they have taken an eighth of what is held back.
     pub fn ballast_bytes(mut self, bytes: u64) -> Self {
         self.options.ballast_bytes = Some(bytes);
         self

@@ -216,7 +216,8 @@ impl Keyspace {
 
     /// Settles all that was written up to now, and waits for it. It leaves other threads a processor (on one or two it goes
     /// on slowly beside flushes; see [`crate::Builder::background_threads`]). What it thereby makes dead of value segments (it
-    /// chose those to empty before) goes with a later sweep, once something was written and flushed again.
+    /// chose those to empty before) goes with a later sweep, once something was written and flushed again; on a full disk at
+    /// once, as far as there is room.
     ///
     /// # Errors
     /// The error that background work met; `NotFound` if the keyspace was dropped. `Corruption` also where

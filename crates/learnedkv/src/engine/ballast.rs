@@ -25,7 +25,8 @@
 //!   goes when the sweep is over, or with the table that it stood in. Such a one after which less than the half would be left
 //!   is dropped, and a table of the frozen part is trimmed ([`crate::tiered`]): of what is settled and what newer tables
 //!   hide, which needs room for the rest of it alone. If nothing comes of that either, the sweep stops with `DiskFull`. Once
-//!   more is removed it goes on: removals have the other half.
+//!   more is removed it goes on: removals have the other half, and are converted each time that they have taken an eighth of
+//!   what was given up: whoever removes then waits for that.
 //! * Values in segments are written anew only where their segment is mostly dead, and what lives in it finds room in half of what
 //!   settling may take; that segment then goes. While a conversion is waited for, sweeps follow one another as long as each
 //!   gives segments back.

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::*;
 use crate::Database;
 use crate::disk::sim::{SimDisk, Stage};
@@ -19,6 +21,11 @@ use crate::value_log::segment_path;
 fn engine(disk: &SimDisk, executor: Arc<dyn Executor>) -> Arc<Engine> {
     let options = DatabaseOptions::default();
     open(Arc::new(disk.clone()), executor, Path::new("/db"), options).unwrap().0
+}
+
+/// A commit of one operation on keyspace 1.
+fn commit_of<'a>(payload: &'a Bytes, streamed: &'a [Streamed]) -> Commit<'a> {
+    Commit { payload, count: 1, keyspaces: &[1], streamed, external_position: None }
 }
 
 /// A rotation between the two looks: the number belongs to the View after it, not to the one before.
@@ -56,13 +63,7 @@ fn a_memtable_expects_numbers_before_they_are_given_out() {
     });
     let payload =
         engine.payloads.encode(1, 64, |out| put_op(out, 1, Kind::Value, b"key", b"value"));
-    let commit = Commit {
-        payload: &payload,
-        count: 1,
-        keyspaces: &[1],
-        streamed: &[],
-        external_position: None,
-    };
+    let commit = commit_of(&payload, &[]);
     engine.commit(commit, Durability::Buffered).unwrap();
     disk.stop_observing();
     assert_eq!(reserved.load(Ordering::Relaxed), 1, "no place was given out");
@@ -90,13 +91,7 @@ fn a_streamed_value_goes_with_a_keyspace_dropped_amid_its_commit() {
             assert!(watched.edit(0, &Opened::default(), change, |_| {}).unwrap());
         }
     });
-    let commit = Commit {
-        payload: &payload,
-        count: 1,
-        keyspaces: &[1],
-        streamed: &streamed,
-        external_position: None,
-    };
+    let commit = commit_of(&payload, &streamed);
     let committed = engine.commit(commit, Durability::Buffered);
     disk.stop_observing();
     engine.settle_streams(&mut streamed, &committed.map(|()| true));
@@ -196,13 +191,7 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
         engine.payloads.encode(1, 8192, |out| put_op(out, 1, Kind::Value, key, &[7; 5000]))
     };
     let payload = put(b"another");
-    let commit = Commit {
-        payload: &payload,
-        count: 1,
-        keyspaces: &[1],
-        streamed: &[],
-        external_position: None,
-    };
+    let commit = commit_of(&payload, &[]);
     engine.commit(commit, Durability::Buffered).unwrap();
     engine.press(1, pace::FULL);
 
@@ -224,13 +213,7 @@ fn a_conditional_commit_pays_when_it_is_done_and_has_let_go_of_what_it_saw() {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let payload = put(b"key");
-    let commit = Commit {
-        payload: &payload,
-        count: 1,
-        keyspaces: &[1],
-        streamed: &[],
-        external_position: None,
-    };
+    let commit = commit_of(&payload, &[]);
     let watched = Watched { keyspace: 1, first: b"key", last: Some(b"key") };
     let durability = Durability::Buffered;
     let tried = engine.commit_unless_changed(commit, durability, &was_read, watched);

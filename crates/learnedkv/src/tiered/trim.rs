@@ -17,12 +17,12 @@ use crate::cursor::{Cursor, MergeCursor, Seek};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::entry::{KeyspaceId, TableId};
-use crate::format::manifest::Change;
+use crate::format::manifest::{Change, TableRecord};
 use crate::format::range::Ranges;
 use crate::lsm::output::{Moving, Output, Written};
 use crate::lsm::read::clip;
 use crate::lsm::thin::{self, Oldest, WHOLE};
-use crate::manifest::FrozenState;
+use crate::manifest::{FrozenState, State};
 use crate::sstable::cursor::{self, Walk};
 use crate::sstable::generation::Generation;
 use crate::sstable::reader::Table;
@@ -171,14 +171,11 @@ impl Trim {
         }
         self.engine.check_left(bytes, before)?;
         let (keyspace, id) = (self.keyspace, self.table.id());
-        let plan = |state: &crate::manifest::State| {
+        let plan = |state: &State| {
             let FrozenState { mut runs, watermark } =
                 state.keyspaces.get(&keyspace)?.frozen.clone()?;
-            let holds = |run: &&mut Vec<_>| {
-                run.iter().any(|t: &crate::format::manifest::TableRecord| t.id == id)
-            };
-            let run = runs.iter_mut().find(holds)?;
-            let at = run.iter().position(|table| table.id == id)?;
+            let place = |run: &Vec<TableRecord>| run.iter().position(|table| table.id == id);
+            let (run, at) = runs.iter_mut().find_map(|run| place(run).map(|at| (run, at)))?;
             run.splice(at..=at, tables);
             runs.retain(|run| !run.is_empty());
             Some(vec![Change::Frozen { keyspace, runs, watermark }])

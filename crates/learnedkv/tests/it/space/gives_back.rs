@@ -38,6 +38,35 @@ fn long_values_that_were_removed_give_their_space_back_on_a_full_disk() {
     }
 }
 
+/// Each removal takes room before it gives any back. They took all that was held back for what settles, and then nothing was given back any
+/// more, nor a removal taken.
+#[test]
+fn removals_one_by_one_leave_room_for_what_settles() {
+    for seed in 0..3 {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(24 * MIB));
+        let builder =
+            builder(Path::new("/db")).memtable_bytes(256 << 10).log_segment_bytes(256 << 10);
+        let (db, _) = open_with(builder, &disk, seed);
+        let options = options().partition_bytes(512 << 10).min_conversion_bytes(4 << 20);
+        let keyspace = db.keyspace("k", options).unwrap();
+        // All over: each flush is a run over all keys.
+        let name = |number: usize| name(number * 7919 % 1_000_003);
+        let put = |number: usize| keyspace.insert(name(number), [number as u8; 60]);
+        let end = (0..).find(|number| put(*number).is_err()).unwrap();
+        let stays = |number: usize| number.is_multiple_of(20);
+        for number in (0..end).filter(|number| !stays(*number)) {
+            keyspace
+                .remove(name(number))
+                .unwrap_or_else(|e| panic!("seed {seed}, {number} of {end}: {e}"));
+        }
+        keyspace.convert().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        db.wait_idle().unwrap();
+        assert_eq!(keyspace.iter().count(), end.div_ceil(20));
+        put(end).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
 /// Fresh entries that are alive need room before their old place is given back, which the sweep makes by trimming what it
 /// froze; where that is kept (here by a snapshot) it has to stop. It stopped in both cases, and for ever, for what it had frozen
 /// stayed to be written when all of it was removed; and it had used up what removals need.
