@@ -61,8 +61,8 @@ mod view;
 mod wal;
 
 pub use db::{
-    Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, LevelStats,
-    Sizes, Snapshot, Stats, ValueReader,
+    Batch, Builder, CompareAndSwapError, Database, GetStats, Iter, Keys, Keyspace, KeyspaceStats,
+    LevelStats, Sizes, Snapshot, Stats, ValueReader,
 };
 pub use engine::{DamagedTable, DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};

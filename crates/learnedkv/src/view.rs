@@ -263,6 +263,12 @@ impl Ranged {
 }
 
 impl Tables {
+    /// What the runs take that are not frozen, with the values they point at, bytes.
+    pub fn fresh_bytes(&self) -> u64 {
+        let tables = self.runs.iter().flatten();
+        tables.map(|table| table.file_bytes() + table.properties().separated_bytes()).sum()
+    }
+
     /// The tables that `state` tells of, opened by `open`, and the segments they point into, opened
     /// by `open_segment`.
     ///

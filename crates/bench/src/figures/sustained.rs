@@ -138,7 +138,7 @@ impl Plan<'_> {
              the design allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
              partitions; the log beside it. Committed is what of it `stats()` said then: the rest was being written, or \
              waited to be removed. Beside the speed stands what `stats()` calls sustainable at the end of the \
-             load, over all since the open. Every value is checked at the end.",
+             load, of late. Every value is checked at the end.",
         ));
         let names = [
             "load",

@@ -48,6 +48,10 @@ pub struct Statistics {
     pub numeric_chunks: u64,
     /// Chunks whose separators are byte strings.
     pub string_chunks: u64,
+    /// Blocks in these.
+    pub string_blocks: u64,
+    /// Chunks of one block, which need no separators inside.
+    pub single_chunks: u64,
     /// Separators that lie off their chunk's line and are stored by themselves.
     pub exceptions: u64,
     /// Bits of the separators inside numeric chunks, without exceptions and headers.
@@ -313,7 +317,7 @@ impl Directory {
         for index in 0..self.chunks {
             let Ok(chunk) = self.chunk(index) else { continue };
             match &chunk.inner {
-                Inner::Single => {}
+                Inner::Single => statistics.single_chunks += 1,
                 Inner::Numeric(numeric) => {
                     statistics.numeric_chunks += 1;
                     statistics.exceptions += numeric.exceptions;
@@ -323,6 +327,7 @@ impl Directory {
                 }
                 Inner::Strings(strings) => {
                     statistics.string_chunks += 1;
+                    statistics.string_blocks += chunk.count + 1;
                     statistics.string_bits += 8 * strings.encoded_bytes() as u64;
                 }
             }

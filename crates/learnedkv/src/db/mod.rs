@@ -17,5 +17,5 @@ pub use database::{Builder, Database};
 pub use iter::{Iter, Keys, Sizes};
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;
-pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub use stats::{GetStats, KeyspaceStats, LevelStats, Stats};
 pub use stream::ValueReader;

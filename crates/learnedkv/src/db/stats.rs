@@ -8,8 +8,8 @@ use crate::engine::Engine;
 use crate::engine::pace::Pace;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
-use crate::tiered::{Debt, Space, fresh_bytes, price};
-use crate::view::KeyspaceView;
+use crate::tiered::{Debt, Space, price};
+use crate::view::{KeyspaceView, View};
 
 /// A level of a keyspace of [`Store::Lsm`] now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,6 +40,11 @@ pub struct KeyspaceStats {
     pub levels: Vec<LevelStats>,
     /// Bytes of its memtables.
     pub memtable_bytes: u64,
+    /// Entries in them: each version that was put and each removal, flushed or overwritten or not.
+    pub memtable_entries: u64,
+    /// What is not settled, bytes: the keys and values in memtables, and the LSM part with the values kept apart that it
+    /// points at.
+    pub unsettled_bytes: u64,
     /// Runs of its LSM part, and of its frozen part. A level that has tables is one.
     pub runs: u64,
     /// Entries in these runs.
@@ -56,6 +61,8 @@ pub struct KeyspaceStats {
     pub settled_entries: u64,
     /// Bytes of their files.
     pub settled_bytes: u64,
+    /// Bytes of the values kept apart that they point at.
+    pub settled_value_bytes: u64,
     /// Value segments that its tables point into.
     pub value_segments: u64,
     /// Bytes of their files.
@@ -90,8 +97,14 @@ pub struct KeyspaceStats {
     /// Data blocks of all its tables.
     pub blocks: u64,
     /// Of these, blocks that an index finds by separators in full, though its kind has models: a model would
-    /// not tell them apart, or name more than 64 KiB of them. Of indexes that are with their tables.
+    /// not tell them apart, take more, or name more than 64 KiB of them. Of an index that is not with its table, here and
+    /// in the next two, what it was when it was last read: nothing before that.
     pub separated_blocks: u64,
+    /// Pieces of these indexes that have a model or separators in full, each for itself: of the kind `exact` some 64 blocks
+    /// each.
+    pub index_chunks: u64,
+    /// Separators of the kind `exact` that lie off the line of their chunk and are stored by themselves.
+    pub separator_exceptions: u64,
     /// Bytes of these blocks as they are stored, with their padding.
     pub block_bytes: u64,
     /// Bytes they would take if none were compressed, with their padding.
@@ -123,6 +136,11 @@ pub struct KeyspaceStats {
     pub damaged_tables: u64,
 }
 
+/// What part `some` is of it and `others`, 0 to 1; 0 of nothing.
+fn share(some: u64, others: u64) -> f64 {
+    some as f64 / (some + others).max(1) as f64
+}
+
 fn levels(view: &KeyspaceView) -> Vec<LevelStats> {
     if view.options.chosen_store() != Store::Lsm {
         return Vec::new();
@@ -145,10 +163,12 @@ impl KeyspaceStats {
     pub(crate) fn of(view: &KeyspaceView, pace: &Pace) -> KeyspaceStats {
         let tables = &view.tables;
         let memtables =
-            std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
+            || std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
         let mut stats = KeyspaceStats {
             name: view.name.to_string(),
-            memtable_bytes: memtables.map(|m| m.size_bytes() as u64).sum(),
+            memtable_bytes: memtables().map(|m| m.size_bytes() as u64).sum(),
+            memtable_entries: memtables().map(|m| m.counts().0).sum(),
+            unsettled_bytes: memtables().map(|m| m.put_bytes()).sum(),
             store: view.options.chosen_store(),
             levels: levels(view),
             runs: (tables.runs.iter().filter(|run| !run.is_empty()).count()
@@ -166,10 +186,12 @@ impl KeyspaceStats {
         for table in tables.runs.iter().chain(frozen).flatten() {
             stats.lsm_entries += table.properties().entries;
             stats.lsm_bytes += table.file_bytes();
+            stats.unsettled_bytes += table.file_bytes() + table.properties().separated_bytes();
         }
         for table in tables.settled() {
             stats.settled_entries += table.properties().entries;
             stats.settled_bytes += table.file_bytes();
+            stats.settled_value_bytes += table.properties().separated_bytes();
         }
         for table in tables.all() {
             stats.metadata_bytes += table.metadata_bytes() as u64;
@@ -186,7 +208,10 @@ impl KeyspaceStats {
                 stats.paged_index_bytes += table.index_bytes();
             }
             stats.blocks += table.block_count();
-            stats.separated_blocks += table.separated_blocks();
+            let makeup = table.index_makeup();
+            stats.separated_blocks += makeup.separated_blocks;
+            stats.index_chunks += makeup.chunks;
+            stats.separator_exceptions += makeup.exceptions;
             stats.block_bytes += table.properties().data_bytes;
             stats.unpacked_block_bytes += table.properties().unpacked_bytes;
             stats.entry_bytes += table.properties().raw_bytes;
@@ -238,12 +263,31 @@ impl KeyspaceStats {
         self.filter_bytes as f64 * 8.0 / self.filtered_entries.max(1) as f64
     }
 
-    /// The share of table entries that are settled, 0 to 1; 1 if there are none.
+    /// The share of entries that are settled, 0 to 1; 1 if there are none. Those of memtables and of the LSM part are not.
     pub fn settled_share(&self) -> f64 {
-        match self.lsm_entries + self.settled_entries {
-            0 => 1.0,
-            entries => self.settled_entries as f64 / entries as f64,
-        }
+        1.0 - share(self.lsm_entries + self.memtable_entries, self.settled_entries)
+    }
+
+    /// The same by what entries take, with the values kept apart that they point at.
+    pub fn settled_share_of_bytes(&self) -> f64 {
+        1.0 - share(self.unsettled_bytes, self.settled_bytes + self.settled_value_bytes)
+    }
+}
+
+/// Lookups of single keys that were answered alike.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GetStats {
+    /// How many.
+    pub gets: u64,
+    /// Read requests to the disk that they made together. What the keys of a `multi_get` share counts for one of them.
+    pub requests: u64,
+}
+
+impl GetStats {
+    /// How many requests one of them took; 0 if there was none.
+    pub fn requests_per_get(&self) -> f64 {
+        self.requests as f64 / self.gets.max(1) as f64
     }
 }
 
@@ -288,10 +332,18 @@ pub struct Stats {
     /// at once ([`crate::ReadOptions::at_once`]).
     pub settled_gets: u64,
     /// Read requests to the disk that these lookups made, for blocks, separated values, and indexes of paged
-    /// tables: nobody else's, as those of walks, merges and sweeps. Where all that is looked up is settled
-    /// and nothing cached, `get_requests / settled_gets` is what a cold read takes: 1, and 2 of a value
-    /// kept apart. What `get_reader` reads of a value is not in it.
+    /// tables: nobody else's, as those of walks, merges and sweeps. What `get_reader` reads of a value is not in it.
+    /// The four kinds below are all of them.
     pub get_requests: u64,
+    /// Those that a block of settled data answered: with the value, or where none was asked for (`contains_key`,
+    /// `size_of`). [`GetStats::requests_per_get`] is 1 where nothing is cached.
+    pub block_gets: GetStats,
+    /// Those that settled data answered with a value kept apart, which was read: 2 where nothing is cached.
+    pub apart_gets: GetStats,
+    /// Those that were answered by what is not settled: memtables and runs, also by that the key is removed.
+    pub unsettled_gets: GetStats,
+    /// Those that found nothing, or failed.
+    pub missed_gets: GetStats,
     /// Read requests to the disk for data blocks, and for indexes of paged tables: all of them.
     pub read_requests: u64,
     /// Bytes they asked for.
@@ -328,13 +380,14 @@ pub struct Stats {
     pub dropped_filters: u64,
     /// Bytes of keys and values put.
     pub put_bytes: u64,
-    /// Bytes a second that could be put for a short time: as fast as flushes were since the open. 0 before
-    /// there was one.
+    /// Bytes a second that could be put for a short time: as fast as the last flushes were, of some seconds of work. 0
+    /// before there was one.
     pub burst_bytes_per_s: u64,
-    /// Bytes a second that could be put for ever, at most, of what was put since the open: as fast as the
-    /// merges, sweeps and compactions were that it took, or may be
-    /// ([`crate::Builder::background_bytes_per_s`]). What writers themselves take of processors and
-    /// device is not in it. 0 before there was such work.
+    /// Bytes a second that could be put for ever, at most: as fast as merges, sweeps and compactions were of late, with
+    /// the flushes beside them, or may be ([`crate::Builder::background_bytes_per_s`]). That is whole sweeps, and half a
+    /// minute of such work at least; all since the open, the first puts included, while there was less. Where a keyspace has
+    /// levels: as fast as such work wrote of late, at as many bytes written for one put as it took since the open. What writers
+    /// themselves take of processors and device is not in it. 0 before there was such work.
     pub sustainable_bytes_per_s: u64,
     /// Bytes of the log's segments, with those that left it and are kept to be used again: two at most.
     pub log_bytes: u64,
@@ -381,18 +434,27 @@ pub struct Stats {
     pub held_back_ms: u64,
 }
 
+/// Lookups by what answered them: blocks, values apart, what is not settled, nothing.
+fn gets(engine: &Engine) -> [GetStats; 4] {
+    let counts = engine.context.metrics.lookups.by_answer();
+    counts.map(|count| GetStats { gets: count.lookups, requests: count.requests })
+}
+
+/// Of value segments what sweeps have moved and snapshots keep.
+fn held_up_bytes(view: &View) -> u64 {
+    let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
+    segments.map(|segment| segment.held_up_bytes()).sum()
+}
+
 impl Stats {
     pub(crate) fn of(engine: &Engine) -> Stats {
         let (metrics, reads) = (&engine.metrics, &engine.context.metrics);
         let cache = &engine.context.cache;
         let view = engine.view();
-        let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
-        let held_up = segments.map(|segment| segment.held_up_bytes());
         let keyspaces: Vec<_> =
             view.keyspaces.values().map(|k| KeyspaceStats::of(k, &engine.pace)).collect();
-        let put_bytes = metrics.put_bytes.load(Relaxed);
-        let tiered = view.keyspaces.unsettled_of(Store::Tiered);
-        let unsettled = tiered.map(|keyspace| fresh_bytes(&keyspace.tables)).sum();
+        let gets = gets(engine);
+        let [block_gets, apart_gets, unsettled_gets, missed_gets] = gets;
         Stats {
             paged_tables: keyspaces.iter().map(|k| k.paged_tables).sum(),
             paged_index_bytes: keyspaces.iter().map(|k| k.paged_index_bytes).sum(),
@@ -402,7 +464,7 @@ impl Stats {
             cache_bytes: cache.used_bytes(),
             cache_capacity_bytes: cache.capacity_bytes(),
             pinned_memory_bytes: engine.pinned_memory_bytes(),
-            pinned_disk_bytes: reads.retired_bytes.load(Relaxed) + held_up.sum::<u64>(),
+            pinned_disk_bytes: reads.retired_bytes.load(Relaxed) + held_up_bytes(&view),
             unremoved_bytes: engine.unremoved_bytes(),
             spills: engine.metrics.spills.load(Relaxed),
             cache_hits: reads.cache_hits.load(Relaxed),
@@ -410,9 +472,13 @@ impl Stats {
             lost_mappings: reads.lost_mappings.load(Relaxed),
             around_requests: reads.around_requests.load(Relaxed),
             cache_misses: reads.cache_misses.load(Relaxed),
-            gets: reads.lookups.all(),
+            gets: gets.iter().map(|kind| kind.gets).sum(),
             settled_gets: reads.lookups.settled(),
-            get_requests: reads.lookups.requests(),
+            get_requests: gets.iter().map(|kind| kind.requests).sum(),
+            block_gets,
+            apart_gets,
+            unsettled_gets,
+            missed_gets,
             read_requests: reads.requests.load(Relaxed),
             read_bytes: reads.bytes.load(Relaxed),
             value_requests: reads.value_requests.load(Relaxed),
@@ -425,9 +491,9 @@ impl Stats {
             filter_false_positives: reads.filter_false_positives.load(Relaxed),
             attached_filters: reads.attached_filters.load(Relaxed),
             dropped_filters: reads.dropped_filters.load(Relaxed),
-            put_bytes,
-            burst_bytes_per_s: metrics.flushing.rate(put_bytes),
-            sustainable_bytes_per_s: engine.sustainable(put_bytes.saturating_sub(unsettled)),
+            put_bytes: metrics.put_bytes.load(Relaxed),
+            burst_bytes_per_s: engine.burst(),
+            sustainable_bytes_per_s: engine.sustainable(),
             log_bytes: engine.log.size_bytes(),
             log_syncs: engine.log.syncs(),
             open_files: engine.context.files.count() as u64,
@@ -449,6 +515,27 @@ impl Stats {
             moved_tables: metrics.moved_tables.load(Relaxed),
             held_back_ms: metrics.held_back.total().as_millis() as u64,
         }
+    }
+
+    fn settling(&self) -> impl Iterator<Item = &KeyspaceStats> {
+        self.keyspaces.iter().filter(|keyspace| keyspace.store != Store::Lsm)
+    }
+
+    /// The share of entries that are not settled yet, 0 to 1, of all keyspaces together but those of
+    /// [`Store::Lsm`], which never settle; 0 if there are none. What is promised of cold reads does not hold of these.
+    pub fn unsettled_share(&self) -> f64 {
+        share(
+            self.settling().map(|k| k.lsm_entries + k.memtable_entries).sum(),
+            self.settling().map(|k| k.settled_entries).sum(),
+        )
+    }
+
+    /// The same by what entries take, with the values kept apart that they point at.
+    pub fn unsettled_share_of_bytes(&self) -> f64 {
+        share(
+            self.settling().map(|k| k.unsettled_bytes).sum(),
+            self.settling().map(|k| k.settled_bytes + k.settled_value_bytes).sum(),
+        )
     }
 
     /// Bytes written to tables and log per byte put; 0 if nothing was put.

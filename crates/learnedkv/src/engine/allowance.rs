@@ -41,7 +41,7 @@ impl Allowance {
     }
 
     /// How many bytes a second it lets be put, where it took `written` ones to settle `put` that were put.
-    fn most(&self, put: u64, written: u64) -> u64 {
+    pub(super) fn most(&self, put: u64, written: u64) -> u64 {
         let most = |rate: u64| (u128::from(rate) * u128::from(put)).checked_div(written.into());
         let most = self.bytes_per_s.and_then(most).unwrap_or(u128::MAX);
         u64::try_from(most).unwrap_or(u64::MAX)
@@ -64,15 +64,6 @@ impl Engine {
         if !self.ballast.is_given_up() {
             self.allowance.spend(self.executor.now(), bytes);
         }
-    }
-
-    /// How many bytes a second can be put for ever, at most, where `put` were put that are settled: as fast as what
-    /// merges, sweeps and compacts was, or may be.
-    pub fn sustainable(&self, put: u64) -> u64 {
-        let metrics = &self.metrics;
-        let written = [&metrics.merged_bytes, &metrics.swept_bytes, &metrics.compacted_bytes];
-        let written = written.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
-        metrics.settling.rate(put).min(self.allowance.most(put, written))
     }
 
     /// What a job that is to write says instead, where others of its kind or itself have written too much for now.

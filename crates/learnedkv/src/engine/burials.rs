@@ -64,7 +64,7 @@ impl Engine {
             let remove = || drop(self.disk().remove(&path));
             match retired.owner {
                 // A part of settling, which waits for it.
-                Some(_) => self.timed(&self.metrics.settling, remove),
+                Some(_) => self.settling(remove),
                 None => {
                     remove();
                     others += 1;

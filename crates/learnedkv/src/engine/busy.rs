@@ -1,8 +1,8 @@
-//! How long background work was busy: from it follows how fast a store can be written to; and how
+//! How long background work was busy: from it follows how fast a store can be written to ([`super::rates`]); and how
 //! long writers were kept back.
 //!
 //! Work of a kind is done by several jobs at once, so what is counted is the time in which at least one of them
-//! was in a step. Bytes put over that is the rate at which this work would have had no rest.
+//! was in a step.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -38,11 +38,11 @@ impl Busy {
         }
     }
 
-    /// How many bytes a second it can do, having done `bytes`; 0 if it never took time.
-    pub fn rate(&self, bytes: u64) -> u64 {
-        let ns = lock(&self.0).total.as_nanos();
-        let rate = (u128::from(bytes) * 1_000_000_000).checked_div(ns).unwrap_or(0);
-        u64::try_from(rate).unwrap_or(u64::MAX)
+    /// How long at least one was under way until `now`, with what still is.
+    pub fn until(&self, now: Duration) -> Duration {
+        let state = lock(&self.0);
+        let since = (state.steps > 0).then(|| now.saturating_sub(state.since));
+        state.total + since.unwrap_or_default()
     }
 
     /// How long at least one was under way, so far as none is any more.
@@ -69,15 +69,15 @@ mod tests {
     fn what_several_do_at_once_takes_time_once() {
         let busy = Busy::default();
         let at = Duration::from_millis;
-        assert_eq!(busy.rate(5), 0);
         busy.begin(at(100));
         busy.begin(at(150));
         busy.end(at(200));
         busy.end(at(300));
         busy.begin(at(1000));
         assert_eq!(busy.total(), at(200), "what is under way is not counted yet");
+        assert_eq!(busy.until(at(1030)), at(230), "or is, where that is asked for");
         busy.end(at(1050));
         assert_eq!(busy.total(), at(250));
-        assert_eq!(busy.rate(1000), 4000);
+        assert_eq!(busy.until(at(2000)), at(250));
     }
 }

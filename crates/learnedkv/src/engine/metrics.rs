@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::busy::Busy;
+use super::rates::Ends;
 
 /// What the engine did since it was opened, counted as it happens.
 #[derive(Debug, Default)]
@@ -39,6 +40,12 @@ pub struct EngineMetrics {
     pub flushing: Busy,
     /// When runs were merged, data was settled, and levels compacted.
     pub settling: Busy,
+    /// When any of these was under way.
+    pub background: Busy,
+    /// Where flushes ended.
+    pub flush_ends: Ends,
+    /// Where sweeps, compactions and rewritings ended.
+    pub settle_ends: Ends,
     /// When writers waited: for their pace, or for a flush.
     pub held_back: Busy,
 }

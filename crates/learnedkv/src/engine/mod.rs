@@ -31,6 +31,7 @@ pub mod pace;
 mod payloads;
 mod periodic;
 mod pins;
+mod rates;
 mod streams;
 mod unflushed;
 

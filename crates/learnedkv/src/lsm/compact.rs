@@ -186,6 +186,7 @@ impl Compaction {
             }
             self.engine.metrics.compactions.fetch_add(1, Ordering::Relaxed);
             self.engine.metrics.compacted_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.engine.note_settled();
         }
         Ok(Some(committed))
     }

@@ -206,7 +206,7 @@ impl Job for FlushJob {
 
     fn step(&mut self) -> Step {
         let engine = self.engine.clone();
-        engine.timed(&engine.metrics.flushing, || self.go_on())
+        engine.flushing(|| self.go_on())
     }
 }
 

@@ -143,7 +143,7 @@ impl Group {
         self.flushes.iter_mut().for_each(|finished| finished.output.keep());
         let unlogged = if needs_no_log { count } else { 0 };
         engine.metrics.unlogged_flushes.fetch_add(unlogged, Ordering::Relaxed);
-        engine.metrics.flushes.fetch_add(count, Ordering::Relaxed);
+        (0..count).for_each(|_| engine.note_flush());
         engine.metrics.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(retention) = retention {
             engine.log.remove(&retention);

@@ -47,6 +47,7 @@ pub fn get(
         *found = read::find_in_memtables(view, sought.hashed(), visible);
     }
     let looked_up = find_in_tables(&view.tables, &mut sought, asking);
+    sought.iter().for_each(|(sought, found)| sought.end(looked_up.as_ref().map(|()| found)));
     let loaded = looked_up.and_then(|()| load(engine, view, &mut sought));
     if let Ok(Some((payer, of_moving))) = &loaded {
         // Of all that are found each would have taken one.
@@ -77,6 +78,7 @@ fn find_in_tables(
             let (open, places): (Vec<_>, Vec<_>) = open.map(|(key, found)| (&*key, found)).unzip();
             let Ok(found) = find_at_once(tables, &open, caching) else {
                 // Perhaps what failed is older than what holds the key.
+                some.iter().for_each(|(sought, _)| sought.answer_fresh());
                 return find_in_tables(tables, some, Asking { caching, at_once: false });
             };
             places.into_iter().zip(found).for_each(|(place, found)| *place = found);
@@ -111,16 +113,19 @@ pub(super) fn find_at_once(
     for level in levels(tables) {
         let tables = sought.iter().enumerate().filter_map(|(key, sought)| {
             let table = level.table(sought)?;
-            Some((key, table, sought.again()))
+            Some((key, table, sought.again(), level.is_settled()))
         });
         asked.extend(tables);
     }
-    let probes = asked.iter().map(|(_, table, sought)| Probe { table, sought });
+    let probes = asked.iter().map(|(_, table, sought, _)| Probe { table, sought });
     let answers = many::get_many(&probes.collect::<Vec<_>>(), caching);
-    asked.iter().for_each(|(key, _, own)| sought[*key].absorb(own));
+    asked.iter().for_each(|(key, _, own, _)| sought[*key].absorb(own));
     let mut found = vec![Lookup::Absent; sought.len()];
-    for ((key, ..), answer) in asked.iter().zip(answers?) {
+    for ((key, .., is_settled), answer) in asked.iter().zip(answers?) {
         if found[*key] == Lookup::Absent {
+            if answer != Lookup::Absent && !is_settled {
+                sought[*key].answer_fresh();
+            }
             found[*key] = answer;
         }
     }
@@ -141,6 +146,7 @@ fn load<'a>(
     for (sought, found) in sought {
         if let Lookup::Pointer(pointer) = found {
             wanted.push((sought.key(), ValuePointer::decode(pointer)?));
+            sought.load_apart();
             places.push(found);
             reads.get_or_insert(&sought.reads);
         }
@@ -168,6 +174,10 @@ enum Level<'a> {
 }
 
 impl<'a> Level<'a> {
+    fn is_settled(&self) -> bool {
+        matches!(self, Level::Deltas(_) | Level::Bases(_))
+    }
+
     /// The table that may hold the key.
     fn table(&self, sought: &Sought<'_>) -> Option<&'a Table> {
         let key = sought.key();
@@ -182,7 +192,7 @@ impl<'a> Level<'a> {
             Level::Deltas(tables) => partition(tables)?.delta.as_ref(),
             Level::Bases(tables) => partition(tables)?.base.as_ref(),
         };
-        if matches!(self, Level::Deltas(_) | Level::Bases(_)) && table.is_some() {
+        if self.is_settled() && table.is_some() {
             sought.reach_settled();
         }
         table.map(Arc::as_ref)

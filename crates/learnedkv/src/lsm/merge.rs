@@ -195,6 +195,9 @@ impl Merge {
             let metrics = &self.engine.metrics;
             metrics.merged_bytes.fetch_add(written, Ordering::Relaxed);
             metrics.rewrites.fetch_add(self.rewrites.into(), Ordering::Relaxed);
+            if self.rewrites {
+                self.engine.note_settled();
+            }
         }
         Ok(())
     }

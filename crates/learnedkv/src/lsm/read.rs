@@ -122,6 +122,7 @@ fn load_pointer(
 ) -> Result<Slice> {
     let pointer = ValuePointer::decode(payload)?;
     let before = sought.reads.requests();
+    sought.load_apart();
     let value = view.segment(pointer.segment)?.load(sought.key(), pointer, &sought.reads)?;
     let requests = sought.reads.requests();
     // In its block it would have taken one.
@@ -190,6 +191,7 @@ fn find<T>(
         Lookup::Absent => find_in_tables(&view.tables, &sought),
         found => Ok(found),
     };
+    sought.end(found.as_ref());
     let taken = found.and_then(|found| take(found, &sought));
     account(engine, &sought);
     taken.map_err(|error| met_in(view, error))
@@ -269,7 +271,10 @@ fn find_at_once(tables: &Tables, sought: &Sought<'_>, caching: Caching) -> Resul
     match many::find_at_once(tables, &[sought], caching) {
         Ok(found) => Ok(found.into_iter().next().unwrap_or(Lookup::Absent)),
         // An older table than the one that holds it, perhaps.
-        Err(_) => find_in_tables(tables, sought),
+        Err(_) => {
+            sought.answer_fresh();
+            find_in_tables(tables, sought)
+        }
     }
 }
 

@@ -235,7 +235,7 @@ impl Job for CompactJob {
                 return wait;
             }
         }
-        engine.timed(&engine.metrics.settling, || self.go_on())
+        engine.settling(|| self.go_on())
     }
 }
 

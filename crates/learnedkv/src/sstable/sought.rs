@@ -4,8 +4,10 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::ReadMetrics;
+use super::lookups::Answer;
 use super::reader::Caching;
 use crate::format::checksum::HashedKey;
+use crate::slice::Lookup;
 
 /// What a lookup made the disk do.
 #[derive(Debug, Default)]
@@ -46,7 +48,9 @@ pub struct Sought<'a> {
     pub(super) false_positives: Cell<u64>,
     /// What it made the disk do.
     pub reads: Reads,
-    is_settled: Cell<bool>,
+    asks_settled: Cell<bool>,
+    /// What was asked last, and then what answered.
+    answer: Cell<Answer>,
     /// It brought a filter into memory.
     pub(super) has_woken: Cell<bool>,
 }
@@ -60,7 +64,8 @@ impl<'a> Sought<'a> {
             stops: Cell::new(0),
             false_positives: Cell::new(0),
             reads: Reads::default(),
-            is_settled: Cell::new(false),
+            asks_settled: Cell::new(false),
+            answer: Cell::new(Answer::Fresh),
             has_woken: Cell::new(false),
         }
     }
@@ -108,12 +113,39 @@ impl<'a> Sought<'a> {
 
     /// The settled run is asked.
     pub fn reach_settled(&self) {
-        self.is_settled.set(true);
+        self.asks_settled.set(true);
+        self.answer.set(Answer::Block);
+    }
+
+    /// What answered is not settled, though the settled run was asked too.
+    pub fn answer_fresh(&self) {
+        self.answer.set(Answer::Fresh);
+    }
+
+    /// What the one asked last said; an error if it failed.
+    pub fn end<E>(&self, found: std::result::Result<&Lookup, &E>) {
+        let is_settled = self.answer.get() == Answer::Block;
+        let is_nothing = match found {
+            Ok(Lookup::Value(_) | Lookup::Pointer(_)) => false,
+            Ok(Lookup::Removed) => is_settled,
+            Ok(Lookup::Absent) | Err(_) => true,
+        };
+        if is_nothing {
+            self.answer.set(Answer::Nothing);
+        }
+    }
+
+    /// The value of the answer is kept apart, and read.
+    pub fn load_apart(&self) {
+        if self.answer.get() == Answer::Block {
+            self.answer.set(Answer::Apart);
+        }
     }
 
     /// Adds itself, and what it came to, to `metrics`.
     pub fn count(&self, metrics: &ReadMetrics) {
-        metrics.lookups.count(self.is_settled.get(), self.reads.requests.take());
+        let requests = self.reads.requests.take();
+        metrics.lookups.count(self.answer.get(), self.asks_settled.get(), requests);
         for (cell, total) in [
             (&self.stops, &metrics.filter_stops),
             (&self.false_positives, &metrics.filter_false_positives),

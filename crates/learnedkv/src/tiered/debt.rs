@@ -56,12 +56,7 @@ pub fn replaced(tables: &Tables) -> impl Iterator<Item = (usize, &Arc<Table>, u6
         })
 }
 
-/// What the LSM part takes, with the values it points at, bytes.
-pub fn fresh_bytes(tables: &Tables) -> u64 {
-    tables.runs.iter().map(run_bytes).sum()
-}
-
-/// What a run takes, likewise.
+/// What a run takes, with the values it points at, bytes.
 pub fn run_bytes(run: &Run) -> u64 {
     run.iter().map(bytes).sum()
 }
@@ -74,7 +69,7 @@ impl Debt {
         let covered: u64 = fresh().map(|t| t.properties().covered_bytes).sum();
         let replaced = replaced(tables).map(|(_, _, bytes)| bytes).sum::<u64>().min(settled);
         Debt {
-            fresh: fresh_bytes(tables),
+            fresh: tables.fresh_bytes(),
             settled,
             dead: garbage::dead(tables).values().sum(),
             shadowed: fresh().map(|t| t.properties().shadowed_bytes).sum(),

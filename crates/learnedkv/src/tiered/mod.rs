@@ -19,6 +19,6 @@ mod settle;
 mod sweep;
 mod trim;
 
-pub use debt::{Debt, Space, fresh_bytes};
+pub use debt::{Debt, Space};
 pub use jobs::spawn;
 pub use settle::is_busy;

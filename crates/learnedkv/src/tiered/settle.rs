@@ -24,7 +24,6 @@ mod hold;
 mod patience;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use self::hold::{Shared, Sweeping};
@@ -250,7 +249,7 @@ impl SettleJob {
         }
         if matches!(ended, Ended::Sweep) {
             self.succeeded();
-            self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
+            self.engine.note_sweep();
             self.finish();
         }
         self.let_go();
@@ -448,7 +447,7 @@ impl SettleJob {
             Next::Skip(skip) => {
                 if skip.commit(&self.engine)? {
                     self.succeeded();
-                    self.engine.metrics.sweeps.fetch_add(1, Ordering::Relaxed);
+                    self.engine.note_sweep();
                     self.finish();
                 }
                 Ok(Found::Done)
@@ -594,6 +593,6 @@ impl Job for SettleJob {
         if let Some(step) = self.hold_back() {
             return step;
         }
-        engine.timed(&engine.metrics.settling, || self.go_on())
+        engine.settling(|| self.go_on())
     }
 }

@@ -1,9 +1,10 @@
-//! What databases hold, as the model has it and as it is read: from both ends and key by key.
+//! What databases hold, as the model has it and as it is read: in every way, which must all agree.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::ops::{ControlFlow, Deref, DerefMut};
 
-use learnedkv::{Database, Keyspace, ReadOptions, Result};
+use learnedkv::{Database, Keyspace, ReadOptions, Result, Slice};
 
 use crate::keys::Keys;
 use crate::workload::KEYS;
@@ -68,7 +69,7 @@ impl<'a> IntoIterator for &'a Content {
 /// The entries of all keyspaces, by name.
 pub type Model = BTreeMap<String, Content>;
 
-type Entry = Result<(learnedkv::Slice, learnedkv::Slice)>;
+type Entry = Result<(Slice, Slice)>;
 
 fn pairs(entries: impl Iterator<Item = Entry>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     entries.map(|entry| entry.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect()
@@ -79,9 +80,14 @@ fn pairs(entries: impl Iterator<Item = Entry>) -> Result<Vec<(Vec<u8>, Vec<u8>)>
 /// # Panics
 /// If these differ.
 pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
-    let up = pairs(keyspace.iter())?;
+    content_by(keyspace, keys, &ReadOptions::default())
+}
+
+/// The same, read as `reads` says where one can choose.
+fn content_by(keyspace: &Keyspace, keys: Keys, reads: &ReadOptions) -> Result<Content> {
+    let up = pairs(keyspace.range_with::<&[u8]>(.., reads))?;
     assert!(up.is_sorted_by(|a, b| a.0 < b.0), "out of order: {up:?}");
-    let mut down = pairs(keyspace.iter().rev())?;
+    let mut down = pairs(keyspace.range_with::<&[u8]>(.., reads).rev())?;
     down.reverse();
     assert_eq!(up, down, "downwards and upwards");
     let mut lent = Vec::new();
@@ -93,13 +99,14 @@ pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
     let mut content: Content = up.into_iter().collect();
     content.position = keyspace.external_position()?;
     check_without_values(keyspace, keys, &content)?;
-    check_many(keyspace, keys, &content)?;
+    check_many(keyspace, keys, &content, reads)?;
     for number in 0..KEYS {
         let key = keys.key(number);
-        let found = keyspace.get(&key)?;
+        let found = keyspace.get_with(&key, reads)?;
         assert_eq!(found.as_deref(), content.get(&key).map(Vec::as_slice), "get and iter: {key:?}");
         let at_once = keyspace.get_with(&key, &ReadOptions::default().at_once(true))?;
         assert_eq!(at_once, found, "at once: {key:?}");
+        check_reader(keyspace, &key, found.as_deref(), reads)?;
         assert_eq!(keyspace.contains_key(&key)?, content.contains_key(&key), "contains: {key:?}");
         let size = content.get(&key).map(|value| value.len() as u64);
         assert_eq!(keyspace.size_of(&key)?, size, "size of {key:?}");
@@ -115,10 +122,15 @@ pub fn content(keyspace: &Keyspace, keys: Keys) -> Result<Content> {
 }
 
 /// Many keys at once, in no order, some more than once, some that nobody ever wrote.
-fn check_many(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
+fn check_many(
+    keyspace: &Keyspace,
+    keys: Keys,
+    content: &Content,
+    reads: &ReadOptions,
+) -> Result<()> {
     for (step, count) in [(1, KEYS + 5), (37, 2 * KEYS), (11, 7), (1, 0)] {
         let many: Vec<_> = (0..count).map(|i| keys.key(i * step % (KEYS + 10))).collect();
-        for options in [ReadOptions::default(), ReadOptions::default().at_once(true)] {
+        for options in [*reads, ReadOptions::default(), ReadOptions::default().at_once(true)] {
             let found = keyspace.multi_get_with(&many, &options)?;
             let expected = many.iter().map(|key| content.get(key).map(Vec::as_slice));
             let found = found.iter().map(Option::as_deref);
@@ -130,7 +142,7 @@ fn check_many(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> 
 
 /// Reads that touch no value, and those of the ends, against what the walks found.
 fn check_without_values(keyspace: &Keyspace, keys: Keys, content: &Content) -> Result<()> {
-    let owned = |keys: Result<Vec<learnedkv::Slice>>| -> Result<Vec<Vec<u8>>> {
+    let owned = |keys: Result<Vec<Slice>>| -> Result<Vec<Vec<u8>>> {
         Ok(keys?.into_iter().map(Vec::from).collect())
     };
     assert!(owned(keyspace.keys().collect())?.iter().eq(content.keys()), "keys");
@@ -162,12 +174,58 @@ fn check_without_values(keyspace: &Keyspace, keys: Keys, content: &Content) -> R
 /// # Panics
 /// If different ways of reading differ.
 pub fn contents(db: &Database, keys: Keys) -> Result<Model> {
+    contents_by(db, keys, &ReadOptions::default())
+}
+
+/// The same, read as `reads` says where one can choose.
+pub fn contents_by(db: &Database, keys: Keys, reads: &ReadOptions) -> Result<Model> {
     let names = db.keyspace_names();
     let content = |name: String| {
         let keyspace = db.find(&name).expect("a keyspace that was named");
-        Ok((name, content(&keyspace, keys)?))
+        Ok((name, content_by(&keyspace, keys, reads)?))
     };
     names.into_iter().map(content).collect()
+}
+
+/// A key's value comes piece by piece as it comes whole.
+fn check_reader(
+    keyspace: &Keyspace,
+    key: &[u8],
+    whole: Option<&[u8]>,
+    options: &ReadOptions,
+) -> Result<()> {
+    let Some(mut reader) = keyspace.get_reader_with(key, options)? else {
+        assert_eq!(whole, None, "no reader: {key:?}");
+        return Ok(());
+    };
+    let mut pieces = Vec::new();
+    match reader.read_to_end(&mut pieces) {
+        Ok(_) => assert_eq!(Some(&*pieces), whole, "in pieces: {key:?}"),
+        Err(error) => {
+            let inner = error.into_inner().and_then(|inner| inner.downcast().ok());
+            return Err(*inner.expect("an error of the database"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a key in all ways.
+///
+/// # Panics
+/// If they differ.
+pub fn read_in_all_ways(keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+    let leave = ReadOptions::default().fill_cache(false);
+    let all = [leave, leave.at_once(true), ReadOptions::default().at_once(true)];
+    let found = keyspace.get(key)?;
+    for options in all {
+        assert_eq!(keyspace.get_with(key, &options)?, found, "{key:?}, {options:?}");
+        check_reader(keyspace, key, found.as_deref(), &options)?;
+        let size = found.as_ref().map(|value| value.len() as u64);
+        assert_eq!(keyspace.size_of_with(key, &options)?, size, "{key:?}, {options:?}");
+        let many = keyspace.multi_get_with([key], &options)?;
+        assert_eq!(many, std::slice::from_ref(&found), "{key:?}, {options:?}");
+    }
+    Ok(())
 }
 
 /// What differs between two models, for people.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
@@ -320,6 +322,50 @@ fn stats_say_how_fast_a_store_may_be_written_to() {
         assert!(stats.sustainable_bytes_per_s as f64 <= most + 1.0, "{store:?}: {stats}");
         let shown = stats.sustainable_bytes_per_s as f64 / f64::from(1 << 20);
         assert!(stats.to_string().contains(&format!("{shown:.1} for ever at most")), "{stats}");
+    }
+}
+
+/// The clock moves with each operation of the disk, so what work takes is known.
+#[test]
+fn rates_are_those_of_late() {
+    for (store, first_ms, then_ms) in [
+        (Store::Tiered, 20, 200),
+        (Store::Tiered, 200, 20),
+        (Store::Lsm, 20, 200),
+        (Store::Lsm, 200, 20),
+    ] {
+        let (disk, executor) = (SimDisk::new(1), Arc::new(SeededExecutor::new(1)));
+        let takes_ms = Arc::new(AtomicU64::new(first_ms));
+        let (clock, takes) = (executor.clone(), takes_ms.clone());
+        disk.observe(move |_, _| clock.advance(Duration::from_millis(takes.load(Relaxed))));
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone())).executor(executor);
+        let builder = builder.memtable_bytes(16 << 10).memory_budget_bytes(1 << 20);
+        let db = builder.log_segment_bytes(64 << 10).open().unwrap();
+        let options = KeyspaceOptions::default().store(store).level_base_bytes(64 << 10);
+        let options = options.min_conversion_bytes(64 << 10).partition_bytes(16 << 10);
+        let keyspace = db.keyspace("k", options).unwrap();
+        let mut key = 0u32;
+        let mut rates = |puts: u32| {
+            for _ in 0..puts {
+                key = key.wrapping_add(0x9E37_79B9);
+                keyspace.insert((key % 5000).to_be_bytes(), [1; 400]).unwrap();
+            }
+            db.wait_idle().unwrap();
+            let stats = db.stats();
+            let rates = [stats.burst_bytes_per_s, stats.sustainable_bytes_per_s];
+            assert!(rates[0] > 0 && rates[1] > 0, "{store:?}, {rates:?}: {stats}");
+            rates.map(|rate| rate as f64)
+        };
+        let before = rates(20_000);
+        takes_ms.store(then_ms, Relaxed);
+        // Far less than there was before: an average of all would be another one.
+        let after = rates(6000);
+        let expected = first_ms as f64 / then_ms as f64;
+        for (before, after) in before.into_iter().zip(after) {
+            let came_to = after / before / expected;
+            assert!((0.5..2.0).contains(&came_to), "{store:?}: {before} and then {after} B/s");
+        }
+        disk.stop_observing();
     }
 }
 

@@ -43,6 +43,7 @@ mod snapshots;
 mod space;
 mod streams;
 mod tidy;
+mod told;
 mod values;
 mod walks;
 mod warming;

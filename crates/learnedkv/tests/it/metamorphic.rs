@@ -9,10 +9,10 @@ use std::sync::Arc;
 use learnedkv::disk::real::{LogRegionKind, ManyReads, RealDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::executor::ThreadExecutor;
-use learnedkv::{Compression, Database, FilterKind, IndexKind, KeyspaceOptions};
+use learnedkv::{Compression, Database, FilterKind, IndexKind, KeyspaceOptions, ReadOptions};
 
 use crate::keys::Keys;
-use crate::workload::{Model, Op, Random, Setup, contents, difference, draw, guarded};
+use crate::workload::{Model, Op, Random, Setup, contents_by, difference, draw, guarded};
 
 /// Workloads per configuration.
 const SEEDS: u64 = 6;
@@ -54,6 +54,7 @@ fn setups() -> Vec<(String, Setup)> {
         ("values never move".to_owned(), with(keyspace().separate_at(20).move_values(false))),
         ("all deltas".to_owned(), with(keyspace().delta_limit_percent(100))),
     ];
+    setups.extend(ways_of_reading());
     setups.extend(levels());
     setups.extend(paged());
     for &kind in IndexKind::ALL {
@@ -90,6 +91,23 @@ fn with(keyspace: KeyspaceOptions) -> Setup {
     Setup { keyspace, ..Setup::default() }
 }
 
+/// Those that are read in another way.
+fn ways_of_reading() -> Vec<(String, Setup)> {
+    let (at_once, leave) =
+        (ReadOptions::default().at_once(true), ReadOptions::default().fill_cache(false));
+    let unfiltered = with(Setup::default().keyspace.lsm_filter(None).settled_filter(None));
+    let uncached = Setup { mapped_reads: false, ..Setup::default() };
+    vec![
+        ("all tables at once".to_owned(), Setup { reads: at_once, ..unfiltered }),
+        ("all tables at once, levels".to_owned(), Setup { reads: at_once, ..Setup::levels() }),
+        ("nothing left in the cache".to_owned(), Setup { reads: leave, ..uncached }),
+        (
+            "nothing left in the cache, paged".to_owned(),
+            Setup { reads: leave, ..Setup::default().paged(true) },
+        ),
+    ]
+}
+
 /// Those whose tables do not keep their index, or not all of them.
 fn paged() -> Vec<(String, Setup)> {
     let mut setups = vec![
@@ -114,11 +132,13 @@ fn check_residence(db: &Database, setup: &Setup) -> Result<(), String> {
     let stats = db.stats();
     let all: u64 = stats.keyspaces.iter().map(|k| k.index_bytes).sum();
     let (paged, loads) = (stats.paged_index_bytes, stats.index_loads);
+    // The first and last keys of tables stay in memory, and a model may need separators in full: long ones may leave
+    // indexes no room.
+    let is_long = setup.keys == Keys::Long;
     let holds = match setup.metadata_percent {
         0 => paged == all && loads > 0,
-        50 => paged == 0 && loads == 0,
-        // The first and last keys of tables stay in memory: long ones may leave indexes no room.
-        _ => paged < all || (setup.keys == Keys::Long && loads > 0),
+        50 => is_long || (paged == 0 && loads == 0),
+        _ => paged < all || (is_long && loads > 0),
     };
     if holds {
         Ok(())
@@ -132,8 +152,8 @@ fn run(ops: &[Op], setup: &Setup, mut open: impl FnMut(u64) -> Database) -> Resu
     let mut db = open(0);
     let mut model = Model::new();
     let compare = |db: &Database, model: &Model, number: usize| {
-        let found =
-            contents(db, setup.keys).map_err(|e| format!("reading after {number}: {e:?}"))?;
+        let found = contents_by(db, setup.keys, &setup.reads)
+            .map_err(|e| format!("reading after {number}: {e:?}"))?;
         if found == *model {
             return Ok(());
         }

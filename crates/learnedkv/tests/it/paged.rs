@@ -159,6 +159,47 @@ fn a_get_through_an_index_that_is_not_in_memory_is_two_requests() {
     }
 }
 
+/// File names have eight bytes in common wherever blocks end; of numbers some lie off their line.
+#[test]
+fn stats_say_what_indexes_consist_of() {
+    let disk = SimDisk::new(1);
+    let of = |db: &Database, name: &str| {
+        let stats = db.find(name).unwrap().stats().unwrap();
+        (stats.index_chunks, stats.separated_blocks, stats.separator_exceptions, stats.blocks)
+    };
+    let db = builder(disk.clone()).memory_budget_bytes(64 << 20).open().unwrap();
+    let smooth = |n: u64| (n * 1000).to_be_bytes().to_vec();
+    // Now and then a gap that no separator of the line falls into.
+    let uneven = |n: u64| (n * 1000 + (n / 500) * (1 << 40)).to_be_bytes().to_vec();
+    let path = |n: u64| format!("/srv/very/long/path/to/{:x}/some/file{n}", n / 3).into_bytes();
+    type Named<'a> = (&'a str, &'a dyn Fn(u64) -> Vec<u8>);
+    let kinds: [Named<'_>; 3] = [("smooth", &smooth), ("uneven", &uneven), ("paths", &path)];
+    for (name, key) in kinds {
+        let keyspace = db.keyspace(name, options(IndexKind::Exact)).unwrap();
+        (0..20_000).for_each(|n| keyspace.insert(key(n), [7; 20]).unwrap());
+        keyspace.convert().unwrap();
+    }
+    db.wait_idle().unwrap();
+    let all = kinds.map(|(name, _)| of(&db, name));
+    let [(chunks, separated, exceptions, blocks), uneven, paths] = all;
+    assert!(separated == 0 && exceptions < blocks / 10, "{all:?}");
+    assert!(chunks >= blocks / 64 && chunks < blocks, "{all:?}");
+    assert!(uneven.1 + uneven.2 > exceptions, "{all:?}");
+    assert!(paths.1 > paths.3 / 2 && paths.1 <= paths.3, "{all:?}");
+    db.close().unwrap();
+
+    // An index that is not there says nothing, until it was read once.
+    let open = builder(disk).memory_budget_bytes(64 << 20).metadata_percent(0);
+    let db = open.block_cache(false).open().unwrap();
+    for ((name, key), before) in kinds.into_iter().zip(all) {
+        assert_eq!(of(&db, name), (0, 0, 0, before.3), "{name}");
+        let keyspace = db.find(name).unwrap();
+        (0..20_000).for_each(|n| assert!(keyspace.contains_key(key(n)).unwrap()));
+        assert_eq!(of(&db, name), before, "{name}");
+    }
+    assert!(db.stats().paged_tables > 0);
+}
+
 #[test]
 fn a_failed_read_of_an_index_is_the_error_of_that_get_alone() {
     let disk = SimDisk::new(1);

@@ -1,7 +1,7 @@
 //! Random workloads, the model they are checked against, and how a database is opened for them.
 //!
 //! A workload is a list of [`Op`]s drawn from a seed. The model is a map per keyspace; an operation
-//! is applied to it and to a database, and [`contents`] says what the database holds.
+//! is applied to it and to a database, and [`contents`] says what the database holds, read in every way.
 
 use std::ops::{Bound, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +10,11 @@ use std::sync::Arc;
 use learnedkv::disk::Disk;
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{
-    Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, Result, Store,
+    Batch, Compression, Database, Durability, Keyspace, KeyspaceOptions, ReadOptions, Result, Store,
 };
 
-pub use crate::contents::{Content, Model, content, contents, difference};
+use crate::contents::read_in_all_ways;
+pub use crate::contents::{Content, Model, content, contents, contents_by, difference};
 use crate::keys::Keys;
 
 /// SplitMix64: a test's own random numbers, from its seed.
@@ -145,6 +146,38 @@ impl Removal {
     }
 }
 
+/// A value is swapped for another, or for none.
+#[derive(Debug, Clone)]
+pub struct Swap {
+    pub name: String,
+    pub key: Vec<u8>,
+    /// What is expected is the value there is; else none that a workload has, and nothing is swapped.
+    pub expects_it: bool,
+    pub new: Option<Vec<u8>>,
+    pub synced: bool,
+}
+
+impl Swap {
+    fn apply(&self, keyspace: &Keyspace) -> Result<()> {
+        let current = keyspace.get(&self.key)?;
+        let expected = if self.expects_it { current.as_deref() } else { Some(&b"another"[..]) };
+        let (key, new) = (&self.key, self.new.as_deref());
+        match keyspace.compare_and_swap_with(key, expected, new, durability(self.synced))? {
+            Ok(()) => assert!(self.expects_it, "{self:?}: swapped"),
+            Err(error) => {
+                assert!(!self.expects_it && error.current == current, "{self:?}: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it writes anything.
+    fn writes(&self, model: &Model) -> bool {
+        let is_there = || model.get(&self.name).is_some_and(|c| c.contains_key(&self.key));
+        self.expects_it && (self.new.is_some() || is_there())
+    }
+}
+
 fn durability(synced: bool) -> Durability {
     if synced { Durability::Synced } else { Durability::Buffered }
 }
@@ -204,6 +237,11 @@ pub enum Op {
     Remove(Removal),
     /// A key's value gets a byte longer, to a limit; the flag: synced.
     Update(String, Vec<u8>, bool),
+    Swap(Swap),
+    /// A key's value comes from a reader; the flag: synced.
+    Stream(String, Vec<u8>, Vec<u8>, bool),
+    /// All ways to read a key give the same.
+    Read(String, Vec<u8>),
     /// The first entry goes, or the last.
     Pop(String, bool),
     Ingest(String, Vec<(Vec<u8>, Vec<u8>)>),
@@ -235,6 +273,12 @@ impl Op {
                     None => content.remove(key),
                 };
             }
+            Op::Swap(swap) if swap.expects_it => {
+                change(model, &[(swap.name.clone(), swap.key.clone(), swap.new.clone())]);
+            }
+            Op::Stream(name, key, value, _) => {
+                change(model, &[(name.clone(), key.clone(), Some(value.clone()))]);
+            }
             Op::Pop(name, first) => {
                 let content = model.get_mut(name).expect("a workload knows its keyspaces");
                 let _ = if *first { content.pop_first() } else { content.pop_last() };
@@ -243,7 +287,7 @@ impl Op {
                 let content = model.get_mut(name).expect("a workload knows its keyspaces");
                 content.extend(entries.iter().cloned());
             }
-            Op::Flush(_) | Op::Convert(_) | Op::Sync => {}
+            Op::Swap(_) | Op::Read(..) | Op::Flush(_) | Op::Convert(_) | Op::Sync => {}
         }
     }
 
@@ -257,6 +301,9 @@ impl Op {
                     && removal.changes().all(|(name, _, _)| model.contains_key(name))
             }
             Op::Drop(name)
+            | Op::Swap(Swap { name, .. })
+            | Op::Stream(name, ..)
+            | Op::Read(name, _)
             | Op::Update(name, ..)
             | Op::Pop(name, _)
             | Op::Ingest(name, _)
@@ -283,6 +330,12 @@ impl Op {
             Op::Update(name, key, synced) => {
                 find(name).update_with(key, longer, durability(*synced)).map(drop)
             }
+            Op::Swap(swap) => swap.apply(&find(&swap.name)),
+            Op::Stream(name, key, value, synced) => {
+                let keyspace = find(name);
+                keyspace.insert_reader_with(key, &**value, durability(*synced)).map(drop)
+            }
+            Op::Read(name, key) => read_in_all_ways(&find(name), key),
             Op::Pop(name, true) => find(name).pop_first().map(drop),
             Op::Pop(name, false) => find(name).pop_last().map(drop),
             Op::Ingest(name, entries) => {
@@ -300,7 +353,10 @@ impl Op {
         match self {
             Op::Commit(_, synced)
             | Op::Update(_, _, synced)
+            | Op::Stream(_, _, _, synced)
             | Op::Remove(Removal { synced, .. }) => *synced,
+            Op::Swap(swap) => swap.synced && swap.writes(model),
+            Op::Read(..) => false,
             // Of an empty keyspace there is nothing to pop; it asks for no durability anyway.
             Op::Pop(..) => false,
             // Of a keyspace without entries there may be nothing to flush.
@@ -326,6 +382,8 @@ pub struct Setup {
     pub background_bytes_per_s: Option<u64>,
     pub stream_at: u64,
     pub max_open_files: usize,
+    /// How what it holds is read, beside all other ways.
+    pub reads: ReadOptions,
     pub keyspace: KeyspaceOptions,
     /// Which keys are written and asked for.
     pub keys: Keys,
@@ -346,6 +404,7 @@ impl Default for Setup {
             background_bytes_per_s: None,
             stream_at: 400,
             max_open_files: 512,
+            reads: ReadOptions::default(),
             keyspace: KeyspaceOptions::default()
                 .block_bytes(256)
                 .partition_bytes(4 << 10)
@@ -452,22 +511,35 @@ pub fn draw(random: &mut Random, keys: Keys, length: usize, max_value_bytes: u64
     let mut made = 0;
     while ops.len() < length {
         let name = names[random.below(names.len() as u64) as usize].clone();
+        let value = |random: &mut Random| {
+            let length = random.below(max_value_bytes) as usize;
+            vec![ops.len() as u8; length]
+        };
         let changes = |random: &mut Random| -> Vec<Change> {
             let several = random.below(3) == 0;
             let count = if several { 2 + random.below(6) } else { 1 };
             let one = |_| {
                 let name = names[random.below(names.len() as u64) as usize].clone();
-                let length = random.below(max_value_bytes) as usize;
-                let value = vec![ops.len() as u8; length];
+                let value = value(random);
                 (name, keys.key(random.below(KEYS)), (random.below(4) > 0).then_some(value))
             };
             (0..count).map(one).collect()
         };
         let op = match random.below(100) {
-            0..=58 => {
+            0..=50 => {
                 let changes = changes(random);
                 Op::Commit(changes, random.below(5) == 0)
             }
+            51..=53 => {
+                let (key, expects_it) = (keys.key(random.below(KEYS)), random.below(4) > 0);
+                let new = (random.below(4) > 0).then(|| value(random));
+                Op::Swap(Swap { name, key, expects_it, new, synced: random.below(5) == 0 })
+            }
+            54..=56 => {
+                let (key, value) = (keys.key(random.below(KEYS)), value(random));
+                Op::Stream(name, key, value, random.below(5) == 0)
+            }
+            57..=58 => Op::Read(name, keys.key(random.below(KEYS))),
             59..=64 => Op::Remove(Removal::draw(random, keys, name, changes)),
             65..=70 => Op::Update(name, keys.key(random.below(KEYS)), random.below(5) == 0),
             71..=74 => Op::Pop(name, random.below(2) == 0),

@@ -9,7 +9,12 @@ const MIB: f64 = (1 << 20) as f64;
 impl fmt::Display for KeyspaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "keyspace {:?} ({})", self.name, self.store.name())?;
-        writeln!(f, "  memtables      {:>12.1} MiB", self.memtable_bytes as f64 / MIB)?;
+        writeln!(
+            f,
+            "  memtables      {:>12.1} MiB  {} entries",
+            self.memtable_bytes as f64 / MIB,
+            self.memtable_entries
+        )?;
         writeln!(
             f,
             "  LSM part       {:>12.1} MiB  {} runs, {} entries",
@@ -28,15 +33,7 @@ impl fmt::Display for KeyspaceStats {
                 level.score_percent
             )?;
         }
-        writeln!(
-            f,
-            "  settled run    {:>12.1} MiB  {} partitions ({} with a delta), {} entries ({:.1} %)",
-            self.settled_bytes as f64 / MIB,
-            self.partitions,
-            self.deltas,
-            self.settled_entries,
-            self.settled_share() * 100.0
-        )?;
+        self.show_settled(f)?;
         if self.value_segments > 0 {
             writeln!(
                 f,
@@ -71,6 +68,25 @@ impl fmt::Display for KeyspaceStats {
 }
 
 impl KeyspaceStats {
+    fn show_settled(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "  settled run    {:>12.1} MiB  {} partitions ({} with a delta), {} entries, {:.1} MiB of values apart",
+            self.settled_bytes as f64 / MIB,
+            self.partitions,
+            self.deltas,
+            self.settled_entries,
+            self.settled_value_bytes as f64 / MIB
+        )?;
+        writeln!(
+            f,
+            "  not settled    {:>12.1} MiB  with its values; settled are {:.1} % of the entries, {:.1} % of the bytes",
+            self.unsettled_bytes as f64 / MIB,
+            self.settled_share() * 100.0,
+            self.settled_share_of_bytes() * 100.0
+        )
+    }
+
     fn show_space(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  space          {:>12.1} MiB  ", self.space_bytes as f64 / MIB)?;
         if self.garbage_allowed_bytes > 0 {
@@ -108,11 +124,11 @@ impl KeyspaceStats {
             self.blocks,
             self.index_bytes as f64 / MIB
         )?;
-        if self.separated_blocks > 0 {
+        if self.index_chunks > 0 {
             writeln!(
                 f,
-                "  not modelled   {:>12}      blocks: their separators are in the index",
-                self.separated_blocks
+                "  of indexes     {:>12}      chunks; {} blocks found by separators in full, {} exceptions",
+                self.index_chunks, self.separated_blocks, self.separator_exceptions
             )?;
         }
         if self.generations > 0 {
@@ -162,6 +178,20 @@ impl Stats {
             "gets             {:>12}      lookups of keys, {} of settled data; {} requests for them",
             self.gets, self.settled_gets, self.get_requests
         )?;
+        for (name, of) in [
+            ("in blocks", self.block_gets),
+            ("values apart", self.apart_gets),
+            ("not settled", self.unsettled_gets),
+            ("found nothing", self.missed_gets),
+        ] {
+            writeln!(
+                f,
+                "  {name:<15}{:>12}      of them, {:.2} requests each, {} in all",
+                of.gets,
+                of.requests_per_get(),
+                of.requests
+            )?;
+        }
         writeln!(
             f,
             "reads            {:>12}      requests, {:.1} MiB; {} for values, {:.1} MiB, and {} values mapped; \
@@ -182,7 +212,7 @@ impl Stats {
     fn show_writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "rates            {:>12.1} MiB  a second in a burst, {:.1} for ever at most, as flushes and settling went so far",
+            "rates            {:>12.1} MiB  a second in a burst, {:.1} for ever at most, as flushes and settling went of late",
             self.burst_bytes_per_s as f64 / MIB,
             self.sustainable_bytes_per_s as f64 / MIB
         )?;
@@ -255,6 +285,12 @@ impl fmt::Display for Stats {
             self.pinned_disk_bytes as f64 / MIB,
             self.spills
         )?;
+        writeln!(
+            f,
+            "not settled      {:>12.1} %    of the entries, {:.1} % of the bytes, where data is settled",
+            self.unsettled_share() * 100.0,
+            self.unsettled_share_of_bytes() * 100.0
+        )?;
         self.show_reads(f)?;
         self.show_writes(f)
     }
@@ -262,7 +298,7 @@ impl fmt::Display for Stats {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LevelStats;
+    use super::super::{GetStats, LevelStats};
     use super::*;
     use crate::options::Store;
 
@@ -295,6 +331,10 @@ mod tests {
         }
     }
 
+    fn gets(n: &mut Numbers) -> GetStats {
+        GetStats { gets: n.count(), requests: n.count() }
+    }
+
     /// Every field is named: who adds one has to say here what it is, and finds that it is to be
     /// shown.
     fn keyspace(n: &mut Numbers) -> KeyspaceStats {
@@ -303,6 +343,8 @@ mod tests {
             store: Store::Lsm,
             levels: vec![level(n)],
             memtable_bytes: n.bytes(),
+            memtable_entries: n.count(),
+            unsettled_bytes: n.bytes(),
             runs: n.count(),
             lsm_entries: n.count(),
             lsm_bytes: n.bytes(),
@@ -311,6 +353,7 @@ mod tests {
             watermark: Some(b"smith".to_vec()),
             settled_entries: n.count(),
             settled_bytes: n.bytes(),
+            settled_value_bytes: n.bytes(),
             value_segments: n.count(),
             value_bytes: n.bytes(),
             value_live_bytes: n.bytes(),
@@ -328,6 +371,8 @@ mod tests {
             paged_index_bytes: n.bytes(),
             blocks: n.count(),
             separated_blocks: n.count(),
+            index_chunks: n.count(),
+            separator_exceptions: n.count(),
             block_bytes: n.bytes(),
             unpacked_block_bytes: n.bytes(),
             entry_bytes: n.bytes(),
@@ -360,6 +405,10 @@ mod tests {
             gets: n.count(),
             settled_gets: n.count(),
             get_requests: n.count(),
+            block_gets: gets(n),
+            apart_gets: gets(n),
+            unsettled_gets: gets(n),
+            missed_gets: gets(n),
             read_requests: n.count(),
             read_bytes: n.bytes(),
             value_requests: n.count(),

@@ -168,7 +168,7 @@ fn separators_stand_in_for_models_only_where_these_might_name_too_much() {
     let keys = numbers((0..3000).map(crate::format::checksum::mix));
     let separated = |kind, value_length| {
         let Cutting { index, .. } = build(kind, &keys, value_length, Limits { block_bytes: 4096 });
-        (index.separated_blocks(), index.block_count())
+        (index.makeup().separated_blocks, index.block_count())
     };
     let plr = |epsilon| IndexKind::GreedyPlr { epsilon };
     let plus = |epsilon| IndexKind::GreedyPlrPlus { epsilon };

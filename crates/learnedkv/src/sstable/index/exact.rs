@@ -1,9 +1,11 @@
 //! `exact`: always one block. Separators and block ends as models with residual bits, chosen together
 //! with where the blocks end; see [`learned::exact`], which owns the layout of the section.
 
+use std::sync::OnceLock;
+
 use learned::exact::{Directory, DirectoryBuilder};
 
-use super::{Index, IndexBuilder, between, refused};
+use super::{Index, IndexBuilder, Makeup, between, refused};
 use crate::error::Result;
 use crate::format::block::BLOCK_ALIGNMENT;
 use crate::sstable::partition::{Cut, Limits};
@@ -54,7 +56,11 @@ impl IndexBuilder for ExactBuilder {
 
 /// The index in memory: the section's bytes as they are.
 #[derive(Debug)]
-pub struct Exact(Directory);
+pub struct Exact {
+    directory: Directory,
+    /// Once somebody asked: all chunks are looked at.
+    makeup: OnceLock<Makeup>,
+}
 
 impl Exact {
     /// Reads a section.
@@ -62,30 +68,42 @@ impl Exact {
     /// # Errors
     /// `Corruption` if it is not one.
     pub fn decode(bytes: Vec<u8>) -> Result<Exact> {
-        Directory::decode(bytes).map(Exact).map_err(|e| refused(NAME, &e))
+        let directory = Directory::decode(bytes).map_err(|e| refused(NAME, &e))?;
+        Ok(Exact { directory, makeup: OnceLock::new() })
     }
 }
 
 impl Index for Exact {
     fn block_count(&self) -> u64 {
-        self.0.block_count()
+        self.directory.block_count()
     }
 
     fn locate(&self, key: &[u8]) -> (u64, u64) {
-        let block = self.0.locate(key);
+        let block = self.directory.locate(key);
         (block, block)
     }
 
     fn extent(&self, block: u64) -> (u64, u64) {
-        let (start, end) = self.0.extent(block);
+        let (start, end) = self.directory.extent(block);
         (start.saturating_mul(BLOCK_ALIGNMENT), end.saturating_mul(BLOCK_ALIGNMENT))
     }
 
     fn extents(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_> {
-        Box::new(between(self.0.ends().map(|end| end.saturating_mul(BLOCK_ALIGNMENT))))
+        Box::new(between(self.directory.ends().map(|end| end.saturating_mul(BLOCK_ALIGNMENT))))
+    }
+
+    fn makeup(&self) -> Makeup {
+        *self.makeup.get_or_init(|| {
+            let of = self.directory.statistics();
+            Makeup {
+                chunks: of.numeric_chunks + of.string_chunks + of.single_chunks,
+                separated_blocks: of.string_blocks,
+                exceptions: of.exceptions,
+            }
+        })
     }
 
     fn size_bytes(&self) -> usize {
-        self.0.size_bytes()
+        self.directory.size_bytes() + size_of::<OnceLock<Makeup>>()
     }
 }

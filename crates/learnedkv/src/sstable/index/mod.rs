@@ -197,6 +197,17 @@ pub trait IndexBuilder: Send {
     fn finish(self: Box<Self>) -> Result<Vec<u8>>;
 }
 
+/// What an index with models consists of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Makeup {
+    /// Pieces that are described each by itself: a model, or separators in full.
+    pub chunks: u64,
+    /// Blocks that are found by separators in full.
+    pub separated_blocks: u64,
+    /// Separators that lie off their chunk's line and are stored by themselves.
+    pub exceptions: u64,
+}
+
 /// An index in memory. See the module page for the contract.
 pub trait Index: Send + Sync + std::fmt::Debug {
     /// How many blocks the table has.
@@ -213,9 +224,9 @@ pub trait Index: Send + Sync + std::fmt::Debug {
         Box::new((0..self.block_count()).map(|block| self.extent(block)))
     }
 
-    /// How many blocks it finds by separators in full, of a kind that has models for others.
-    fn separated_blocks(&self) -> u64 {
-        0
+    /// What it consists of; nothing to tell of a kind without models. May look at all of it.
+    fn makeup(&self) -> Makeup {
+        Makeup::default()
     }
 
     /// What the index takes in memory, bytes: what `stats` reports as metadata.

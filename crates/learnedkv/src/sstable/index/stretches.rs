@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 use learned::Persist;
 use learned::monotone::{Monotone, MonotoneBuilder};
 
-use super::{Index, IndexBuilder, MAX_READ_BYTES, between, refused};
+use super::{Index, IndexBuilder, MAX_READ_BYTES, Makeup, between, refused};
 use crate::error::{Error, Result};
 use crate::format::block::{BLOCK_ALIGNMENT, block_overhead_bytes};
 use crate::format::bytes::{Reader, common_prefix_length, put_slice, put_varint};
@@ -439,12 +439,16 @@ impl<K: Kind> Index for Stretches<K> {
         Box::new(between(self.ends.iter().map(|end| end.saturating_mul(BLOCK_ALIGNMENT))))
     }
 
-    fn separated_blocks(&self) -> u64 {
+    fn makeup(&self) -> Makeup {
         let separated = |(at, stretch): (usize, &Stretch<K::Model>)| match stretch.content {
             Content::Separators(_) => self.end_of(at).saturating_sub(stretch.first_block),
             Content::Model { .. } => 0,
         };
-        self.stretches.iter().enumerate().map(separated).sum()
+        Makeup {
+            chunks: self.stretches.len() as u64,
+            separated_blocks: self.stretches.iter().enumerate().map(separated).sum(),
+            exceptions: 0,
+        }
     }
 
     fn size_bytes(&self) -> usize {

@@ -40,7 +40,7 @@
 //! Estimates ([`super::estimates`]) need the index only of a table that is cut by a range, and do
 //! without it if it cannot be read.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::{Caching, Reads, Table, TableContext};
@@ -49,7 +49,7 @@ use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::manifest::TableRecord;
 use crate::format::table::Section;
-use crate::sstable::index::{self, Index, fence::Fence};
+use crate::sstable::index::{self, Index, Makeup, fence::Fence};
 use crate::sstable::opening::{read_section, walk};
 
 /// An index in memory.
@@ -88,6 +88,44 @@ struct Paged {
     section: Section,
     /// What was loaded last, while somebody has it on loan. Locked while it is loaded.
     last: Mutex<Weak<Held>>,
+    /// What the index consists of, once it was read; packed, since such tables are many.
+    makeup: AtomicU64,
+}
+
+/// The bits of a packed [`Makeup`]: chunks, separated blocks, exceptions. What is more counts as the most.
+const MAKEUP_BITS: [u32; 3] = [18, 24, 22];
+
+fn pack(makeup: Makeup) -> u64 {
+    let counts = [makeup.chunks, makeup.separated_blocks, makeup.exceptions];
+    let add = |packed: u64, (count, bits): (u64, u32)| packed << bits | count.min((1 << bits) - 1);
+    counts.into_iter().zip(MAKEUP_BITS).fold(0, add)
+}
+
+fn unpack(packed: u64) -> Makeup {
+    let [_, separated, exceptions] = MAKEUP_BITS;
+    let low = |shift: u32, bits: u32| packed >> shift & ((1 << bits) - 1);
+    Makeup {
+        chunks: packed >> (separated + exceptions),
+        separated_blocks: low(exceptions, separated),
+        exceptions: low(0, exceptions),
+    }
+}
+
+impl Paged {
+    fn of(section: Section) -> Box<Paged> {
+        Box::new(Paged { section, last: Mutex::default(), makeup: AtomicU64::new(0) })
+    }
+
+    fn makeup(&self) -> Makeup {
+        unpack(self.makeup.load(Relaxed))
+    }
+
+    /// Remembers what the index consists of, the first time it is read: it stays as it is.
+    fn note(&self, index: &dyn Index) {
+        if self.makeup.load(Relaxed) == 0 {
+            self.makeup.store(pack(index.makeup()), Relaxed);
+        }
+    }
 }
 
 /// A table's index on loan from the table ([`Table::borrow`]); of use for that table alone.
@@ -197,14 +235,14 @@ impl Home {
             // What it says of a name it does not know.
             index::decode(&section.name, Vec::new())?;
         }
-        let paged = |section| {
-            let paged = Some(Box::new(Paged { section, last: Mutex::default() }));
-            Ok((Home { resident: OnceLock::new(), paged, section_bytes }, None))
+        let paged = |paged| {
+            let home = Home { resident: OnceLock::new(), paged: Some(paged), section_bytes };
+            Ok((home, None))
         };
         let usual = index::usual_bytes(&section.name, section.length, blocks);
         let notes = context.notes_bytes(blocks);
         let Some(mut room) = context.reserve(usual.saturating_add(notes)) else {
-            return paged(section);
+            return paged(Paged::of(section));
         };
         let held = match read(file, record, &section) {
             Ok(index) => Held::of(index),
@@ -212,7 +250,9 @@ impl Home {
             Err(_) => return Ok((resident(Box::new(rebuild(context, file, record)?)), Some(room))),
         };
         if !room.grow_to((held.size_bytes as u64).saturating_add(notes)) {
-            return paged(section);
+            let without = Paged::of(section);
+            without.note(&*held.index);
+            return paged(without);
         }
         Ok((Home { resident: OnceLock::from(held), paged: None, section_bytes }, Some(room)))
     }
@@ -273,9 +313,10 @@ impl Table {
         self.index.is_paged()
     }
 
-    /// How many blocks its index has separators of in a model's place; 0 if the index is not with it.
-    pub fn separated_blocks(&self) -> u64 {
-        self.resident().map_or(0, |indexed| indexed.index.separated_blocks())
+    /// What its index consists of, as far as that is known without reading it.
+    pub fn index_makeup(&self) -> Makeup {
+        let of_paged = || self.index.paged.as_ref().map_or(Makeup::default(), |p| p.makeup());
+        self.resident().map_or_else(of_paged, |indexed| indexed.index.makeup())
     }
 
     /// The table with its index, if that is with it.
@@ -338,7 +379,10 @@ impl Table {
             return Ok(Loan::Paged(held));
         }
         let held = match self.read_index(&paged.section, reads) {
-            Ok(index) => Held::of(index),
+            Ok(index) => {
+                paged.note(&*index);
+                Held::of(index)
+            }
             Err(e) if e.is_corruption() => return self.walked().map(|_| Loan::Walked),
             Err(e) => return Err(e),
         };
@@ -364,5 +408,20 @@ impl Table {
         metrics.index_loads.fetch_add(1, Relaxed);
         let read = self.file().and_then(|file| read(&*file, &self.record, section));
         read.map_err(|e| e.at_path(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_index_consists_of_is_packed_as_far_as_it_fits() {
+        let of =
+            |chunks, separated_blocks, exceptions| Makeup { chunks, separated_blocks, exceptions };
+        for makeup in [of(0, 0, 0), of(1, 2, 3), of(262_143, 16_777_215, 4_194_303), of(0, 9, 0)] {
+            assert_eq!(unpack(pack(makeup)), makeup);
+        }
+        assert_eq!(unpack(pack(of(1 << 40, 5, 1 << 30))), of(262_143, 5, 4_194_303));
     }
 }
