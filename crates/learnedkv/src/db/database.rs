@@ -140,7 +140,7 @@ impl Builder {
     }
 
     /// Whether fresh data is settled by itself once there is much of it; on by default. Where it is
-    /// off, [`Keyspace::convert`] settles.
+    /// off, [`Keyspace::convert`] settles, and on a full disk what is removed ([`Builder::ballast_bytes`]).
     pub fn automatic_conversion(mut self, automatic: bool) -> Self {
         self.options.automatic_conversion = automatic;
         self

@@ -26,7 +26,7 @@
 //!   is dropped, and a table of the frozen part is trimmed ([`crate::tiered`]): of what is settled and what newer tables
 //!   hide, which needs room for the rest of it alone. If nothing comes of that either, the sweep stops with `DiskFull`. Once
 //!   more is removed it goes on: removals have the other half, and are converted each time that they have taken an eighth of
-//!   what was given up: whoever removes then waits for that.
+//!   what was given up: all who remove then wait for that.
 //! * Values in segments are written anew only where their segment is mostly dead, and what lives in it finds room in half of what
 //!   settling may take; that segment then goes. While a conversion is waited for, sweeps follow one another as long as each
 //!   gives segments back.
@@ -61,6 +61,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Job, Step};
 use crate::format::batch::{Op, Ops};
 use crate::format::entry::{KeyspaceId, Kind};
+use crate::format::log::record_bytes;
 use crate::manifest::{Manifest, PREALLOCATE_BYTES};
 use crate::options::DatabaseOptions;
 use crate::view::View;
@@ -123,8 +124,10 @@ pub struct Ballast {
     times: AtomicU64,
     /// What was retired by then and had not come free, bytes.
     retired_before: AtomicU64,
-    /// What removals took of the log since then, bytes.
+    /// What removals took of the log and of tables since then, bytes.
     removals: AtomicU64,
+    /// Held while what was removed is settled. No job takes it.
+    settling: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -149,6 +152,7 @@ impl Ballast {
             times: AtomicU64::new(0),
             retired_before: AtomicU64::new(0),
             removals: AtomicU64::new(0),
+            settling: Mutex::default(),
         }
     }
 
@@ -387,16 +391,24 @@ impl Engine {
         if self.retake_ballast() { Ok(()) } else { Err(self.full()) }
     }
 
-    /// The same for a commit: those that only remove go on, and what they remove is settled now and then.
+    /// The same for a commit: those that only remove go on.
     pub(super) fn check_room_for(&self, payload: &[u8]) -> Result<()> {
-        if !self.ballast.is_given_up() {
-            return Ok(());
-        }
-        if !only_removes(payload) {
-            return self.check_room();
-        }
-        if self.ballast.counts_removal(payload.len() as u64) {
-            self.settle_removals(payload);
+        let is_refused = self.ballast.is_given_up() && !only_removes(payload);
+        if is_refused { self.check_room() } else { Ok(()) }
+    }
+
+    /// The same right before it gets its place in the log, where a removal is counted. Each waits while what others have removed is
+    /// settled: else they would take the room for that meanwhile.
+    pub(super) fn admit(&self, payload: &[u8]) -> Result<()> {
+        self.check_room_for(payload)?;
+        if self.ballast.is_given_up() {
+            let turn = lock(&self.ballast.settling);
+            // In the log, and then in a table.
+            let bytes = record_bytes(payload.len(), false) + payload.len();
+            if self.ballast.counts_removal(bytes as u64) {
+                self.settle_removals(payload);
+            }
+            drop(turn);
         }
         Ok(())
     }

@@ -193,7 +193,7 @@ impl Engine {
         if self.holds.load(Ordering::Relaxed) > 0 {
             drop(lock(&self.held));
         }
-        self.check_room_for(commit.payload)?;
+        self.admit(commit.payload)?;
         self.make_room(commit.keyspaces)?;
         let (ticket, memtables) = {
             let _order = lock(&self.commit);

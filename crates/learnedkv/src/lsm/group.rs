@@ -10,6 +10,7 @@
 //! [`MOST`], and as soon as nothing else is to be flushed. A flush that failed before is tried alone: what it
 //! fails of must not keep others back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -53,6 +54,8 @@ impl Finished {
 #[derive(Default)]
 pub struct Group {
     flushes: Vec<Finished>,
+    /// Their keyspaces: each is asked for at every look.
+    held: BTreeSet<KeyspaceId>,
     memtable_bytes: usize,
 }
 
@@ -60,6 +63,7 @@ impl Group {
     /// Adds a flush.
     pub fn push(&mut self, finished: Finished) {
         self.memtable_bytes += finished.sealed.memtable.size_bytes();
+        self.held.insert(finished.keyspace);
         self.flushes.push(finished);
     }
 
@@ -70,7 +74,7 @@ impl Group {
 
     /// Whether one is of that keyspace.
     pub fn holds(&self, keyspace: KeyspaceId) -> bool {
-        self.flushes.iter().any(|finished| finished.keyspace == keyspace)
+        self.held.contains(&keyspace)
     }
 
     /// The keyspaces.

@@ -8,13 +8,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::Engine;
 use crate::lsm::garbage;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
 use crate::value_log::Segment;
-use crate::view::{Run, Tables};
+use crate::view::{Partition, Run, Tables};
 
 /// Sums over a keyspace's tables, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -209,39 +208,54 @@ pub fn victims(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
     garbage::mostly_dead(tables, over_provision_percent).intersection(&settled).copied().collect()
 }
 
-/// On a full disk: of the segments that are mostly dead those that a sweep finds room to empty, the deadest first. What lives in them
-/// is written before they go.
-pub fn victims_that_fit(
-    engine: &Engine,
-    tables: &Tables,
-    options: &KeyspaceOptions,
-) -> BTreeSet<u64> {
-    let dead = garbage::dead(tables);
-    let mostly = garbage::mostly_dead(tables, options.over_provision());
-    let weigh = |id: u64| {
-        let segment = tables.segments.get(id)?;
-        let dead = dead.get(&id).copied().unwrap_or(0);
-        Some((segment.value_bytes().saturating_sub(dead), dead, id))
-    };
-    let mut found: Vec<_> = mostly.into_iter().filter_map(weigh).collect();
-    // By what is gained for each byte that is written.
-    found.sort_by(|(live, dead, _), (other_live, other_dead, _)| {
-        let (a, b) = (
-            u128::from(*dead) * u128::from(*other_live),
-            u128::from(*other_dead) * u128::from(*live),
-        );
-        b.cmp(&a)
-    });
-    // The tables that point there are written anew, too.
-    let mut room = engine.room_to_settle() / 2;
-    let mut victims = BTreeSet::new();
-    for (live, _, id) in found {
-        if live <= room {
-            room -= live;
-            victims.insert(id);
+/// The value segments that a sweep empties on a full disk.
+pub struct Victims {
+    /// Which.
+    pub segments: BTreeSet<u64>,
+    /// What lives in them, bytes: it is written before they go.
+    pub live_bytes: u64,
+}
+
+impl Victims {
+    /// Of the segments that are mostly dead those for which there is room, the deadest first. Half of the `room` is for the
+    /// tables that point there: they are written anew, too.
+    pub fn that_fit(tables: &Tables, options: &KeyspaceOptions, room: u64) -> Victims {
+        let (dead, stay) = (garbage::dead(tables), out_of_reach(tables));
+        let mostly = garbage::mostly_dead(tables, options.over_provision());
+        let weigh = |id: u64| {
+            let segment = tables.segments.get(id)?;
+            let dead = dead.get(&id).copied().unwrap_or(0);
+            Some((segment.value_bytes().saturating_sub(dead), dead, id))
+        };
+        let reached = mostly.into_iter().filter(|id| !stay.contains(id));
+        let mut found: Vec<_> = reached.filter_map(weigh).collect();
+        // By what is gained for each byte that is written.
+        found.sort_by(|(live, dead, _), (other_live, other_dead, _)| {
+            let (a, b) = (
+                u128::from(*dead) * u128::from(*other_live),
+                u128::from(*other_dead) * u128::from(*live),
+            );
+            b.cmp(&a)
+        });
+        let mut victims = Victims { segments: BTreeSet::new(), live_bytes: 0 };
+        for (live, _, id) in found {
+            if live <= room - victims.live_bytes {
+                victims.live_bytes += live;
+                victims.segments.insert(id);
+            }
         }
+        victims
     }
-    victims
+}
+
+/// The segments that a sweep under way does not empty any more: what it has settled points there, or what was flushed since.
+fn out_of_reach(tables: &Tables) -> BTreeSet<u64> {
+    let Some(frozen) = &tables.frozen else { return BTreeSet::new() };
+    let is_done = |partition: &&Partition| partition.lower < frozen.watermark;
+    let done = tables.partitions.iter().filter(is_done);
+    let done = done.flat_map(|partition| partition.delta.iter().chain(&partition.base));
+    let used = done.chain(tables.runs.iter().flatten()).flat_map(|t| &t.properties().segments);
+    used.map(|used| used.segment).collect()
 }
 
 #[cfg(test)]

@@ -40,6 +40,11 @@ pub struct Course {
 }
 
 impl Course {
+    /// Leaves all value segments as they are. False: it empties none.
+    pub fn spare_segments(&mut self) -> bool {
+        !std::mem::take(&mut self.victims).is_empty()
+    }
+
     /// That of a sweep which begins, or goes on after a restart. What it leaves is not to make the next one due at
     /// once: dead bytes of segments that are no victims, what old deltas replace, and what new ones do. On a full disk it
     /// empties those segments alone that it finds room for.

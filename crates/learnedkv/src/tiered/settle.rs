@@ -22,6 +22,8 @@ mod ahead;
 mod full;
 mod hold;
 mod patience;
+#[cfg(test)]
+mod testing;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
@@ -173,16 +175,7 @@ impl SettleJob {
                 drop(step);
                 self.give_up_ahead(at);
             }
-            Err(e) if e.kind() == ErrorKind::DiskFull => {
-                let has_room = lock(&self.shared).stop_ahead(at)
-                    || self.engine.give_up_ballast(self.room_seen);
-                // Begun again, with more room, once what it wrote is removed.
-                drop(step);
-                match has_room {
-                    true => self.let_go(),
-                    false => self.work = Work::Trim(self.find_trim(at).ok_or(e)?),
-                }
-            }
+            Err(e) if e.kind() == ErrorKind::DiskFull => self.make_room_for(step, e)?,
             Err(e) => {
                 if !self.goes_on_without(&step, &e) {
                     return Err(e);
@@ -458,17 +451,22 @@ impl SettleJob {
     /// What the sweep of a keyspace keeps in mind.
     fn course(&self, keyspace: &KeyspaceView) -> Course {
         let mut shared = lock(&self.shared);
+        let others = shared.claimed_by_others(keyspace.id);
         let sweeping = shared.sweeps.entry(keyspace.id).or_default();
         let full = self.engine.ballast.is_given_up();
         if full && !std::mem::replace(&mut sweeping.is_on_full_disk, true) {
             // What it was to empty may find no room by now.
             sweeping.course = None;
         }
+        let mut claimed = sweeping.claimed_bytes;
         let begin = || {
-            let fit = || debt::victims_that_fit(&self.engine, &keyspace.tables, &keyspace.options);
-            Course::of(&keyspace.tables, &keyspace.options, full.then(fit))
+            let victims = full.then(|| self.victims(keyspace, others));
+            claimed = victims.as_ref().map_or(0, |victims| victims.live_bytes);
+            Course::of(&keyspace.tables, &keyspace.options, victims.map(|victims| victims.segments))
         };
-        sweeping.course.get_or_insert_with(begin).clone()
+        let course = sweeping.course.get_or_insert_with(begin).clone();
+        sweeping.claimed_bytes = claimed;
+        course
     }
 
     /// Rotates where a sweep is wanted; freezes once all that was rotated is flushed.

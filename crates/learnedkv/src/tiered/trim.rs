@@ -41,6 +41,8 @@ pub struct Trim {
     keyspace: KeyspaceId,
     table: Arc<Table>,
     tried: Tried,
+    /// What came of it.
+    made: Vec<TableId>,
     cursor: Oldest,
     begun: bool,
     lower: Vec<u8>,
@@ -135,6 +137,7 @@ impl Trim {
             keyspace: view.id,
             table,
             tried,
+            made: Vec::new(),
             cursor: Oldest(MergeCursor::new(sources)),
             begun: false,
             lower,
@@ -142,9 +145,10 @@ impl Trim {
         }
     }
 
-    /// What was tried.
-    pub fn tried(&self) -> &Tried {
-        &self.tried
+    /// What was tried, and what came of it: that holds nothing to be left out, as long as the same lies over it.
+    pub fn tried(&self) -> impl Iterator<Item = Tried> {
+        let (table, watermark, newest) = &self.tried;
+        [table].into_iter().chain(&self.made).map(|id| (*id, watermark.clone(), *newest))
     }
 
     /// Goes on; true when it is over.
@@ -171,17 +175,20 @@ impl Trim {
         }
         self.engine.check_left(bytes, before)?;
         let (keyspace, id) = (self.keyspace, self.table.id());
+        let mut made = Vec::new();
         let plan = |state: &State| {
             let FrozenState { mut runs, watermark } =
                 state.keyspaces.get(&keyspace)?.frozen.clone()?;
             let place = |run: &Vec<TableRecord>| run.iter().position(|table| table.id == id);
             let (run, at) = runs.iter_mut().find_map(|run| place(run).map(|at| (run, at)))?;
+            made = tables.iter().map(|table| table.id).collect();
             run.splice(at..=at, tables);
             runs.retain(|run| !run.is_empty());
             Some(vec![Change::Frozen { keyspace, runs, watermark }])
         };
         if self.engine.edit(0, &opened, plan, |_| {})? {
             self.output.keep();
+            self.made = made;
             self.engine.metrics.swept_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         Ok(())

@@ -5,6 +5,7 @@ mod given_up;
 mod gives_back;
 mod readers;
 mod real;
+mod together;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

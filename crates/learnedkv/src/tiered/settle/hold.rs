@@ -52,10 +52,16 @@ pub struct Sweeping {
     half_way_to: Option<Option<Vec<u8>>>,
     /// There was no room for a step ahead.
     is_alone: bool,
+    /// On a full disk: the latest request for which what was in memory was flushed before a step.
+    pub flushed_for: u64,
     /// Its course is that of a full disk.
     pub is_on_full_disk: bool,
+    /// What lives in the value segments that it empties there, bytes: so much of the room is spoken for.
+    pub claimed_bytes: u64,
     /// The tables that were trimmed, or not worth it, as they were.
     pub tried: BTreeSet<Tried>,
+    /// Those for which there was no room, and when; see `Health::asked`: there may be some once somebody has asked since.
+    pub found_no_room: (u64, BTreeSet<Tried>),
 }
 
 /// A step ahead.
@@ -88,6 +94,12 @@ impl Shared {
     /// Whether a job works at a keyspace.
     pub fn is_held(&self, keyspace: KeyspaceId) -> bool {
         self.held.contains(&keyspace)
+    }
+
+    /// What sweeps of other keyspaces have yet to write of value segments that they empty on a full disk, bytes at most.
+    pub fn claimed_by_others(&self, keyspace: KeyspaceId) -> u64 {
+        let others = self.sweeps.iter().filter(|(id, _)| **id != keyspace);
+        others.map(|(_, sweeping)| sweeping.claimed_bytes).sum()
     }
 
     /// Whether no job works at any.

@@ -117,49 +117,14 @@ mod tests {
 
     use super::*;
     use crate::disk::sim::SimDisk;
-    use crate::executor::{Executor, Job, SeededExecutor, Step};
+    use crate::executor::{Job, SeededExecutor, Step};
     use crate::format::entry::KeyspaceId;
     use crate::sstable::Retired;
+    use crate::tiered::settle::testing::Unsettled;
     use crate::{Database, Keyspace, KeyspaceOptions};
 
     /// The least that background work may be left a second.
     const LEAST: u64 = 64 << 10;
-
-    /// A seeded executor on which nothing is settled.
-    #[derive(Debug)]
-    struct Unsettled(SeededExecutor);
-
-    impl Executor for Unsettled {
-        fn spawn(&self, job: Box<dyn Job>) {
-            if job.name() != "settle" {
-                self.0.spawn(job);
-            }
-        }
-
-        fn notify(&self) {
-            self.0.notify();
-        }
-
-        fn hurry(&self, begins: bool) {
-            self.0.hurry(begins);
-        }
-
-        fn wait_until(&self, ready: &mut dyn FnMut() -> bool) {
-            self.0.wait_until(ready);
-        }
-
-        fn pause(&self, duration: Duration) {
-            self.0.pause(duration);
-        }
-
-        fn now(&self) -> Duration {
-            self.0.now()
-        }
-
-        fn shutdown(&self) {
-            self.0.shutdown();
-        }
-    }
 
     /// A keyspace with so many runs of 6 KiB, and a job that has it to itself.
     fn with_runs(runs: u8) -> (Database, Keyspace, SettleJob) {

@@ -42,13 +42,15 @@ fn long_values_that_were_removed_give_their_space_back_on_a_full_disk() {
 /// more, nor a removal taken.
 #[test]
 fn removals_one_by_one_leave_room_for_what_settles() {
-    for seed in 0..3 {
+    let sizes = [(256 << 10, 512 << 10), (128 << 10, 64 << 10), (64 << 10, 64 << 10)];
+    for (seed, (memtable_bytes, partition_bytes)) in (0..).zip(sizes) {
         let disk = SimDisk::new(seed);
         disk.set_space_limit_bytes(Some(24 * MIB));
-        let builder =
-            builder(Path::new("/db")).memtable_bytes(256 << 10).log_segment_bytes(256 << 10);
+        let builder = builder(Path::new("/db"))
+            .memtable_bytes(memtable_bytes)
+            .log_segment_bytes(memtable_bytes as u64);
         let (db, _) = open_with(builder, &disk, seed);
-        let options = options().partition_bytes(512 << 10).min_conversion_bytes(4 << 20);
+        let options = options().partition_bytes(partition_bytes).min_conversion_bytes(4 << 20);
         let keyspace = db.keyspace("k", options).unwrap();
         // All over: each flush is a run over all keys.
         let name = |number: usize| name(number * 7919 % 1_000_003);
