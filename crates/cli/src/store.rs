@@ -56,8 +56,8 @@ pub enum Purpose {
     Make,
 }
 
-/// Opens the database at `dir`; says what was dropped of its log, and which tables are damaged, if
-/// any.
+/// Opens the database at `dir`; says what was dropped of its log, and which tables and value segments are
+/// damaged, if any.
 pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
     if dir.exists() && !dir.is_dir() {
         let what = "this is a file; expected the directory of a database";
@@ -76,6 +76,9 @@ pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
     }
     for table in &database.open_report().damaged_tables {
         eprintln!("warning: {}", table.error);
+    }
+    for segment in &database.open_report().damaged_segments {
+        eprintln!("warning: {}", segment.error);
     }
     Ok(database)
 }

@@ -64,7 +64,7 @@ pub use db::{
     Batch, Builder, CompareAndSwapError, Database, Iter, Keys, Keyspace, KeyspaceStats, LevelStats,
     Sizes, Snapshot, Stats, ValueReader,
 };
-pub use engine::{DamagedTable, DatabaseHealth, OpenReport};
+pub use engine::{DamagedSegment, DamagedTable, DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};
 pub use format::compression::Compression;
 pub use format::entry::MAX_KEY_BYTES;

@@ -456,7 +456,7 @@ impl Database {
     }
 
     /// How the database is: whether writes are taken, and if not, why. Of several things the one that
-    /// stops most is told: a table that is damaged (`Damaged`) only where nothing else is wrong.
+    /// stops most is told: a file that is damaged (`Damaged`) only where nothing else is wrong.
     pub fn health(&self) -> DatabaseHealth {
         match (self.engine().health.report(), self.engine().full_error()) {
             (DatabaseHealth::Well | DatabaseHealth::Failing(_), Some(e)) => DatabaseHealth::Full(e),

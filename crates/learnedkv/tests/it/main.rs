@@ -11,6 +11,7 @@ mod contents;
 mod corruption;
 mod crash;
 mod damaged;
+mod damaged_values;
 mod deltas;
 mod durability;
 mod examples;
