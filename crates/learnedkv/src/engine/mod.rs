@@ -49,7 +49,7 @@ pub use self::commit::Commit;
 pub use self::conditional::{Seen, Tried, Watched};
 pub use self::conversions::Conversions;
 pub use self::metrics::EngineMetrics;
-pub use self::open::open;
+pub use self::open::{look_in, open};
 pub use self::pins::{Pinned, still_shown};
 pub use self::report::{DamagedSegment, DamagedTable, OpenReport};
 use crate::disk::{Disk, Lock};

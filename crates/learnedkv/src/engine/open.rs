@@ -135,6 +135,28 @@ pub fn open(
     Ok((engine, report))
 }
 
+/// Locks the database in `dir` as a reader does, for looking at its files; and what its tables share there, which
+/// keeps nothing in memory.
+///
+/// # Errors
+/// `Locked` if it is open for writing; `NotFound`, `NotADatabase`; any error of the disk.
+pub fn look_in(
+    disk: &Arc<dyn Disk>,
+    executor: &Arc<dyn Executor>,
+    dir: &Path,
+) -> Result<(Box<dyn Lock>, Arc<TableContext>)> {
+    let options = DatabaseOptions {
+        read_only: true,
+        create_if_missing: false,
+        mapped_reads: false,
+        block_cache: false,
+        ..DatabaseOptions::default()
+    };
+    let dir = &*disk.absolute(dir)?;
+    let (guard, _) = enter(&**disk, dir, &options)?;
+    Ok((guard, context(disk, executor, dir, &options)))
+}
+
 /// Makes what was read of the log durable, with the room held back if need be: what is written in its place takes some where
 /// the file system copies it.
 fn make_durable(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<()> {

@@ -88,4 +88,21 @@ impl Index for Exact {
     fn size_bytes(&self) -> usize {
         self.0.size_bytes()
     }
+
+    fn describe(&self) -> String {
+        let of = self.0.statistics();
+        format!(
+            "{} numeric chunks, {} exceptions, {} chunks of strings; bits: {} numeric, {} of exceptions, {} of strings, {} \
+             of heads, {} of offsets, {} of headers",
+            of.numeric_chunks,
+            of.exceptions,
+            of.string_chunks,
+            of.numeric_bits,
+            of.exception_bits,
+            of.string_bits,
+            of.head_bits,
+            of.offset_bits,
+            of.header_bits
+        )
+    }
 }
