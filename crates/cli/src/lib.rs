@@ -4,6 +4,7 @@
 //! done, 1 if it went wrong underway, 3 if the key is not there. Output that nobody reads any more (a
 //! closed pipe) ends the program quietly.
 
+mod check;
 mod commands;
 mod load;
 mod store;
@@ -45,6 +46,13 @@ enum Command {
     Checkpoint(commands::Checkpoint),
     /// Print what the database says about itself
     Stats(commands::Stats),
+    /// Read every file of the database and tell what is damaged
+    ///
+    /// Nothing is changed, and nobody may have the database open for writing. Each damage is a line: the file, the
+    /// place in it, what was expected and found. The exit code is 1 if there is any.
+    Verify(check::Verify),
+    /// Print what a file of a database says: a table, a filter, a value segment, the log, a manifest
+    Inspect(check::Inspect),
 }
 
 /// Runs the command line of this process and returns its exit code.
@@ -70,6 +78,8 @@ impl Command {
             Command::Load(load) => load.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Stats(stats) => stats.run(),
+            Command::Verify(verify) => verify.run(),
+            Command::Inspect(inspect) => inspect.run(),
         }
     }
 }

@@ -4,7 +4,10 @@ use std::io::Read;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use learnedkv::{Database, Iter, Keyspace, KeyspaceOptions, OpenReport, ValueReader};
+use learnedkv::{
+    Database, Inspect, Iter, Keyspace, KeyspaceOptions, OpenReport, ValueReader, Verified,
+    Verifying,
+};
 use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::{Error, Result};
 
@@ -56,9 +59,8 @@ pub enum Purpose {
     Make,
 }
 
-/// Opens the database at `dir`; says what was dropped of its log, and which tables are damaged, if
-/// any.
-pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
+/// Whether `dir` can be the directory of a database, which may have to be made.
+fn check_dir(dir: &Path, purpose: Purpose) -> Result<()> {
     if dir.exists() && !dir.is_dir() {
         let what = "this is a file; expected the directory of a database";
         return Err(Error::usage(format!("{}: {what}", dir.display())));
@@ -66,6 +68,13 @@ pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
     if purpose != Purpose::Make && !dir.exists() {
         return Err(Error::usage(format!("{}: there is no such directory", dir.display())));
     }
+    Ok(())
+}
+
+/// Opens the database at `dir`; says what was dropped of its log, and which tables and value segments are
+/// damaged, if any.
+pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
+    check_dir(dir, purpose)?;
     let database = Database::builder(dir)
         .create_if_missing(purpose == Purpose::Make)
         .read_only(purpose == Purpose::Read)
@@ -77,6 +86,9 @@ pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
     for table in &database.open_report().damaged_tables {
         eprintln!("warning: {}", table.error);
     }
+    for segment in &database.open_report().damaged_segments {
+        eprintln!("warning: {}", segment.error);
+    }
     Ok(database)
 }
 
@@ -85,6 +97,21 @@ pub fn checkpoint(dir: &Path, to: &Path) -> Result<()> {
     let database = open_database(dir, Purpose::Change)?;
     database.checkpoint(to).map_err(told)?;
     database.close().map_err(told)
+}
+
+/// Checks every file of the database at `dir`, or of a keyspace of it.
+pub fn verify(
+    dir: &Path,
+    keyspace: Option<&str>,
+    watch: &mut dyn FnMut(Verifying<'_>),
+) -> Result<Verified> {
+    check_dir(dir, Purpose::Read)?;
+    Database::builder(dir).verify(keyspace, watch).map_err(told)
+}
+
+/// Tells `say` what a file says, or each file of a directory.
+pub fn inspect(path: &Path, blocks: bool, say: &mut dyn FnMut(&str)) -> Result<()> {
+    Inspect::file(path).blocks(blocks).run(say).map_err(told)
 }
 
 /// The error for a keyspace that was asked for and is not there.

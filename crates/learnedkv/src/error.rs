@@ -136,6 +136,11 @@ impl Error {
         self
     }
 
+    /// What it says, without the file and the offset.
+    pub(crate) fn message(&self) -> &str {
+        &self.inner.message
+    }
+
     /// What went wrong, coarsely.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind

@@ -49,6 +49,7 @@ mod format;
 pub mod fuzzing;
 #[cfg(all(test, not(feature = "fuzzing")))]
 mod fuzzing;
+mod inspect;
 mod lsm;
 mod manifest;
 mod memtable;
@@ -57,6 +58,7 @@ mod slice;
 mod sstable;
 mod tiered;
 mod value_log;
+mod verify;
 mod view;
 mod wal;
 
@@ -64,12 +66,14 @@ pub use db::{
     Batch, Builder, CompareAndSwapError, Database, GetStats, Iter, Keys, Keyspace, KeyspaceStats,
     LevelStats, Sizes, Snapshot, Stats, ValueReader,
 };
-pub use engine::{DamagedTable, DatabaseHealth, OpenReport};
+pub use engine::{DamagedSegment, DamagedTable, DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};
 pub use format::compression::Compression;
 pub use format::entry::MAX_KEY_BYTES;
+pub use inspect::Inspect;
 pub use options::{Durability, KeyspaceOptions, ReadOptions, Store, WriteOptions};
 pub use slice::Slice;
 pub use sstable::filter::FilterKind;
 pub use sstable::index::IndexKind;
 pub use tiered::ingest::Ingested;
+pub use verify::{Verified, Verifying};

@@ -455,6 +455,13 @@ impl KeyspaceView {
         std::iter::once(&self.active).chain(self.sealed.iter().map(|s| &s.memtable))
     }
 
+    /// Why the first of its tables and value segments that could not be opened could not be; `None` if all could.
+    pub fn damage(&self) -> Option<error::Error> {
+        let tables = &self.tables;
+        let of_files = damage_of(&tables.damaged).or_else(|| tables.segments.damage().cloned());
+        of_files.or_else(|| self.memtables().find_map(|memtable| memtable.streamed.damage()))
+    }
+
     /// The value segment of that number, which one of its tables or memtables points into.
     ///
     /// # Errors

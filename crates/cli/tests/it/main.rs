@@ -1,5 +1,7 @@
 //! The command from outside: what it prints, how it fails, what it leaves alone.
 
+mod check;
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;

@@ -13,6 +13,7 @@ use crate::format::manifest::Change;
 use crate::lsm;
 use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, Store};
 use crate::tiered;
+use crate::verify::{Verified, Verifying, verify};
 
 /// The longest name of a keyspace, bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -217,6 +218,49 @@ impl Builder {
     pub fn executor(mut self, executor: Arc<dyn Executor>) -> Self {
         self.executor = Some(executor);
         self
+    }
+
+    /// Checks every file of the database, which is not opened: the manifest, the log, and all blocks, filters and
+    /// values that they name; of its keyspaces the one of that name, if one is named. Damage is told to `watch` as it is
+    /// found, and what can be found without it is looked at all the same. Nothing is changed. It reads all there is, in
+    /// large pieces, and holds of that what a table's index and filter take, and some MiB. Of the options that were
+    /// chosen it minds the disk and the executor.
+    ///
+    /// ```
+    /// # use learnedkv::{Database, KeyspaceOptions, Verifying};
+    /// # fn main() -> learnedkv::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("learnedkv-verify-{}", std::process::id()));
+    /// let db = Database::open(&dir)?;
+    /// db.keyspace("fruit", KeyspaceOptions::default())?.insert("apple", "red")?;
+    /// db.close()?;
+    /// let verified = Database::builder(&dir).verify(None, &mut |told| {
+    ///     if let Verifying::Damage(error) = told {
+    ///         println!("{error}");
+    ///     }
+    /// })?;
+    /// assert_eq!((verified.damages, verified.log_operations), (0, 1));
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Locked` if it is open for writing; `NotFound` if there is no database, or no such keyspace;
+    /// `NotADatabase`; any error of the disk before the manifest is read. Damage is no error: see
+    /// [`Verified::damages`].
+    pub fn verify(
+        self,
+        keyspace: Option<&str>,
+        watch: &mut dyn FnMut(Verifying<'_>),
+    ) -> Result<Verified> {
+        let disk = self.disk.unwrap_or_else(|| Arc::new(RealDisk::new()));
+        let executor = match self.executor {
+            Some(executor) => executor,
+            None => Arc::new(ThreadExecutor::new(self.background_threads)?),
+        };
+        let verified = verify(&disk, &executor, &self.path, keyspace, watch);
+        executor.shutdown();
+        verified
     }
 
     /// Opens the database, recovering what an earlier process left.
@@ -456,7 +500,7 @@ impl Database {
     }
 
     /// How the database is: whether writes are taken, and if not, why. Of several things the one that
-    /// stops most is told: a table that is damaged (`Damaged`) only where nothing else is wrong.
+    /// stops most is told: a file that is damaged (`Damaged`) only where nothing else is wrong.
     pub fn health(&self) -> DatabaseHealth {
         match (self.engine().health.report(), self.engine().full_error()) {
             (DatabaseHealth::Well | DatabaseHealth::Failing(_), Some(e)) => DatabaseHealth::Full(e),

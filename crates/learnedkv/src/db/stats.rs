@@ -134,6 +134,8 @@ pub struct KeyspaceStats {
     pub removed_ranges: u64,
     /// Tables whose files were damaged or missing when the database was opened.
     pub damaged_tables: u64,
+    /// Value segments that its tables point into whose files were so.
+    pub damaged_segments: u64,
 }
 
 /// What part `some` is of it and `others`, 0 to 1; 0 of nothing.
@@ -225,6 +227,8 @@ impl KeyspaceStats {
             stats.generation_bytes += generation.size_bytes() as u64;
         }
         stats.metadata_bytes += stats.generation_bytes;
+        let damaged = tables.segments.iter().filter(|segment| segment.damage().is_some());
+        stats.damaged_segments = damaged.count() as u64;
         stats.value_segments = tables.segments.iter().count() as u64;
         stats.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
         stats.add_space(view);

@@ -28,10 +28,10 @@ pub enum DatabaseHealth {
     /// Background work failed (on a full disk, say), and waits to be asked again. Reads go on, and
     /// writes until they would have to wait for it.
     Failing(Error),
-    /// A table was found damaged or missing when the database was opened ([`crate::DamagedTable`]),
-    /// or by the last sweep of a keyspace, which went round it: reads of what it holds fail; all
-    /// else goes on. All other states but `Well` hide this one: `open_report().damaged_tables` and
-    /// `stats()` tell of it in any.
+    /// A table or value segment was found damaged or missing when the database was opened
+    /// ([`crate::DamagedTable`], [`crate::DamagedSegment`]), or by the last sweep of a keyspace, which went
+    /// round it: reads of what it holds fail; all else goes on. All other states but `Well` hide this one:
+    /// `open_report()` and `stats()` tell of it in any.
     Damaged(Error),
     /// The disk is full: reads, removals, flushes and conversions go on, puts are refused until there is
     /// room; they are then taken again by themselves.

@@ -32,6 +32,7 @@ mod payloads;
 mod periodic;
 mod pins;
 mod rates;
+mod report;
 mod streams;
 mod unflushed;
 
@@ -49,8 +50,9 @@ pub use self::commit::Commit;
 pub use self::conditional::{Seen, Tried, Watched};
 pub use self::conversions::Conversions;
 pub use self::metrics::EngineMetrics;
-pub use self::open::{DamagedTable, OpenReport, open};
+pub use self::open::{look_in, open};
 pub use self::pins::{Pinned, still_shown};
+pub use self::report::{DamagedSegment, DamagedTable, OpenReport};
 use crate::disk::{Disk, Lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
@@ -62,7 +64,7 @@ use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, MAX_SEALED};
 use crate::sstable::reader::{Table, TableContext};
 use crate::value_log::{Segment, Segments};
-use crate::view::{KeyspaceView, Sealed, Tables, View, damage_of};
+use crate::view::{KeyspaceView, Sealed, Tables, View};
 use crate::wal::Log;
 use allowance::Allowance;
 pub use health::{DatabaseHealth, Health, Work};
@@ -230,10 +232,10 @@ impl Engine {
         Ok(true)
     }
 
-    /// Why the first of the tables that could not be opened, and that are still needed, could not
-    /// be.
+    /// Why the first of the tables and value segments that could not be opened, and that are still needed,
+    /// could not be.
     pub fn damage(&self) -> Option<Error> {
-        self.view().keyspaces.values().find_map(|keyspace| damage_of(&keyspace.tables.damaged))
+        self.view().keyspaces.values().find_map(|keyspace| keyspace.damage())
     }
 
     /// What the last sweep of a keyspace could not read, and went round.

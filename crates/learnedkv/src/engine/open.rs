@@ -2,7 +2,8 @@
 //!
 //! 1. Lock; read `CURRENT` and the manifest it names.
 //! 2. Read the log into fresh memtables, skipping what each keyspace has flushed; sync what was read.
-//! 3. Open the tables; one whose file is damaged or missing gets a stand-in (docs/decisions/0027).
+//! 3. Open the tables, and the value segments that these and the log point into; one whose file is damaged or
+//!    missing gets a stand-in (docs/decisions/0027).
 //! 4. Write a fresh manifest: the whole state with the log's end and the number of a fresh segment.
 //!    Turning `CURRENT` over to it is the moment the recovery counts.
 //! 5. Begin the fresh segment, remove what nothing names. The caller starts the jobs.
@@ -27,6 +28,7 @@ use super::pace::Pace;
 use super::payloads::Payloads;
 use super::periodic::Periodic;
 use super::pins::Pins;
+use super::report::{DamagedSegment, DamagedTable, OpenReport};
 use super::unflushed::Touched;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
@@ -47,7 +49,7 @@ use crate::sstable::filter::file::{filter_id, filter_path};
 use crate::sstable::reader::{Table, TableContext};
 use crate::sstable::{Graveyard, ReadMetrics, table_id, table_path};
 use crate::value_log::{self, Segment};
-use crate::view::{KeyspaceView, Sealed, Tables, View};
+use crate::view::{Sealed, Tables, View};
 use crate::wal::recovery::{self, Recovered};
 use crate::wal::{Log, segment_id};
 
@@ -56,65 +58,6 @@ const MAX_ENDED_SEGMENTS: usize = 8;
 
 /// The lock file.
 pub(super) const LOCK: &str = "LOCK";
-
-/// What opening a database found and did.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct OpenReport {
-    /// Whether the database was made by this open.
-    pub created: bool,
-    /// Operations read back from the log.
-    pub recovered_operations: u64,
-    /// Records behind the log's end that were never synced and are dropped.
-    pub dropped_records: u64,
-    /// Where the log ended: segment and byte.
-    pub log_end: Option<(u64, u64)>,
-    /// Files that nothing named and that were removed.
-    pub removed_files: Vec<String>,
-    /// Tables whose files are damaged or missing. All else can be read and written; see
-    /// [`DamagedTable`].
-    pub damaged_tables: Vec<DamagedTable>,
-}
-
-/// A table whose file was found damaged or missing when the database was opened.
-///
-/// Lookups of keys that may be in it and walks that come to them fail with `error`; nothing older
-/// is shown in its place. Nothing that it may hold is overwritten or removed either: where that
-/// would be needed, a keyspace is not settled any more, and `convert` and `health()` say why. The
-/// database goes on naming the file: once that is put back, from a backup or a checkpoint, and the
-/// database is reopened, all is as it was.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct DamagedTable {
-    /// The keyspace it belongs to.
-    pub keyspace: String,
-    /// The first and the last key that may be in it. `None`: it says that ranges of keys were
-    /// removed, and nobody knows which, so that any key may be concerned.
-    pub keys: Option<(Vec<u8>, Vec<u8>)>,
-    /// Which file, where in it, what was expected and found, and what to do.
-    pub error: Error,
-}
-
-impl DamagedTable {
-    fn all_of(view: &View) -> Vec<DamagedTable> {
-        let of_keyspace = |keyspace: &KeyspaceView| {
-            // Neighbouring partitions may share one.
-            let tables: BTreeMap<_, _> =
-                keyspace.tables.damaged.iter().map(|table| (table.id(), table.clone())).collect();
-            let keyspace = keyspace.name.to_string();
-            tables.into_values().filter_map(move |table| {
-                let properties = table.properties();
-                let keys = (properties.smallest.clone(), properties.largest.clone());
-                Some(DamagedTable {
-                    keyspace: keyspace.clone(),
-                    keys: (!table.has_unknown_ranges()).then_some(keys),
-                    error: table.damage()?.clone(),
-                })
-            })
-        };
-        view.keyspaces.values().flat_map(|keyspace| of_keyspace(keyspace)).collect()
-    }
-}
 
 /// Opens the database in `dir`. See the module page.
 ///
@@ -155,6 +98,7 @@ pub fn open(
         log_end: recovered.end,
         removed_files,
         damaged_tables: DamagedTable::all_of(&view),
+        damaged_segments: DamagedSegment::all_of(&view),
     };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let engine = Arc::new(Engine {
@@ -189,6 +133,28 @@ pub fn open(
     });
     engine.fit_cache();
     Ok((engine, report))
+}
+
+/// Locks the database in `dir` as a reader does, for looking at its files; and what its tables share there, which
+/// keeps nothing in memory.
+///
+/// # Errors
+/// `Locked` if it is open for writing; `NotFound`, `NotADatabase`; any error of the disk.
+pub fn look_in(
+    disk: &Arc<dyn Disk>,
+    executor: &Arc<dyn Executor>,
+    dir: &Path,
+) -> Result<(Box<dyn Lock>, Arc<TableContext>)> {
+    let options = DatabaseOptions {
+        read_only: true,
+        create_if_missing: false,
+        mapped_reads: false,
+        block_cache: false,
+        ..DatabaseOptions::default()
+    };
+    let dir = &*disk.absolute(dir)?;
+    let (guard, _) = enter(&**disk, dir, &options)?;
+    Ok((guard, context(disk, executor, dir, &options)))
 }
 
 /// Makes what was read of the log durable, with the room held back if need be: what is written in its place takes some where
@@ -332,7 +298,9 @@ fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
             opened.insert(record.id, table.clone());
             Ok(table)
         };
-        let open_segment = |used: &SegmentUse| Segment::open(context, used).map(Arc::new);
+        let open_segment = |used: &SegmentUse| {
+            Segment::open_or_stand_in(context, used, &keyspace.name).map(Arc::new)
+        };
         let tables = Tables::of(keyspace, open, open_segment)?;
         view.keyspaces.insert(id, new_keyspace(id, &keyspace.name, options, Arc::new(tables)));
     }
@@ -391,7 +359,7 @@ impl Recovering<'_> {
                     let memtable = self.active.entry(op.keyspace).or_default();
                     memtable.expect(sequence);
                     if op.kind == Kind::Pointer {
-                        hold_segment(self.context, memtable, &op)?;
+                        hold_segment(self.context, memtable, &op, &keyspace.name)?;
                     }
                     memtable.insert_copy(&op, sequence);
                     if let Some(position) = header.external_position {
@@ -451,11 +419,16 @@ fn recover<'a>(
 
 /// Opens the segment that a pointer in the log leads into, and has the memtable hold it that the pointer
 /// is about to be put into.
-fn hold_segment(context: &Arc<TableContext>, memtable: &Memtable, op: &Op<'_>) -> Result<()> {
+fn hold_segment(
+    context: &Arc<TableContext>,
+    memtable: &Memtable,
+    op: &Op<'_>,
+    keyspace: &str,
+) -> Result<()> {
     let logged = op.key_and_value.get(op.key_length..).unwrap_or_default();
     let (pointer, tag) = ValuePointer::decode_logged(logged)?;
     let used = SegmentUse::of(&pointer, tag);
-    memtable.streamed.hold(Arc::new(Segment::open(context, &used)?));
+    memtable.streamed.hold(Arc::new(Segment::open_or_stand_in(context, &used, keyspace)?));
     Ok(())
 }
 
@@ -474,7 +447,11 @@ fn begin(
     let of_file =
         |n: &String| table_id(n).or_else(|| filter_id(n)).or_else(|| value_log::segment_id(n));
     let files = names.iter().filter_map(of_file);
-    state.next_file = state.next_file.max(files.max().map_or(1, |id| id + 1));
+    // The log may point into files that are missing: their numbers are not given out again.
+    let memtables = view.keyspaces.values().flat_map(|keyspace| keyspace.memtables());
+    let held: Vec<_> = memtables.map(|memtable| memtable.streamed.all()).collect();
+    let held = held.iter().flat_map(|held| held.iter().map(|segment| segment.id()));
+    state.next_file = state.next_file.max(files.chain(held).max().map_or(1, |id| id + 1));
     state.synced = recovered.last;
     let oldest = view.keyspaces.values().filter_map(|k| k.oldest_unflushed()).min();
     let needed = oldest.unwrap_or(recovered.last + 1);

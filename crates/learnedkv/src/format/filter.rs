@@ -29,7 +29,7 @@ pub const FILTER_HEADER_BYTES: usize = 64;
 /// The longest name of a kind.
 pub const KIND_NAME_BYTES: usize = 16;
 
-const MAGIC: &[u8; 8] = b"LKVFILT\x01";
+pub(super) const MAGIC: &[u8; 8] = b"LKVFILT\x01";
 
 /// What a filter file says, its payload checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,11 @@ pub fn encode_filter(tag: u64, file: &FilterFile<'_>) -> Vec<u8> {
     put_u64(&mut out, sum);
     out.extend_from_slice(file.payload);
     out
+}
+
+/// The tag that a filter file says its table has, unchecked.
+pub fn peek_tag(bytes: &[u8]) -> Option<u64> {
+    Reader::at(bytes, MAGIC.len()).u64().ok()
 }
 
 /// Reads a filter file of the table tagged `tag`.

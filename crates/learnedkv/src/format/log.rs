@@ -47,7 +47,7 @@ pub const RECORD_HEADER_BYTES: usize = 40;
 /// The most operations in one batch.
 pub const MAX_BATCH_COUNT: u32 = (1 << 24) - 1;
 
-const MAGIC: [u8; 8] = *b"LKVLOG\0\x01";
+pub(super) const MAGIC: [u8; 8] = *b"LKVLOG\0\x01";
 const ALIGNMENT: usize = 8;
 const EXTERNAL_POSITION: u8 = 1;
 const EXTERNAL_POSITION_BYTES: usize = size_of::<ExternalPosition>();
@@ -196,6 +196,12 @@ pub fn mend_record(
     let record = bytes.get_mut(offset_bytes..end)?;
     seal(place(database, segment), offset_bytes as u64, record);
     Some(offset_bytes + record_bytes(payload_bytes, external > 0))
+}
+
+/// The segment and the database that a segment's header tells of, unchecked.
+pub fn peek_header(bytes: &[u8]) -> Option<(u64, u64)> {
+    let mut reader = Reader::at(bytes, MAGIC.len());
+    Some((reader.u64().ok()?, reader.u64().ok()?))
 }
 
 /// The segment that the record at `offset_bytes` says it is of, unchecked.

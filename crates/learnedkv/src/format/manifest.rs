@@ -58,7 +58,7 @@ pub const EDIT_HEADER_BYTES: usize = 16;
 /// How many levels a keyspace has below its runs; the last is the oldest.
 pub const LEVELS: usize = 6;
 
-const MAGIC: &[u8; 8] = b"LKVMANI\x01";
+pub(super) const MAGIC: &[u8; 8] = b"LKVMANI\x01";
 
 /// What the manifest says of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,6 +210,11 @@ pub fn encode_header(number: u64, database: u64) -> Vec<u8> {
     let sum = checksum(database, 0, &out);
     put_u64(&mut out, sum);
     out
+}
+
+/// The number that a manifest's header tells of, unchecked.
+pub fn peek_number(bytes: &[u8]) -> Option<u64> {
+    Reader::at(bytes, MAGIC.len()).u64().ok()
 }
 
 /// Reads a manifest's header: the database's random identity.

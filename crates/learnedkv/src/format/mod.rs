@@ -15,6 +15,7 @@ pub mod entry;
 #[cfg(test)]
 pub mod example;
 pub mod filter;
+pub mod kind;
 pub mod log;
 pub mod manifest;
 pub mod name;

@@ -49,7 +49,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// What stands at the end of every table.
 pub const FOOTER_BYTES: usize = 48;
 
-const MAGIC: &[u8; 8] = b"LKVTABLE";
+pub(super) const MAGIC: &[u8; 8] = b"LKVTABLE";
 const VERSION: u32 = 1;
 
 /// The footer of a table.

@@ -64,7 +64,7 @@ const PLACE_BYTES: usize = 4;
 /// What follows a pointer in a log record.
 pub const LOGGED_TAG_BYTES: usize = 8;
 
-const MAGIC: &[u8; 8] = b"LKVVALUE";
+pub(super) const MAGIC: &[u8; 8] = b"LKVVALUE";
 const VERSION: u32 = 2;
 
 /// Where a value stands.
@@ -214,6 +214,11 @@ pub fn encode_header(tag: u64) -> Vec<u8> {
     let sum = checksum(tag, 0, &out);
     put_u64(&mut out, sum);
     out
+}
+
+/// The tag that a segment's header tells of, unchecked.
+pub fn peek_tag(bytes: &[u8]) -> Option<u64> {
+    Reader::at(bytes, MAGIC.len() + 8).u64().ok()
 }
 
 /// Checks the header of the segment that ought to be tagged `tag`.

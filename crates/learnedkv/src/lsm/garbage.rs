@@ -6,17 +6,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::view::Tables;
 
 /// The dead bytes of each value segment. During a sweep what is settled already is pointed at twice: no
-/// more than the segment counts.
+/// more than the segment counts. Of one that cannot be read nothing is, for what lives in it cannot be moved.
 pub fn dead(tables: &Tables) -> BTreeMap<u64, u64> {
+    let live = live(tables);
+    let dead = tables.segments.iter().map(|segment| {
+        let live = live.get(&segment.id()).copied().unwrap_or(0);
+        let dead = segment.value_bytes().saturating_sub(live);
+        (segment.id(), if segment.is_readable() { dead } else { 0 })
+    });
+    dead.collect()
+}
+
+/// The bytes of each value segment that tables point at, each time they do.
+fn live(tables: &Tables) -> BTreeMap<u64, u64> {
     let mut live = BTreeMap::new();
     for used in tables.all().flat_map(|table| &table.properties().segments) {
         *live.entry(used.segment).or_insert(0u64) += used.bytes;
     }
-    let dead = tables.segments.iter().map(|segment| {
-        let live = live.get(&segment.id()).copied().unwrap_or(0);
-        (segment.id(), segment.value_bytes().saturating_sub(live))
-    });
-    dead.collect()
+    live
+}
+
+/// Of the value segments that cannot be read: what they take, which stays for as long as anything points there; and
+/// how much tables point at, whether it is there or not.
+pub fn stuck(tables: &Tables) -> (u64, u64) {
+    let unreadable: Vec<_> = tables.segments.iter().filter(|s| !s.is_readable()).collect();
+    if unreadable.is_empty() {
+        return (0, 0);
+    }
+    let live = live(tables);
+    let pointed = unreadable.iter().filter_map(|segment| live.get(&segment.id()));
+    (unreadable.iter().map(|segment| segment.occupied_bytes()).sum(), pointed.sum())
 }
 
 /// The value segments that have more dead bytes than `over_provision` of their live ones. So if all have no more, there

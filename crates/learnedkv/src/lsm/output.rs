@@ -1,14 +1,17 @@
 //! What a job writes: tables, begun when the first entry comes, and a value segment for what is kept
 //! apart from its keys; all removed if the job fails.
 
+mod waiting;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use self::waiting::Waiting;
 use super::shadow::Shadow;
 
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Opened};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::checksum::key_hash;
 use crate::format::compression::{Codec, Compression};
 use crate::format::entry::{Kind, SequenceNumber};
@@ -21,11 +24,10 @@ use crate::sstable::filter::file::filter_path;
 use crate::sstable::generation::Generation;
 use crate::sstable::reader::Table;
 use crate::sstable::reader::warm::MOST_WARMED;
-use crate::sstable::sought::Reads;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 use crate::value_log::writer::SegmentWriter;
-use crate::value_log::{self, Segments, segment_path};
+use crate::value_log::{Segments, segment_path};
 use crate::view::Tables;
 
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
@@ -98,6 +100,10 @@ pub struct Output {
     replaced: Vec<Arc<Table>>,
     /// See [`Output::in_background`].
     is_in_background: bool,
+    /// See [`Output::leaving_unread`].
+    leaves_unread: bool,
+    /// Why the first of the values that were to be moved, and were left, cannot be read.
+    unread: Option<Error>,
 }
 
 /// What a job wrote, as an edit and its View need it.
@@ -108,49 +114,6 @@ pub struct Written {
     pub opened: Opened,
     /// Bytes of all these files.
     pub bytes: u64,
-}
-
-/// Entries that wait for values to be read, in key order. Their keys and payloads stand back to back.
-#[derive(Default)]
-struct Waiting {
-    bytes: Vec<u8>,
-    entries: Vec<WaitingEntry>,
-    /// What they will take in blocks, about.
-    data_bytes: u64,
-}
-
-struct WaitingEntry {
-    key_start: usize,
-    payload_start: usize,
-    end: usize,
-    kind: Kind,
-    sequence: SequenceNumber,
-    /// The value to read, if its place is not to be copied.
-    load: Option<ValuePointer>,
-}
-
-impl Waiting {
-    fn push(
-        &mut self,
-        key: &[u8],
-        kind: (Kind, SequenceNumber),
-        payload: &[u8],
-        load: Option<ValuePointer>,
-    ) {
-        let key_start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let payload_start = self.bytes.len();
-        self.bytes.extend_from_slice(payload);
-        let end = self.bytes.len();
-        let (kind, sequence) = kind;
-        let value_bytes = load.map_or(payload.len() as u64, |pointer| pointer.length);
-        self.data_bytes += key.len() as u64 + value_bytes;
-        self.entries.push(WaitingEntry { key_start, payload_start, end, kind, sequence, load });
-    }
-
-    fn key(&self, entry: &WaitingEntry) -> &[u8] {
-        &self.bytes[entry.key_start..entry.payload_start]
-    }
 }
 
 impl Output {
@@ -186,6 +149,8 @@ impl Output {
             woken: Ranges::default(),
             replaced: Vec::new(),
             is_in_background: false,
+            leaves_unread: false,
+            unread: None,
         }
     }
 
@@ -193,6 +158,18 @@ impl Output {
     pub fn in_background(mut self) -> Output {
         self.is_in_background = true;
         self
+    }
+
+    /// Has a value that is to be moved and turns out to be damaged stay where it is: its pointer is copied. (Where it is
+    /// known that a value is not there, that is always so.)
+    pub fn leaving_unread(mut self) -> Output {
+        self.leaves_unread = true;
+        self
+    }
+
+    /// Why a value that was to be moved, and was left, cannot be read; `None`: there was none.
+    pub fn unread(&self) -> Option<&Error> {
+        self.unread.as_ref()
     }
 
     /// Has filters at rest of tables that begin in `ranges` come into memory at once: misses there paid for
@@ -450,12 +427,13 @@ impl Output {
                     Moving::Victims => is_victim(),
                     Moving::Nothing => false,
                 };
+                let moves = moves && !self.lacks(&pointer);
                 load = moves.then_some(pointer);
                 let emptied = self.emptied.entry(pointer.segment).or_insert(Some(0));
                 *emptied = emptied.filter(|_| moves).map(|end| end.max(pointer.end()));
                 length = load.map_or(length, |pointer| pointer.length);
             }
-            if load.is_some() || !self.waiting.entries.is_empty() {
+            if load.is_some() || !self.waiting.is_empty() {
                 if keep_tombstones || kind != Kind::Tombstone {
                     self.waiting.push(key, (kind, sequence), payload, load);
                 }
@@ -470,32 +448,6 @@ impl Output {
             self.engine.spend_allowance(self.written_bytes().saturating_sub(before));
         }
         Ok(ended)
-    }
-
-    /// Reads the values that entries wait for, and adds the entries.
-    fn load_waiting(&mut self) -> Result<()> {
-        if self.waiting.entries.is_empty() {
-            return Ok(());
-        }
-        let waiting = std::mem::take(&mut self.waiting);
-        let wanted = waiting.entries.iter().filter_map(|e| Some((waiting.key(e), e.load?)));
-        let values = value_log::load_all_for_now(
-            &wanted.collect::<Vec<_>>(),
-            |id| self.sources.find(id),
-            &Reads::default(),
-        )?;
-        let mut values = values.into_iter();
-        for entry in &waiting.entries {
-            let (key, sequence) = (waiting.key(entry), entry.sequence);
-            match entry.load.and_then(|_| values.next()) {
-                Some(value) => self.add(key, Kind::Value, sequence, &value)?,
-                None => {
-                    let payload = &waiting.bytes[entry.payload_start..entry.end];
-                    self.add(key, entry.kind, sequence, payload)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Ends the last table and segment, makes all names durable and opens the files.

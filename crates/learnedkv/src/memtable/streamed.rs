@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::error::Error;
 use crate::value_log::{Segment, Segments};
 
 /// A memtable of so many bytes is also full when that many times as much was streamed past it: what is
@@ -24,7 +25,8 @@ impl Streamed {
 
     /// Holds a segment that an operation which comes here next points into.
     pub fn hold(&self, segment: Arc<Segment>) {
-        self.bytes.fetch_add(segment.file_bytes(), Relaxed);
+        // One that is missing counts too: by this is known whether there is any.
+        self.bytes.fetch_add(segment.file_bytes().max(1), Relaxed);
         self.segments().insert(segment);
     }
 
@@ -34,6 +36,14 @@ impl Streamed {
             return None;
         }
         self.segments().get(id).cloned()
+    }
+
+    /// Why the first of them that could not be opened could not be; `None` if all could.
+    pub fn damage(&self) -> Option<Error> {
+        if self.bytes.load(Relaxed) == 0 {
+            return None;
+        }
+        self.segments().damage().cloned()
     }
 
     /// All of them.

@@ -3,8 +3,9 @@
 //! [`writer`] makes them, [`reader`] finds keys in them, [`sought`] is what they are asked for, [`lookups`]
 //! counts that, [`cursor`] walks them, how far is what [`lengths`] knows; [`index`] holds the
 //! kinds of index, [`filter`] those of filters, [`generation`] is one over many tables,
-//! [`partition`] decides where blocks end. The bytes are `format`'s.
+//! [`partition`] decides where blocks end; [`check`] looks at all of a file. The bytes are `format`'s.
 
+pub mod check;
 pub mod cursor;
 pub mod filter;
 pub mod generation;
@@ -12,7 +13,7 @@ mod graveyard;
 pub mod index;
 pub mod lengths;
 pub mod lookups;
-mod opening;
+pub mod opening;
 pub mod partition;
 pub mod reader;
 pub mod sought;

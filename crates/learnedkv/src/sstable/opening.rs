@@ -1,6 +1,8 @@
 //! What is read of a table when it is opened: its directory and sections; and, where its index is of no
 //! use, all of its blocks.
 
+use std::sync::Arc;
+
 use super::index::{Index, fence::Fence};
 use crate::disk::File;
 use crate::error::{Error, Result};
@@ -11,6 +13,8 @@ use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section};
 
 /// How much a walk over damaged tables reads at once.
 const WALK_BYTES: usize = 1 << 20;
+/// How much is read at once where all of a table is, bytes; a longer block alone.
+const READ_BYTES: u64 = 4 << 20;
 
 /// Reads a table's footer and section directory.
 ///
@@ -116,4 +120,58 @@ pub fn walk(file: &dyn File, record: &TableRecord) -> Result<Fence> {
         )));
     }
     Ok(fence)
+}
+
+/// A part of a file in memory, read in large pieces.
+pub struct Window {
+    file: Arc<dyn File>,
+    bytes: Vec<u8>,
+    start: u64,
+    /// Where what may be read ends.
+    end: u64,
+    read_bytes: u64,
+}
+
+impl Window {
+    /// That of `file`, of which what stands before `end` may be read.
+    pub fn new(file: Arc<dyn File>, end: u64) -> Window {
+        Window { file, bytes: Vec::new(), start: 0, end, read_bytes: 0 }
+    }
+
+    /// What stands at `offset`, so many bytes.
+    ///
+    /// # Errors
+    /// `Corruption` if that is behind the end; any error of the disk.
+    pub fn get(&mut self, offset: u64, length: u64) -> Result<&[u8]> {
+        let end = offset.saturating_add(length);
+        if end > self.end {
+            let message =
+                format!("expected {length} bytes, found the end of the file at {}", self.end);
+            return Err(Error::corruption(message));
+        }
+        let held = self.start..self.start + self.bytes.len() as u64;
+        if offset < held.start || end > held.end {
+            self.start = offset;
+            let most = length.max(READ_BYTES).min(self.end - offset);
+            // Where a sector cannot be read, what lies before it can.
+            self.fill(most).or_else(|_| self.fill(length))?;
+        }
+        let at = (offset - self.start) as usize;
+        Ok(self.bytes.get(at..at + length as usize).unwrap_or_default())
+    }
+
+    fn fill(&mut self, length: u64) -> Result<()> {
+        self.bytes.resize(length as usize, 0);
+        let read = self.file.read_exact_at(&mut self.bytes, self.start);
+        if read.is_err() {
+            self.bytes.clear();
+        }
+        self.read_bytes += self.bytes.len() as u64;
+        read
+    }
+
+    /// How much was read since this was asked last.
+    pub fn take_read_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.read_bytes)
+    }
 }

@@ -22,6 +22,7 @@ use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::{Kind, TableId};
 use crate::slice::Lookup;
 
+mod check;
 mod expected;
 mod generation;
 mod mapped;

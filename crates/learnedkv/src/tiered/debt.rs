@@ -183,7 +183,8 @@ impl Space {
                 gone += scale(shadows, left, properties.data_bytes.max(1));
             }
         }
-        let live = (debt.settled + debt.fresh + frozen).saturating_sub(gone);
+        let (stays, pointed) = garbage::stuck(tables);
+        let live = (debt.settled + debt.fresh + frozen).saturating_sub(gone + pointed) + stays;
         Space { used: Space::used(tables), live }
     }
 

@@ -166,10 +166,10 @@ impl SettleJob {
                 return Ok(false);
             }
             Ok(Progress::Ended(ended)) => {
-                let swept_bytes = step.swept_bytes();
+                let (swept_bytes, unread) = (step.swept_bytes(), step.unread().cloned());
                 // What it does not keep is removed first.
                 drop(step);
-                self.after_step(ended, swept_bytes);
+                self.after_step(ended, swept_bytes, unread);
             }
             Err(_) if !leads => {
                 drop(step);
@@ -232,10 +232,11 @@ impl SettleJob {
         lock(&self.shared).let_go(at, watermark)
     }
 
-    fn after_step(&mut self, ended: Ended, swept_bytes: u64) {
+    fn after_step(&mut self, ended: Ended, swept_bytes: u64, unread: Option<Error>) {
         let at = self.at.unwrap_or_default();
         if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
             sweeping.swept_bytes += swept_bytes;
+            sweeping.damage = sweeping.damage.take().or(unread);
             if let (Ended::Outgrown(base), Some(course)) = (&ended, &mut sweeping.course) {
                 course.outgrow(*base);
             }

@@ -24,6 +24,8 @@
 //! * It ends without an edit, as if the disk refused it, where it takes more than it gives and would leave
 //!   too little to flushes and removals ([`Engine::check_left`]).
 //!
+//! A value that is to be moved and cannot be read stays where it is: its pointer is copied, and the conversion says why.
+//!
 //! Each step ends in one edit: the new partitions and W'. Where an ingest has split the partition
 //! meanwhile, the step is given up and begun again. A crash before it leaves orphans; after it,
 //! the sweep goes on at W'. Readers see the frozen part and the old partitions from W on.
@@ -316,9 +318,8 @@ impl SweepStep {
         most: Range<usize>,
         course: &Course,
     ) -> Result<SweepStep> {
-        let tables = &view.tables;
+        let (tables, at) = (&view.tables, most.start);
         let disk_is_full = engine.ballast.is_given_up();
-        let at = most.start;
         let plan = Plan::of(view, frozen, most, course, disk_is_full);
         let (rewrite, joined) = (plan.rewrite, at..plan.end);
         let partitions = &tables.partitions[joined.clone()];
@@ -369,6 +370,7 @@ impl SweepStep {
             seen: Weak::new(),
             output: output
                 .with_victims(course.victims.clone())
+                .leaving_unread()
                 .moving(if disk_is_full { Moving::Victims } else { Moving::All })
                 .with_ranges(plan.ranges)
                 .waking_filters(woken)
@@ -378,6 +380,11 @@ impl SweepStep {
             limit: plan.limit,
             written_bytes: 0,
         })
+    }
+
+    /// Why a value that it was to move, and left where it was, cannot be read; `None`: there was none.
+    pub fn unread(&self) -> Option<&Error> {
+        self.output.unread()
     }
 
     /// What it wrote, bytes, once it is over.

@@ -4,8 +4,10 @@
 //! bytes are `format`'s.
 //!
 //! Nothing counts what in a segment is alive: the tables say how much of it they point at, and a
-//! segment goes when no table and no memtable of any View does.
+//! segment goes when no table and no memtable of any View does. One whose file is damaged or missing has a
+//! stand-in that says so ([`damaged`]).
 
+mod damaged;
 mod many;
 mod prefix;
 #[cfg(test)]
@@ -14,6 +16,7 @@ pub mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
@@ -64,6 +67,10 @@ pub struct Segment {
     prefix: Arc<Prefix>,
     /// What Views to come show in its place, and where that begins. See [`prefix`].
     next: OnceLock<(Arc<Segment>, u64)>,
+    /// Why it could not be opened; see [`damaged`].
+    damage: Option<Error>,
+    /// See [`Segment::note_unreadable`].
+    unreadable: AtomicBool,
 }
 
 impl Drop for Segment {
@@ -93,17 +100,17 @@ impl Segment {
         let path = segment_path(&context.dir, used.segment);
         let pooled = context.files.file(&path, context.access);
         let file = pooled.get().map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Error::corruption(
-                "the database points into this value segment, but it is not there: restore it from a copy",
-            )
-            .at_path(&path),
+            ErrorKind::NotFound => {
+                let message =
+                    format!("value segment: expected at least {} bytes, found no file", used.end);
+                Error::corruption(message).at_path(&path)
+            }
             _ => e,
         })?;
         let file_bytes = file.length_bytes()?;
         if file_bytes < used.end {
             let message = format!(
-                "value segment: expected at least {} bytes, found {file_bytes}: it was cut; restore it \
-                 from a copy",
+                "value segment: expected at least {} bytes, found {file_bytes}: it was cut",
                 used.end
             );
             return Err(Error::corruption(message).at_path(&path).at_offset(file_bytes));
@@ -111,18 +118,30 @@ impl Segment {
         let mut header = [0; VALUES_HEADER_BYTES];
         file.read_exact_at(&mut header, 0)?;
         check_header(&header, used.tag).map_err(|e| e.at_path(&path))?;
-        let prefix = Arc::new(Prefix::of(&*file, file_bytes));
-        Ok(Segment {
+        let prefix = Prefix::of(&*file, file_bytes);
+        Ok(Segment::of(context, used, pooled, (file_bytes, prefix), None))
+    }
+
+    fn of(
+        context: &Arc<TableContext>,
+        used: &SegmentUse,
+        file: PooledFile,
+        (file_bytes, prefix): (u64, Prefix),
+        damage: Option<Error>,
+    ) -> Segment {
+        Segment {
             id: used.segment,
             tag: used.tag,
             file_bytes,
-            file: pooled,
+            file,
             map: OnceLock::new(),
             context: context.clone(),
             retired: OnceLock::new(),
-            prefix,
+            prefix: Arc::new(prefix),
             next: OnceLock::new(),
-        })
+            damage,
+            unreadable: AtomicBool::new(false),
+        }
     }
 
     /// Its number.
@@ -137,7 +156,7 @@ impl Segment {
 
     /// Bytes of values in it, dead ones too, with their checksums; without what was given back.
     pub fn value_bytes(&self) -> u64 {
-        self.occupied_bytes() - VALUES_HEADER_BYTES as u64
+        self.occupied_bytes().saturating_sub(VALUES_HEADER_BYTES as u64)
     }
 
     /// How large its file is.
@@ -160,6 +179,9 @@ impl Segment {
 
     /// A read from `offset` to `end`, both from a pointer.
     fn request(&self, offset: u64, end: u64, reads: &Reads) -> Result<ReadRequest> {
+        if let Some(damage) = self.lacks(end) {
+            return Err(damage.clone());
+        }
         if offset < VALUES_HEADER_BYTES as u64 || end > self.file_bytes || offset > end {
             let message = format!(
                 "separated value: expected a place within {} bytes, found {offset}..{end}",
@@ -199,7 +221,7 @@ impl Segment {
     pub fn layout(&self, key: &[u8], pointer: ValuePointer) -> Result<Layout> {
         let table = pointer.table().map(|at| self.read(at.start, at.end, &Reads::default()));
         let table = table.transpose()?.unwrap_or_default();
-        Layout::of(pointer, &table, self.tag, key).map_err(|e| e.at_path(self.path()))
+        Layout::of(pointer, &table, self.tag, key).map_err(|e| self.blame(e))
     }
 
     /// Chunk `index` of the value of `key`, whose chunks stand so: so many bytes of it at most
@@ -208,16 +230,16 @@ impl Segment {
     /// # Errors
     /// As [`Segment::load`].
     pub fn load_chunk(&self, key: &[u8], layout: &Layout, index: u64) -> Result<Slice> {
-        let place = layout.chunk(index).map_err(|e| e.at_path(self.path()))?;
+        let place = layout.chunk(index).map_err(|e| self.blame(e))?;
         let stored = self.read(place.start, place.end, &Reads::default())?;
-        check_chunk(&stored, self.tag, layout, key, index).map_err(|e| e.at_path(self.path()))?;
+        check_chunk(&stored, self.tag, layout, key, index).map_err(|e| self.blame(e))?;
         if !layout.is_packed(index, &stored) {
             let end = stored.len();
             return Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end));
         }
         let mut raw = self.memory(layout.raw_length(index))?;
         let unpacked = layout.unpack_chunk(&stored, index, &self.context.codecs, &mut raw);
-        unpacked.map_err(|e| e.at_path(self.path()))?;
+        unpacked.map_err(|e| self.blame(e))?;
         Ok(whole(raw))
     }
 
@@ -226,7 +248,7 @@ impl Segment {
         if pointer.packed.is_some() {
             return self.unpacked(key, pointer, &stored);
         }
-        join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| e.at_path(self.path()))?;
+        join_chunks(&mut stored, self.tag, pointer, key).map_err(|e| self.blame(e))?;
         let end = stored.len();
         Ok(Slice::of_bytes(Bytes::from(stored), CHUNK_HEADER_BYTES..end))
     }
@@ -234,17 +256,18 @@ impl Segment {
     /// The compressed value in all that was `stored` of it.
     fn unpacked(&self, key: &[u8], pointer: ValuePointer, stored: &[u8]) -> Result<Slice> {
         let layout = check_packed(stored, self.tag, pointer, key);
-        let layout = layout.map_err(|e| e.at_path(self.path()))?;
+        let layout = layout.map_err(|e| self.blame(e))?;
         let mut raw = self.memory(pointer.length)?;
         let unpacked = layout.unpack(stored, &self.context.codecs, &mut raw);
-        unpacked.map_err(|e| e.at_path(self.path()))?;
+        unpacked.map_err(|e| self.blame(e))?;
         Ok(whole(raw))
     }
 
     /// What is stored of a value, if it is in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
         let place = (pointer.offset, pointer.end());
-        if self.context.maps.is_none() || !may_be_lent(pointer) || self.prefix.residence.rests() {
+        let is_never = self.context.maps.is_none() || self.damage.is_some();
+        if is_never || !may_be_lent(pointer) || self.prefix.residence.rests() {
             return None;
         }
         if self.map.get().is_some_and(Option::is_none) {
@@ -322,7 +345,7 @@ impl Segment {
         if pointer.chunks() > 1 {
             return self.value(key, pointer, stored.to_vec());
         }
-        check_short(&stored, self.tag, &pointer, key).map_err(|e| e.at_path(self.path()))?;
+        check_short(&stored, self.tag, &pointer, key).map_err(|e| self.blame(e))?;
         let end = stored.len();
         Ok(Slice::of_bytes(stored, CHUNK_HEADER_BYTES..end))
     }
@@ -359,6 +382,11 @@ impl Segments {
     /// All of them, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.by_id.values()
+    }
+
+    /// Why the first of those that could not be opened could not be; `None` if all could.
+    pub fn damage(&self) -> Option<&Error> {
+        self.iter().find_map(|segment| segment.damage())
     }
 
     /// The segment of that number, which a table points into.

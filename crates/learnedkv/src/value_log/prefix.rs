@@ -149,6 +149,8 @@ impl Segment {
             retired: OnceLock::new(),
             prefix: self.prefix.clone(),
             next: OnceLock::new(),
+            damage: self.damage.clone(),
+            unreadable: self.unreadable.load(Relaxed).into(),
         })
     }
 

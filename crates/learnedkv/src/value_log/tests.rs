@@ -298,7 +298,7 @@ fn a_segment_that_is_missing_cut_or_another_is_refused_by_name() {
         );
         error.to_string()
     };
-    assert!(refused(&SegmentUse { segment: 3, ..used.clone() }).contains("not there"));
+    assert!(refused(&SegmentUse { segment: 3, ..used.clone() }).contains("found no file"));
     assert!(refused(&SegmentUse { tag: other.tag, ..used.clone() }).contains("another segment"));
     assert!(refused(&SegmentUse { end: used.end + 1, ..used.clone() }).contains("it was cut"));
 }
@@ -440,4 +440,37 @@ fn a_retired_segment_counts_until_its_file_is_closed_and_can_be_removed() {
     drop(segment);
     assert_eq!(*seen.lock().unwrap(), [(used.end, 0, 0)]);
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
+}
+
+/// A stand-in reads what its file still has: each value has a checksum of its own.
+#[test]
+fn a_stand_in_reads_what_is_left_and_blames_what_the_open_found() {
+    let context = context();
+    let (used, pointers) = write(&context, 1, 0..10);
+    let (other, _) = write(&context, 2, 0..10);
+    let load = |segment: &Segment, at: usize| {
+        let (key, pointer) = &pointers[at];
+        segment.load(key, *pointer, &Reads::default()).map(drop)
+    };
+    let stand_in = |used: &SegmentUse| {
+        let segment = Segment::open_or_stand_in(&context, used, "k").unwrap();
+        assert!(!segment.is_readable() && segment.damage().is_some());
+        segment
+    };
+    // As if the file had been longer, and was cut.
+    let cut = stand_in(&SegmentUse { end: used.end + 1, ..used.clone() });
+    (0..10).for_each(|at| load(&cut, at).unwrap());
+    assert!(cut.lacks(used.end).is_none() && cut.lacks(used.end + 1).is_some());
+    for wrong in
+        [SegmentUse { tag: other.tag, ..used.clone() }, SegmentUse { segment: 3, ..used.clone() }]
+    {
+        let segment = stand_in(&wrong);
+        let damage = segment.damage().unwrap().to_string();
+        assert!(damage.contains("keyspace \"k\"") && damage.contains("backup"), "{damage}");
+        (0..10).for_each(|at| assert_eq!(load(&segment, at).unwrap_err().to_string(), damage));
+    }
+    let sound = Segment::open_or_stand_in(&context, &used, "k").unwrap();
+    assert!(sound.is_readable() && sound.lacks(u64::MAX).is_none());
+    sound.note_unreadable();
+    assert!(!sound.is_readable() && load(&sound, 0).is_ok());
 }

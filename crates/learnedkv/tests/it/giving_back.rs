@@ -318,3 +318,30 @@ fn what_an_earlier_life_gave_back_is_not_counted() {
     let all = u64::from(KEYS) * 1000;
     assert!(most_given_back > all / 4, "{most_given_back} of {all} bytes");
 }
+
+/// A value that a sweep cannot read stays where it is: so nothing goes of its segment, though all around it was moved.
+#[test]
+fn nothing_is_given_back_of_a_segment_in_which_a_value_is_damaged() {
+    let (disk, db, keyspace) = open(7);
+    db.wait_idle().unwrap();
+    let names = disk.list(Path::new("/db")).unwrap();
+    let segments: Vec<_> = names.iter().filter(|name| name.starts_with("values-")).collect();
+    let flip_all = || {
+        for (number, name) in segments.iter().enumerate() {
+            let file = disk.open(&Path::new("/db").join(name), Access::Random).unwrap();
+            let length = file.length_bytes().unwrap();
+            let at = length * (number as u64 + 1) / (segments.len() as u64 + 1);
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+        }
+    };
+    assert!(segments.len() > 3, "{segments:?}");
+    flip_all();
+    assert!(keyspace.convert().unwrap_err().is_corruption());
+    let _told = db.wait_idle();
+    let lost = (0..KEYS).filter(|key| keyspace.get(key.to_be_bytes()).is_err()).count();
+    assert_eq!((lost, keyspace.stats().unwrap().runs), (segments.len(), 0));
+    flip_all();
+    check(&keyspace, 1);
+}

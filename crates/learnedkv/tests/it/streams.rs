@@ -300,7 +300,7 @@ fn a_damaged_piece_or_table_of_a_compressed_value_is_said_when_it_is_read() {
 }
 
 #[test]
-fn a_file_that_the_log_points_at_and_is_gone_is_named_by_the_open() {
+fn a_file_that_the_log_points_at_and_is_gone_is_named_by_the_open_and_by_reads() {
     let disk = SimDisk::new(1);
     let (db, keyspace) = open(&disk);
     keyspace.insert("key", value(5000, 1)).unwrap();
@@ -309,8 +309,12 @@ fn a_file_that_the_log_points_at_and_is_gone_is_named_by_the_open() {
     let name = names.iter().find(|name| name.starts_with("values-")).unwrap();
     let path = Path::new("/db").join(name);
     disk.remove(&path).unwrap();
-    let error = setup().open(&disk, 1).unwrap_err();
-    assert!(error.is_corruption() && error.path() == Some(&path), "{error:?}");
+    let (db, keyspace) = open(&disk);
+    let [damaged] = &db.open_report().damaged_segments[..] else { panic!("one is to be told of") };
+    assert_eq!(damaged.keyspace, "k");
+    for error in [damaged.error.clone(), keyspace.get("key").unwrap_err()] {
+        assert!(error.is_corruption() && error.path() == Some(&path), "{error:?}");
+    }
 }
 
 #[test]

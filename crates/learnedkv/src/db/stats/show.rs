@@ -116,6 +116,13 @@ impl KeyspaceStats {
                 self.damaged_tables
             )?;
         }
+        if self.damaged_segments > 0 {
+            writeln!(
+                f,
+                "  damaged        {:>12}      value segments: what lies in them cannot be read",
+                self.damaged_segments
+            )?;
+        }
         writeln!(
             f,
             "  metadata       {:>12.3} MiB  {:.2} bits per entry, {} blocks; indexes on disk {:.3} MiB",
@@ -384,6 +391,7 @@ mod tests {
             pressure_permille: n.count(),
             removed_ranges: n.count(),
             damaged_tables: n.count(),
+            damaged_segments: n.count(),
         }
     }
 

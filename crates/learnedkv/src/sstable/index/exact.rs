@@ -106,4 +106,21 @@ impl Index for Exact {
     fn size_bytes(&self) -> usize {
         self.directory.size_bytes() + size_of::<OnceLock<Makeup>>()
     }
+
+    fn describe(&self) -> String {
+        let of = self.directory.statistics();
+        format!(
+            "{} numeric chunks, {} exceptions, {} chunks of strings; bits: {} numeric, {} of exceptions, {} of strings, {} \
+             of heads, {} of offsets, {} of headers",
+            of.numeric_chunks,
+            of.exceptions,
+            of.string_chunks,
+            of.numeric_bits,
+            of.exception_bits,
+            of.string_bits,
+            of.head_bits,
+            of.offset_bits,
+            of.header_bits
+        )
+    }
 }

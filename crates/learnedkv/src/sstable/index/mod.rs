@@ -231,4 +231,9 @@ pub trait Index: Send + Sync + std::fmt::Debug {
 
     /// What the index takes in memory, bytes: what `stats` reports as metadata.
     fn size_bytes(&self) -> usize;
+
+    /// What it consists of, for people.
+    fn describe(&self) -> String {
+        "separators in full".to_owned()
+    }
 }

@@ -465,6 +465,13 @@ impl<K: Kind> Index for Stretches<K> {
         let models: usize = self.stretches.iter().map(stretch).sum();
         self.ends.size_bytes() + self.positions.size_bytes() + models
     }
+
+    fn describe(&self) -> String {
+        let is_model =
+            |stretch: &&Stretch<K::Model>| matches!(stretch.content, Content::Model { .. });
+        let models = self.stretches.iter().filter(is_model).count();
+        format!("{} stretches, {models} of them models", self.stretches.len())
+    }
 }
 
 #[cfg(test)]

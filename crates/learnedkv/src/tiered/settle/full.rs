@@ -293,7 +293,7 @@ mod tests {
     /// What the first sweep went round was forgotten by the one that followed it, and a conversion said that all was well.
     #[test]
     fn a_sweep_that_follows_another_knows_what_that_could_not_read() {
-        let mut full = mostly_dead();
+        let full = mostly_dead();
         // So that there is no room for puts.
         full.disk.set_space_limit_bytes(Some(full.disk.used_bytes() + (512 << 10)));
         full.convert();

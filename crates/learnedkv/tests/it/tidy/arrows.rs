@@ -32,6 +32,9 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("engine", ENGINE_USES),
     ("lsm", RUNS),
     ("tiered", STORE),
+    // Whole databases, looked at from outside.
+    ("verify", VERIFY),
+    ("inspect", INSPECT),
     // For `fuzz/` and the tests alone: every decoder, whichever room it is in.
     ("fuzzing", FUZZING),
     // The top: the database, its keyspaces, batches, snapshots and iterators.
@@ -82,6 +85,9 @@ const STORE: &[&str] = &[
     "options",
     "lsm",
 ];
+const VERIFY: &[&str] =
+    &["error", "format", "disk", "executor", "wal", "manifest", "sstable", "value_log", "engine"];
+const INSPECT: &[&str] = &["error", "format", "disk", "wal", "manifest", "sstable", "value_log"];
 const FUZZING: &[&str] = &[
     "error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "options",
     "sstable",
@@ -101,9 +107,11 @@ const TOP: &[&str] = &[
     "engine",
     "lsm",
     "tiered",
+    "verify",
 ];
 const CRATE: &[&str] = &[
-    "error", "format", "disk", "executor", "slice", "sstable", "options", "engine", "tiered", "db",
+    "error", "format", "disk", "executor", "slice", "sstable", "options", "engine", "tiered",
+    "verify", "inspect", "db",
 ];
 
 /// The room a file belongs to; `None` outside the engine.

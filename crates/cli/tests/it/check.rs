@@ -1,0 +1,116 @@
+//! `verify` and `inspect` from outside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{bad, good, learnedkv};
+
+/// A database `db` with two keyspaces, one of them settled; the values of the other stand apart.
+fn sample(dir: &Path) {
+    let lines: String = (0..200).map(|n| format!("key {n:03}\tvalue {n}\n")).collect();
+    fs::write(dir.join("entries"), lines).unwrap();
+    good(dir, "load db entries");
+    let db = learnedkv::Database::open(dir.join("db")).unwrap();
+    let other = db.keyspace("other", learnedkv::KeyspaceOptions::default()).unwrap();
+    (0..20u8).for_each(|n| other.insert([n], [n; 1000]).unwrap());
+    other.flush().unwrap();
+    db.close().unwrap();
+}
+
+fn files(dir: &Path, prefix: &str) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap().path());
+    let is_wanted =
+        |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(prefix);
+    let mut paths: Vec<_> = paths.filter(is_wanted).collect();
+    paths.sort();
+    paths
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_sound_database_is_verified() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path();
+    sample(dir);
+    let said = good(dir, "verify db");
+    for words in ["2 tables", "220 entries", "1 value segments, 20 values: no damage\n"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(good(dir, "verify db other").contains("1 tables"));
+    assert!(bad(dir, "verify db none", 2).contains("no keyspace \"none\""));
+    assert!(bad(dir, "verify nowhere", 2).contains("there is no such directory"));
+    assert!(bad(dir, "verify entries", 2).contains("expected the directory of a database"));
+    fs::create_dir(dir.join("empty")).unwrap();
+    bad(dir, "verify empty", 2);
+    let db = learnedkv::Database::open(dir.join("db")).unwrap();
+    bad(dir, "verify db", 2);
+    db.close().unwrap();
+}
+
+#[test]
+fn each_damage_is_a_line_and_the_exit_code_says_so() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path();
+    sample(dir);
+    let (tables, values) = (files(dir, "table-"), files(dir, "values-"));
+    change(&tables[0], |bytes| bytes[100] ^= 1);
+    change(&values[0], |bytes| bytes.truncate(bytes.len() / 2));
+    let output = learnedkv(dir, "verify db");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = said.lines().collect();
+    let (last, damages) = lines.split_last().unwrap();
+    assert!(last.ends_with(&format!(": {} damages", damages.len())), "{said}");
+    let of = |path: &Path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_of = |line: &&&str| line.starts_with("damage: ") && line.contains(&name);
+        damages.iter().filter(is_of).count()
+    };
+    let (of_table, of_values) = (of(&tables[0]), of(&values[0]));
+    assert!(of_table == 1 && of_values > 5, "{said}");
+    assert_eq!(of_table + of_values, damages.len(), "{said}");
+    assert!(
+        said.contains("expected checksum") && said.contains("the value of key \"\\x13\""),
+        "{said}"
+    );
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, format!("error: db: there are {} damages\n", damages.len()));
+    // All else is read, and what is lost is warned of.
+    let output = learnedkv(dir, "scan db --keys-only --keyspace other");
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 20);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("warning: "));
+    let db = learnedkv::Database::open(dir.join("db")).unwrap();
+    assert_eq!(db.open_report().damaged_segments.len(), 1);
+}
+
+#[test]
+fn files_are_inspected() {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path();
+    sample(dir);
+    let said = good(dir, "inspect db");
+    assert_eq!(said.lines().count(), fs::read_dir(dir.join("db")).unwrap().count());
+    for prefix in ["table-", "values-", "log-", "manifest-", "CURRENT"] {
+        for path in files(dir, prefix) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(!good(dir, &format!("inspect db/{name}")).is_empty());
+        }
+    }
+    let table = &files(dir, "table-")[0];
+    let line = format!("inspect {} --blocks", table.display());
+    assert!(good(dir, &line).lines().any(|line| line.starts_with("block 0 at 0: ")));
+    change(table, |bytes| bytes[100] ^= 1);
+    let output = learnedkv(dir, &line);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("damage at byte 0: data block"));
+    change(table, |bytes| bytes.clear());
+    assert!(bad(dir, &line, 1).contains(": expected "));
+    for other in ["entries", "nowhere"] {
+        assert!(bad(dir, &format!("inspect {other}"), 2).contains(other));
+    }
+}
