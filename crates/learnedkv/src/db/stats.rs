@@ -9,7 +9,7 @@ use crate::engine::pace::Pace;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
 use crate::tiered::{Debt, Space, price};
-use crate::view::{KeyspaceView, View};
+use crate::view::{KeyspaceView, Tables, View};
 
 /// A level of a keyspace of [`Store::Lsm`] now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -162,6 +162,13 @@ fn levels(view: &KeyspaceView) -> Vec<LevelStats> {
 }
 
 impl KeyspaceStats {
+    fn add_segments(&mut self, tables: &Tables) {
+        let damaged = tables.segments.iter().filter(|segment| segment.damage().is_some());
+        self.damaged_segments = damaged.count() as u64;
+        self.value_segments = tables.segments.iter().count() as u64;
+        self.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
+    }
+
     pub(crate) fn of(view: &KeyspaceView, pace: &Pace) -> KeyspaceStats {
         let tables = &view.tables;
         let memtables =
@@ -227,10 +234,7 @@ impl KeyspaceStats {
             stats.generation_bytes += generation.size_bytes() as u64;
         }
         stats.metadata_bytes += stats.generation_bytes;
-        let damaged = tables.segments.iter().filter(|segment| segment.damage().is_some());
-        stats.damaged_segments = damaged.count() as u64;
-        stats.value_segments = tables.segments.iter().count() as u64;
-        stats.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
+        stats.add_segments(tables);
         stats.add_space(view);
         stats
     }
