@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::ReadMetrics;
 use super::reader::Caching;
 use crate::format::checksum::HashedKey;
+use crate::format::entry::TableId;
 
 /// What a lookup made the disk do.
 #[derive(Debug, Default)]
@@ -47,6 +48,9 @@ pub struct Sought<'a> {
     /// What it made the disk do.
     pub reads: Reads,
     is_settled: Cell<bool>,
+    spared: Cell<u64>,
+    /// Misses have paid for a filter of this table, which has none.
+    pub(super) unfiltered: Cell<Option<TableId>>,
     /// It brought a filter into memory.
     pub(super) has_woken: Cell<bool>,
 }
@@ -61,6 +65,8 @@ impl<'a> Sought<'a> {
             false_positives: Cell::new(0),
             reads: Reads::default(),
             is_settled: Cell::new(false),
+            spared: Cell::new(0),
+            unfiltered: Cell::new(None),
             has_woken: Cell::new(false),
         }
     }
@@ -80,6 +86,7 @@ impl<'a> Sought<'a> {
             own.update(|count| count + others.take());
         }
         self.has_woken.set(self.has_woken.get() || other.has_woken.get());
+        self.unfiltered.set(self.unfiltered.get().or(other.unfiltered.get()));
     }
 
     /// The key.
@@ -104,6 +111,26 @@ impl<'a> Sought<'a> {
     /// A filter ended the lookup for so many tables.
     pub fn stop(&self, tables: usize) {
         self.stops.update(|stops| stops + tables as u64);
+    }
+
+    /// It has found nothing in runs, and one filter over them would have spared it asking so many.
+    pub fn pass(&self, spares: u64) {
+        self.spared.update(|spared| spared + spares);
+    }
+
+    /// How many it would have been spared.
+    pub fn spared(&self) -> u64 {
+        self.spared.get()
+    }
+
+    /// A table without a filter, if this lookup has paid the last of what making one costs.
+    pub fn unfiltered(&self) -> Option<TableId> {
+        self.unfiltered.get()
+    }
+
+    /// What becomes of blocks that it has to read.
+    pub fn caching(&self) -> Caching {
+        self.caching
     }
 
     /// The settled run is asked.
