@@ -3,19 +3,19 @@
 //! Every read uses one View. A change makes a new one; files and memtables live for as long as a
 //! View that lists them. A View never reads or writes anything.
 
+mod groups;
 mod keyspaces;
 mod rent;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+pub use self::groups::{Group, ungrouped};
 pub use self::keyspaces::Keyspaces;
 pub use self::rent::{LEAST as LEAST_RENT, Rent};
 
 use crate::error;
 use crate::format::bytes::Probe;
-use crate::format::checksum::HashedKey;
 use crate::format::entry::{CarriedPosition, KeyspaceId, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::table::SegmentUse;
@@ -104,46 +104,6 @@ pub struct Sealed {
     pub up_to: SequenceNumber,
 }
 
-/// Neighbouring runs, asked together.
-#[derive(Debug, Clone)]
-pub struct Group {
-    /// Which of the runs.
-    pub runs: Range<usize>,
-    /// The generation that all of them belong to. None of them has removed ranges, so a key that it
-    /// refuses they say nothing of. Not of a single run, whose own filters say no less.
-    generation: Option<Arc<Generation>>,
-}
-
-impl Group {
-    /// All `runs` in groups, newest first.
-    pub fn all(runs: &[Run]) -> Vec<Group> {
-        let alike = |a: &Run, b: &Run| match (Group::generation(a), Group::generation(b)) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            (a, b) => a.is_none() && b.is_none(),
-        };
-        let mut end = 0;
-        let group = |runs: &[Run]| {
-            let start = end;
-            end += runs.len();
-            let generation = runs.first().filter(|_| runs.len() > 1).and_then(Group::generation);
-            Group { runs: start..end, generation: generation.cloned() }
-        };
-        runs.chunk_by(alike).map(group).collect()
-    }
-
-    /// The generation that says all of a run.
-    fn generation(run: &Run) -> Option<&Arc<Generation>> {
-        let removes_ranges = run.iter().any(|table| table.properties().ranges > 0);
-        if removes_ranges { None } else { Generation::of_all(run.iter()) }
-    }
-
-    /// Whether none of the runs says anything of keys of this hash, for certain.
-    #[inline]
-    pub fn refuses(&self, key: &HashedKey<'_>) -> bool {
-        self.generation.as_ref().is_some_and(|generation| !generation.may_hold(key.hash()))
-    }
-}
-
 /// What a sweep is merging into the settled run.
 #[derive(Debug, Clone)]
 pub struct Frozen {
@@ -205,7 +165,7 @@ pub fn each_once<'a>(
 }
 
 /// The tables of a keyspace.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tables {
     /// The runs of the LSM part, newest first; the last [`Tables::level_count`] of them are levels,
     /// each of which may be empty.
@@ -373,6 +333,23 @@ impl Tables {
         }
     }
 
+    /// The same, with the runs in groups as the tables' generations are now.
+    pub fn regrouped(&self) -> Tables {
+        let mut tables = self.clone();
+        tables.groups = Group::all(&tables.runs);
+        if let Some(frozen) = &mut tables.frozen {
+            frozen.groups = Group::all(&frozen.runs);
+        }
+        tables.readable = OnceLock::new();
+        tables
+    }
+
+    /// How many runs a lookup that finds nothing in them would not have had to ask, if all belonged to a generation
+    /// that could.
+    pub fn spares(&self) -> u64 {
+        self.groups.iter().map(|group| group.spares).sum()
+    }
+
     /// Whether a run points into a value segment.
     pub fn is_fresh(&self, segment: u64) -> bool {
         let used = || self.runs.iter().flatten().flat_map(|table| &table.properties().segments);
@@ -445,8 +422,10 @@ pub struct KeyspaceView {
     pub ingests: u64,
     /// How far walks over it go.
     pub lengths: Arc<Lengths>,
-    /// What reads of it have paid for what is not settled.
+    /// What reads of it have paid for what is not settled, in requests.
     pub rent: Arc<Rent>,
+    /// What lookups in it have paid for a filter over its runs, in runs asked in vain.
+    pub asked_in_vain: Arc<Rent>,
 }
 
 impl KeyspaceView {

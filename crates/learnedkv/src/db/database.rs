@@ -282,6 +282,7 @@ impl Builder {
         if engine.options.sweeps_ahead {
             executor.hurry(true);
         }
+        lsm::restore::spawn(&engine);
         if !engine.options.read_only {
             tiered::spawn(&engine);
             lsm::spawn_if_wanted(&engine);
@@ -392,7 +393,9 @@ impl Database {
         let engine = self.engine();
         let mut retention = None;
         let plan = |state: &crate::manifest::State| {
-            let (&keyspace, _) = state.keyspaces.iter().find(|(_, k)| k.name == name)?;
+            // The View shows what the state says, and knows names.
+            let keyspace = engine.view().keyspaces.find(name)?.id;
+            debug_assert!(state.keyspaces.contains_key(&keyspace));
             // Of what was never flushed the log forgets here, or, if nobody flushes anything, never.
             let keep = engine.log.retention(engine.oldest_needed(Without::Keyspace(keyspace)));
             let changes = vec![Change::DropKeyspace { keyspace }, keep.change.clone()];

@@ -382,7 +382,7 @@ pub struct Stats {
     pub filter_stops: u64,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: u64,
-    /// Filters at rest that came into memory, because misses paid for that.
+    /// Filters that came into memory because misses paid for that: they were at rest, or made anew.
     pub attached_filters: u64,
     /// Filters that could not be read and are done without.
     pub dropped_filters: u64,

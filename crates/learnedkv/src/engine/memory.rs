@@ -7,23 +7,37 @@
 //! for by nobody but their own writers, until all together take twice the bound: then all are refused.
 //!
 //! **Memtables that only snapshots keep** are bounded by [`lsm::spill`](crate::lsm::spill). **The block cache** has
-//! what all memtables and the metadata leave.
+//! what all memtables and the metadata leave; for it too they are added up only once a share has changed: there may be
+//! thousands, and it is asked for at each edit.
 //!
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Engine, Work};
+use super::{Engine, Work, lock};
 use crate::error::Error;
 use crate::format::entry::KeyspaceId;
 
 /// Memtables are added up each time such a share of what all may take was put: there may be very many.
 const LOOKS: u64 = 128;
 
+/// What is known of all memtables together.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Whether writers wait because they take too much.
+    is_over: AtomicBool,
+    /// Bytes of memtables that were sealed, flushed or dropped so far, each time.
+    moved_bytes: AtomicU64,
+    /// What they took beside the largest when they were last added up for the cache, and what had been put and moved by
+    /// then.
+    added_up: Mutex<Option<(u64, u64)>>,
+}
+
 impl Engine {
     /// Looks whether all memtables together take too much, if enough was put since the last look.
     pub(super) fn look_at_memtables(&self, put_before: u64, put_now: u64) {
-        let share = (self.options.all_memtables_bytes() / LOOKS).max(1);
+        let share = self.share_bytes();
         if put_before / share != put_now / share {
             self.bound_memtables();
         }
@@ -31,9 +45,9 @@ impl Engine {
 
     /// Whether writers wait until memtables were flushed. Cheap while they do not.
     pub(super) fn are_memtables_over(&self) -> bool {
-        self.memtables_over.load(Ordering::Acquire) && {
+        self.memory.is_over.load(Ordering::Acquire) && {
             self.bound_memtables();
-            self.memtables_over.load(Ordering::Acquire)
+            self.memory.is_over.load(Ordering::Acquire)
         }
     }
 
@@ -73,7 +87,7 @@ impl Engine {
         let total = active_bytes + stuck_bytes + sealed_bytes;
         let over =
             sealed_bytes > 0 && total > bound + bound / 4 || stuck_bytes > 0 && total > bound * 2;
-        self.memtables_over.store(over, Ordering::Release);
+        self.memory.is_over.store(over, Ordering::Release);
         if total <= bound || sealed_bytes > bound / 2 {
             return;
         }
@@ -93,11 +107,7 @@ impl Engine {
     /// must not pin it.
     pub fn bound_log(&self) {
         let Some(up_to) = self.log.excess(self.options.max_log_bytes()) else { return };
-        let oldest = |first| first <= up_to;
-        let pinning: Vec<_> = self.look_at_unflushed(|unflushed| {
-            let idle = unflushed.filter(|k| k.sealed.is_empty());
-            idle.filter(|k| k.oldest_unflushed().is_some_and(oldest)).map(|k| k.id).collect()
-        });
+        let pinning = self.idle_since(up_to);
         self.rotate_all(&pinning);
     }
 
@@ -105,6 +115,21 @@ impl Engine {
     /// sealed or tables change.
     pub fn fit_cache(&self) {
         let metadata = self.context.metrics.metadata_bytes.load(Ordering::Relaxed);
+        let sealed = self.beside_the_largest() + self.pinned_memory_bytes();
+        self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
+    }
+
+    /// What memtables take beside the largest active one, to within a share of what all may take. Active
+    /// memtables of more than one keyspace are counted as they are.
+    fn beside_the_largest(&self) -> u64 {
+        let put = self.metrics.put_bytes.load(Ordering::Relaxed);
+        let moved = put + self.memory.moved_bytes.load(Ordering::Relaxed);
+        let mut added_up = lock(&self.memory.added_up);
+        if let Some((bytes, at)) = *added_up
+            && moved.saturating_sub(at) < self.share_bytes()
+        {
+            return bytes;
+        }
         let (mut taken, mut largest) = (0, 0);
         self.look_at_unflushed(|unflushed| {
             for keyspace in unflushed {
@@ -115,8 +140,73 @@ impl Engine {
                 taken += active + sealed.sum::<usize>() + filters.sum::<usize>();
             }
         });
-        // Active memtables of more than one keyspace are counted as they are.
-        let sealed = (taken - largest) as u64 + self.pinned_memory_bytes();
-        self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
+        let bytes = (taken - largest) as u64;
+        *added_up = Some((bytes, moved));
+        bytes
+    }
+
+    /// Memtables of so many bytes were sealed, are flushed, or are gone with their keyspace.
+    pub fn note_moved_memory(&self, bytes: usize) {
+        self.memory.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// After so much has changed memtables are added up anew.
+    fn share_bytes(&self) -> u64 {
+        (self.options.all_memtables_bytes() / LOOKS).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::executor::SeededExecutor;
+    use crate::{Database, KeyspaceOptions};
+
+    /// Each keyspace that was made or dropped looked at all that held something unflushed.
+    #[test]
+    fn memtables_are_added_up_for_the_cache_once_a_share_has_changed() {
+        let db = Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(1)))
+            .executor(Arc::new(SeededExecutor::new(1)))
+            .memtable_bytes(1 << 20)
+            .memory_budget_bytes(16 << 20)
+            .open()
+            .unwrap();
+        let engine = db.engine();
+        let make = |name: &str| db.keyspace(name, KeyspaceOptions::default()).unwrap();
+        let added_up = || lock(&engine.memory.added_up).unwrap();
+        let (share, capacity) =
+            (engine.share_bytes() as usize, || engine.context.cache.capacity_bytes());
+        let (a, b) = (make("a"), make("b"));
+        a.insert("key", vec![7; 1000]).unwrap();
+        let (before, at_first) = (added_up(), capacity());
+        make("c");
+        db.drop_keyspace("c").unwrap();
+        assert_eq!((added_up(), capacity()), (before, at_first), "of a share of {share}");
+        // What is beside the largest counts once it is a share.
+        b.insert("key", vec![7; share]).unwrap();
+        b.insert("other", vec![7; share]).unwrap();
+        make("d");
+        assert!(added_up() != before && at_first - capacity() > 1000, "{:?}", added_up());
+        let before = capacity();
+        // Sealed, it is beside the other.
+        engine.rotate(2).unwrap();
+        engine.fit_cache();
+        let sealed = capacity();
+        assert!(before - sealed > share as u64, "{sealed} of {before}");
+        b.flush().unwrap();
+        assert!(capacity() > sealed + share as u64, "it is flushed");
+        let before = capacity();
+        (0..2).for_each(|n| b.insert(format!("{n}"), vec![7; 2 * share]).unwrap());
+        a.insert("key", vec![7; 8 * share]).unwrap();
+        engine.fit_cache();
+        assert!(before - capacity() > 3 * share as u64);
+        // As is what is dropped.
+        drop(b);
+        db.drop_keyspace("b").unwrap();
+        assert!(before.abs_diff(capacity()) < 2 * share as u64, "{} of {before}", capacity());
     }
 }

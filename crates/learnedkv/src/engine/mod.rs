@@ -35,6 +35,7 @@ mod rates;
 mod report;
 mod streams;
 mod unflushed;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -73,6 +74,7 @@ use periodic::Periodic;
 pub use periodic::SyncJob;
 pub use streams::Streamed;
 pub use unflushed::Without;
+pub use wanted::Wanted;
 
 /// The shared part of a database. See the module page.
 #[derive(Debug)]
@@ -92,6 +94,7 @@ pub struct Engine {
     /// What jobs work at.
     pub claims: Mutex<claims::Claims>,
     touched: unflushed::Touched,
+    wanted: wanted::AllWanted,
     /// Commits up to here are in memtables that are sealed.
     sealed_up_to: AtomicU64,
     /// How fast writers may go.
@@ -109,8 +112,7 @@ pub struct Engine {
     allowance: Allowance,
     /// The snapshots that are open.
     pins: pins::Pins,
-    /// Whether writers wait because all memtables together take too much.
-    memtables_over: AtomicBool,
+    memory: memory::Memory,
     /// `None` where the database was opened for reading only.
     manifest: Mutex<Option<Manifest>>,
     view: ArcSwap<View>,
@@ -289,7 +291,7 @@ impl Engine {
             if active.is_full(self.options.memtable_bytes) {
                 active = self.rotate_locked(id)?;
             }
-            self.touched.touch(id, &active);
+            self.touched.touch(id, &active, self.log.visible());
             memtables.push((id, active));
         }
         Ok(memtables)
@@ -342,6 +344,7 @@ impl Engine {
                 if let Some(keyspace) = view.keyspaces.get_mut(id) {
                     let keyspace = Arc::make_mut(keyspace);
                     let memtable = std::mem::take(&mut keyspace.active);
+                    self.note_moved_memory(memtable.size_bytes());
                     keyspace.sealed.insert(0, Sealed { memtable, up_to });
                 }
             }
@@ -486,8 +489,7 @@ impl Engine {
             }
             memtables(view);
         });
-        self.touched.forget(dropped.iter().map(|keyspace| keyspace.id));
-        dropped.iter().for_each(|keyspace| streams::retire_streamed(keyspace));
+        self.let_go(&dropped);
         // Of several nobody knows which replaced what; a keyspace that is gone waits for nothing.
         let owner = touched.first().copied().filter(|_| touched.len() == 1 && dropped.is_empty());
         let number = self.context.graveyard.next_view();
@@ -495,6 +497,15 @@ impl Engine {
         segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire(owner, number));
         self.fit_cache();
         Ok(())
+    }
+
+    /// Forgets what keyspaces held that the View does not show any more.
+    fn let_go(&self, dropped: &[Arc<KeyspaceView>]) {
+        self.touched.forget(dropped.iter().map(|keyspace| keyspace.id));
+        for keyspace in dropped {
+            streams::retire_streamed(keyspace);
+            self.note_moved_memory(keyspace.memtables().map(|m| m.size_bytes()).sum());
+        }
     }
 
     /// Stops background work and makes all that was written durable.
@@ -563,6 +574,7 @@ fn new_keyspace(
         ingests: 0,
         lengths: Arc::default(),
         rent: Arc::default(),
+        asked_in_vain: Arc::default(),
     })
 }
 

@@ -24,12 +24,14 @@ use super::ballast::{BALLAST, Ballast};
 use super::burials::Burials;
 use super::gone::Gone;
 use super::health::Health;
+use super::memory::Memory;
 use super::pace::Pace;
 use super::payloads::Payloads;
 use super::periodic::Periodic;
 use super::pins::Pins;
 use super::report::{DamagedSegment, DamagedTable, OpenReport};
 use super::unflushed::Touched;
+use super::wanted::AllWanted;
 use super::{Engine, EngineMetrics, new_keyspace};
 use crate::cache::BlockCache;
 use crate::disk::{Access, Around, Disk, Lock, Maps, OpenFiles};
@@ -112,6 +114,7 @@ pub fn open(
         conversions: Mutex::default(),
         claims: Mutex::default(),
         touched: Touched::of(&view),
+        wanted: AllWanted::default(),
         sealed_up_to: AtomicU64::new(0),
         pace: Pace::default(),
         compacts: AtomicBool::new(false),
@@ -120,7 +123,7 @@ pub fn open(
         burials: Burials::default(),
         periodic: Periodic::default(),
         pins: Pins::default(),
-        memtables_over: AtomicBool::new(false),
+        memory: Memory::default(),
         manifest: Mutex::new(manifest),
         view: ArcSwap::from_pointee(view),
         view_change: Mutex::default(),

@@ -17,7 +17,7 @@ pub fn of_flush(engine: &Engine, view: &KeyspaceView, keys: u64) -> Option<Arc<G
     now(engine, view, keys, keys.saturating_mul(FIRST_FLUSHES))
 }
 
-/// As [`of_flush`], of what a merge writes. Nothing like it comes soon after.
+/// As [`of_flush`], of what a merge writes, or of runs that are there. Nothing like it comes soon after.
 pub fn of_merge(engine: &Engine, view: &KeyspaceView, keys: u64) -> Option<Arc<Generation>> {
     now(engine, view, keys, keys)
 }

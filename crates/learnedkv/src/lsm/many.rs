@@ -56,7 +56,7 @@ pub fn get(
         payer.pay(requests.saturating_sub(found as u64).min(*of_moving));
     }
     for (sought, _) in &sought {
-        read::account(engine, sought);
+        read::account(engine, view, sought);
     }
     loaded.map_err(|error| read::met_in(view, error))?;
     let value = |i: usize| match &sought[i].1 {
@@ -87,6 +87,9 @@ fn find_in_tables(
     }
     for level in levels(tables) {
         let open = sought.iter_mut().filter(|(_, found)| *found == Lookup::Absent);
+        // They have passed all runs by now.
+        let spares = if matches!(level, Level::Deltas(_)) { tables.spares() } else { 0 };
+        let open = open.inspect(|(sought, _)| sought.pass(spares));
         let (probes, open): (Vec<_>, Vec<_>) = open
             .filter_map(|(sought, found)| {
                 Some((Probe { table: level.table(sought)?, sought }, found))

@@ -5,7 +5,7 @@
 //! up and walks, [`many`] looks many keys up at once, [`paying`] counts what that took more than of settled data, [`estimate`] reckons
 //! without reading; [`shadow`]
 //! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead, [`generation`]
-//! which filter over many runs their keys go to. Reads go over all that a View shows: runs, levels, a
+//! which filter over many runs their keys go to, [`restore`] fills one for runs that an open found. Reads go over all that a View shows: runs, levels, a
 //! frozen part, partitions; [`unread`] says where walks end before what could not be opened.
 //!
 //! In a keyspace of [`crate::options::Store::Lsm`] runs sink into levels: [`levels`] says how large each
@@ -27,6 +27,7 @@ pub mod output;
 mod paying;
 mod pick;
 pub mod read;
+pub mod restore;
 mod rows;
 pub mod shadow;
 pub mod spill;

@@ -470,11 +470,10 @@ impl Output {
         self.add_hashes();
         let (mut opened, mut left) = (Opened::default(), MOST_WARMED);
         for record in &self.records {
-            let mut table = Table::open(&self.engine.context, record.clone())?;
+            let table = self.engine.open_table(record)?;
             if let Some((generation, _)) = &self.generation {
                 table.join(generation.clone());
             }
-            let table = Arc::new(table);
             table.note_all();
             table.check_written();
             self.replaced.iter().for_each(|replaced| table.warm_from(replaced, &mut left));

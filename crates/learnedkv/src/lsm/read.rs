@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::paying::Payer;
-use super::{many, rows};
+use super::{many, restore, rows};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -193,7 +193,7 @@ fn find<T>(
     };
     sought.end(found.as_ref());
     let taken = found.and_then(|found| take(found, &sought));
-    account(engine, &sought);
+    account(engine, view, &sought);
     taken.map_err(|error| met_in(view, error))
 }
 
@@ -211,9 +211,10 @@ pub fn met_in(view: &KeyspaceView, error: Error) -> Error {
     })
 }
 
-/// Counts `sought`; the cache makes way for a filter that came into memory.
-pub(super) fn account(engine: &Engine, sought: &Sought<'_>) {
+/// Counts `sought`, a lookup in `view`; the cache makes way for a filter that came into memory.
+pub(super) fn account(engine: &Engine, view: &KeyspaceView, sought: &Sought<'_>) {
     sought.count(&engine.context.metrics);
+    restore::pay(engine, view, sought);
     if sought.has_woken() {
         engine.fit_cache();
     }
@@ -280,7 +281,10 @@ fn find_at_once(tables: &Tables, sought: &Sought<'_>, caching: Caching) -> Resul
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
     match find_in_groups(&tables.groups, &tables.runs, sought)? {
-        Lookup::Absent => find_below_runs(tables, sought),
+        Lookup::Absent => {
+            sought.pass(tables.spares());
+            find_below_runs(tables, sought)
+        }
         found => Ok(found),
     }
 }

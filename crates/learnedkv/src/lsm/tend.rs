@@ -35,7 +35,9 @@ type Goals = Arc<Mutex<BTreeMap<KeyspaceId, Goal>>>;
 
 /// Starts the jobs once there is a keyspace for them.
 pub fn spawn_if_wanted(engine: &Arc<Engine>) {
-    let wanted = of_levels(&engine.view()).next().is_some();
+    // First: who looks for such a keyspace looks at all.
+    let runs = engine.compacts.load(Ordering::Acquire);
+    let wanted = !runs && of_levels(&engine.view()).next().is_some();
     if !wanted || engine.compacts.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -56,8 +58,11 @@ pub fn spawn_if_wanted(engine: &Arc<Engine>) {
 }
 
 /// Whether a compaction is under way or due, also one of what could not be read, or for which there is
-/// no room.
+/// no room; or a filter is being made.
 pub fn is_busy(engine: &Engine, view: &View) -> bool {
+    if engine.wants_filters() {
+        return true;
+    }
     let claims = lock(&engine.claims);
     // A full disk is due other things, whatever room there is.
     let room = Some(Space { free_bytes: 0, is_full: engine.ballast.is_given_up() });

@@ -4,15 +4,16 @@
 //! A generation is what is flushed between two freezes, and merges of that. Flushes and merges add
 //! the keys of the tables they write; a table then *belongs* to the generation
 //! ([`Table::generation`]), and where neighbouring runs belong to one, a lookup asks it first. It
-//! is in memory only: after an open a table belongs to none, until a merge writes it anew.
+//! is in memory only: after an open a table belongs to none, until a merge writes it anew, or its keys are
+//! read because lookups have paid for that.
 //!
 //! Invariants:
-//! 1. **Every key of a table that belongs to it was added before the table was opened.** A table
-//!    whose keys were not all taken belongs to none. So nobody but the table needs to know what a
+//! 1. **Every key of a table that belongs to it was added before the table [joined][`Table::join`].** A
+//!    table whose keys were not all taken belongs to none. So nobody but the table needs to know what a
 //!    generation covers.
 //! 2. **It only grows**, so a View of any age may ask it: keys added later make it refuse less,
 //!    never more. Work that fails behind its adds leaves nothing but that.
-//! 3. **Who sees the table sees its bits.** They were set before the table's View was published.
+//! 3. **Who sees that a table belongs to it sees the table's bits.** They were set before it joined.
 //! 4. It takes memory only while metadata then leaves a quarter of what it may take to others
 //!    ([`TableContext::max_metadata_bytes`]). From the first part that has no room on it takes no keys.
 //!
@@ -24,6 +25,7 @@
 //! in them begins another generation ([`Generation::has_room_for`]).
 //!
 //! [`Table::generation`]: super::reader::Table::generation
+//! [`Table::join`]: super::reader::Table::join
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -67,6 +69,12 @@ impl Generation {
             keys: Mutex::new(0),
             parts: [const { OnceLock::new() }; PARTS],
         }
+    }
+
+    /// Whether there is room for one of so many keys.
+    pub fn would_fit(context: &TableContext, keys: u64) -> bool {
+        let bytes = keys.saturating_mul(BITS_PER_KEY as u64) / 8;
+        context.has_room_for_metadata(bytes.saturating_add(context.max_metadata_bytes / 4))
     }
 
     /// The generation that all these tables belong to, if there is one.

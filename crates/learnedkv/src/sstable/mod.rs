@@ -85,7 +85,7 @@ pub struct ReadMetrics {
     pub filter_stops: AtomicU64,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: AtomicU64,
-    /// Filters at rest that came into memory, because misses paid for that.
+    /// Filters that came into memory because misses paid for that: they were at rest, or made anew.
     pub attached_filters: AtomicU64,
     /// What open tables keep in memory to find blocks, bytes.
     pub metadata_bytes: AtomicU64,

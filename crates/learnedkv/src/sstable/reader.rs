@@ -130,7 +130,7 @@ pub struct Table {
     /// Asked first by lookups, once it is in memory.
     filter: TableFilter,
     /// See [`Table::generation`].
-    generation: Option<Arc<Generation>>,
+    generation: OnceLock<Arc<Generation>>,
     context: Arc<TableContext>,
     /// Why it could not be opened; see [`damaged`].
     damage: Option<Error>,
@@ -228,7 +228,7 @@ impl Table {
             path,
             file: pooled,
             filter,
-            generation: None,
+            generation: OnceLock::new(),
             index,
             ranges: Arc::new(ranges),
             walked: OnceLock::new(),
@@ -261,12 +261,12 @@ impl Table {
 
     /// The generation that it belongs to: all its keys were added there.
     pub fn generation(&self) -> Option<&Arc<Generation>> {
-        self.generation.as_ref()
+        self.generation.get()
     }
 
-    /// Has it belong to `generation`, to which all its keys were added.
-    pub fn join(&mut self, generation: Arc<Generation>) {
-        self.generation = Some(generation);
+    /// Has it belong to `generation`, to which all its keys were added, unless it belongs to one.
+    pub fn join(&self, generation: Arc<Generation>) {
+        let _ = self.generation.set(generation);
     }
 
     /// The same table with another index: one that lies, say.

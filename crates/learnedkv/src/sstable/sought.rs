@@ -7,6 +7,7 @@ use super::ReadMetrics;
 use super::lookups::Answer;
 use super::reader::Caching;
 use crate::format::checksum::HashedKey;
+use crate::format::entry::TableId;
 use crate::slice::Lookup;
 
 /// What a lookup made the disk do.
@@ -51,6 +52,9 @@ pub struct Sought<'a> {
     asks_settled: Cell<bool>,
     /// What was asked last, and then what answered.
     answer: Cell<Answer>,
+    spared: Cell<u64>,
+    /// Misses have paid for a filter of this table, which has none.
+    pub(super) unfiltered: Cell<Option<TableId>>,
     /// It brought a filter into memory.
     pub(super) has_woken: Cell<bool>,
 }
@@ -66,6 +70,8 @@ impl<'a> Sought<'a> {
             reads: Reads::default(),
             asks_settled: Cell::new(false),
             answer: Cell::new(Answer::Fresh),
+            spared: Cell::new(0),
+            unfiltered: Cell::new(None),
             has_woken: Cell::new(false),
         }
     }
@@ -85,6 +91,7 @@ impl<'a> Sought<'a> {
             own.update(|count| count + others.take());
         }
         self.has_woken.set(self.has_woken.get() || other.has_woken.get());
+        self.unfiltered.set(self.unfiltered.get().or(other.unfiltered.get()));
     }
 
     /// The key.
@@ -109,6 +116,26 @@ impl<'a> Sought<'a> {
     /// A filter ended the lookup for so many tables.
     pub fn stop(&self, tables: usize) {
         self.stops.update(|stops| stops + tables as u64);
+    }
+
+    /// It has found nothing in runs, and one filter over them would have spared it asking so many.
+    pub fn pass(&self, spares: u64) {
+        self.spared.update(|spared| spared + spares);
+    }
+
+    /// How many it would have been spared.
+    pub fn spared(&self) -> u64 {
+        self.spared.get()
+    }
+
+    /// A table without a filter, if this lookup has paid the last of what making one costs.
+    pub fn unfiltered(&self) -> Option<TableId> {
+        self.unfiltered.get()
+    }
+
+    /// What becomes of blocks that it has to read.
+    pub fn caching(&self) -> Caching {
+        self.caching
     }
 
     /// The settled run is asked.

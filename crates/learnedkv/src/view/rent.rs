@@ -1,4 +1,5 @@
-//! What reads have paid for data that is not settled, in requests that they would not have made of settled data.
+//! What reads have paid for data that is not settled, in requests that they would not have made of settled data; or for
+//! a filter over runs, in runs that they would not have asked.
 //!
 //! A value that still stands apart from its key takes a request more than one in its block. Nobody knows how often it will be
 //! read; but once reads have paid as much as settling costs, settling costs no more than twice the best in hindsight,
@@ -6,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Few reads say little: no price is asked for before so many requests.
+/// Few reads say little: no price is asked for before so much is paid.
 pub const LEAST: u64 = 1024;
 
 /// See the module page.
@@ -24,7 +25,7 @@ impl Default for Rent {
 }
 
 impl Rent {
-    /// Counts so many requests. True: somebody should ask whether they cover the price. Once that is so, once in a while:
+    /// Counts so many requests, or runs asked in vain. True: somebody should ask whether they cover the price. Once that is so, once in a while:
     /// settling may have to wait.
     pub fn pay(&self, requests: u64) -> bool {
         let before = self.paid.fetch_add(requests, Relaxed);
@@ -32,7 +33,7 @@ impl Rent {
         now >= asked_at && (before < asked_at || now / LEAST > before / LEAST)
     }
 
-    /// What was paid since it last began anew, requests.
+    /// What was paid since it last began anew.
     pub fn paid(&self) -> u64 {
         self.paid.load(Relaxed)
     }

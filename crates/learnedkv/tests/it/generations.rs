@@ -2,8 +2,11 @@
 //! comes and goes with its tables.
 
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use learnedkv::disk::sim::SimDisk;
+use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, Keyspace, KeyspaceOptions, KeyspaceStats, Snapshot};
 
 use crate::workload::{Content, Random, Setup};
@@ -101,6 +104,64 @@ fn removed_ranges_count_where_the_generation_refuses_the_key() {
     assert_eq!(found.iter().filter(|found| found.is_none()).count(), 10);
 }
 
+/// Keys that no run holds, each asked for once.
+fn ask_for_absent(keyspace: &Keyspace, numbers: std::ops::Range<u64>) {
+    numbers.for_each(|number| assert!(keyspace.get(key(number * 2 + 1)).unwrap().is_none()));
+}
+
+#[test]
+fn after_an_open_lookups_pay_for_a_filter_over_the_runs_there_are() {
+    let (setup, disk) = (unsettled(), SimDisk::new(1));
+    let (db, keyspace) = open(&setup, &disk, 1);
+    eight_runs(&keyspace);
+    drop((db, keyspace));
+    let (db, keyspace) = open(&setup, &disk, 2);
+    ask_for_absent(&keyspace, 0..500);
+    db.wait_idle().unwrap();
+    assert_eq!((stats(&keyspace).runs, stats(&keyspace).generations), (8, 0), "not enough");
+    ask_for_absent(&keyspace, 0..4000);
+    // It is background work as other.
+    db.wait_idle().unwrap();
+    let of_keyspace = stats(&keyspace);
+    assert_eq!((of_keyspace.runs, of_keyspace.generations), (8, 1));
+    let bits = of_keyspace.generation_bytes * 8 / of_keyspace.lsm_entries;
+    assert!((8..=16).contains(&bits), "{bits} bits a key");
+    let before = db.stats();
+    ask_for_absent(&keyspace, 0..4000);
+    let after = db.stats();
+    let wrong = after.filter_false_positives - before.filter_false_positives;
+    assert!(wrong < 100, "{wrong} false positives: their own filters let some 320 pass");
+    (0..4000).for_each(|number| assert!(keyspace.get(key(number * 2)).unwrap().is_some()));
+    // What is flushed now belongs to it too.
+    run(&keyspace, (0..100).map(|number| number * 2));
+    assert_eq!(stats(&keyspace).generations, 1);
+    assert!(stats(&keyspace).generation_bytes == of_keyspace.generation_bytes);
+}
+
+/// Nobody merges its runs, and nothing but memory changes.
+#[test]
+fn a_database_opened_for_reading_only_gets_a_filter_over_its_runs_too() {
+    let (setup, disk) = (unsettled(), SimDisk::new(1));
+    let (db, keyspace) = open(&setup, &disk, 1);
+    eight_runs(&keyspace);
+    drop((db, keyspace));
+    let executor = Arc::new(SeededExecutor::new(2));
+    let builder = Database::builder("/db").disk(Arc::new(disk.clone())).executor(executor.clone());
+    let db = builder.read_only(true).open().unwrap();
+    let changes = Arc::new(AtomicU64::new(0));
+    let sink = changes.clone();
+    disk.observe(move |_, _| _ = sink.fetch_add(1, Ordering::Relaxed));
+    let keyspace = db.find("k").unwrap();
+    ask_for_absent(&keyspace, 0..4000);
+    executor.run_until_idle();
+    assert_eq!((stats(&keyspace).runs, stats(&keyspace).generations), (8, 1));
+    ask_for_absent(&keyspace, 0..4000);
+    (0..4000).for_each(|number| assert!(keyspace.get(key(number * 2)).unwrap().is_some()));
+    assert_eq!(changes.load(Ordering::Relaxed), 0);
+    drop(keyspace);
+    db.close().unwrap();
+}
+
 /// What was open before belongs to none; a merge has it belong to one again.
 #[test]
 fn after_an_open_runs_belong_to_none_until_they_are_merged() {
@@ -139,6 +200,8 @@ struct Seen {
     most_generations: u64,
     sweeps: u64,
     merges: bool,
+    /// Filters over runs that an open found.
+    restored: u64,
 }
 
 struct Bench {
@@ -209,6 +272,17 @@ impl Bench {
         Bench { setup, disk, db, keyspace, model, random, snapshot: None }
     }
 
+    /// Looks for so much that is nowhere that runs get a filter over them. Whether they have one that was not flushed.
+    fn pays(&self) -> bool {
+        for number in 0..3000 {
+            let absent = [&key(number % KEYS)[..], &number.to_be_bytes()].concat();
+            assert!(self.keyspace.get(absent).unwrap().is_none());
+        }
+        self.db.wait_idle().unwrap();
+        let all = self.db.stats();
+        stats(&self.keyspace).generations > 0 && all.flushes + all.merged_bytes == 0
+    }
+
     /// Some keys, alone and together; of now, and of the snapshot.
     fn check(&mut self, step: u64) {
         let keys: Vec<_> = (0..8).map(|_| self.key()).collect();
@@ -236,6 +310,9 @@ fn whatever_comes_and_goes_gets_answer_like_a_btree_map() {
             bench.step(step);
             if bench.random.below(1500) == 0 {
                 bench = bench.opened_anew(step);
+                if bench.random.below(3) > 0 {
+                    seen.restored += u64::from(bench.pays());
+                }
             }
             if step % 50 == 0 {
                 let now = stats(&bench.keyspace);
@@ -253,4 +330,5 @@ fn whatever_comes_and_goes_gets_answer_like_a_btree_map() {
     }
     // One of the frozen part, and one of what has come since.
     assert!(seen.most_generations >= 2 && seen.sweeps > 20 && seen.merges, "{seen:?}");
+    assert!(seen.restored > 3, "{seen:?}");
 }

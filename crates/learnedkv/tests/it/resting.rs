@@ -468,7 +468,10 @@ fn a_resting_filter_that_is_lost_or_damaged_is_done_without() {
         db.checkpoint("/copy").unwrap();
         (0..KEYS).for_each(|n| keyspace.insert(key(n * 2), [9; 20]).unwrap());
         keyspace.convert().unwrap();
-        assert_eq!(filters(&db), (0, stats(&db).partitions), "{number}");
+        // Where there was none any more, misses have paid for another, and for those of what comes in its place.
+        let partitions = stats(&db).partitions;
+        let (awake, resting) = if shows_at_once { (partitions, 0) } else { (0, partitions) };
+        assert_eq!(filters(&db), (awake, resting), "{number}");
         read_all(&keyspace, 1);
         assert_eq!((db.stats().dropped_filters, filters(&db).1), (1, 0), "{number}");
         drop((db, keyspace));

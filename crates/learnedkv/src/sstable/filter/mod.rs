@@ -92,6 +92,15 @@ impl FilterKind {
         FilterKind::from_text(&self.to_string()).map(|_| ())
     }
 
+    /// What one of so many keys takes in memory, about, bytes.
+    pub fn about_bytes(self, keys: u64) -> u64 {
+        let bits_per_key = match self {
+            FilterKind::BlockedBloom { bits_per_key } => bits_per_key.into(),
+            FilterKind::BinaryFuse8 => 10,
+        };
+        keys.saturating_mul(bits_per_key) / 8
+    }
+
     /// The payload of a filter of these hashes, which it may reorder; they may repeat. `None` if none
     /// could be made (of a fuse filter: after many seeds, which does not happen).
     fn build(self, hashes: &mut Vec<u64>) -> Option<Vec<u8>> {
@@ -153,11 +162,21 @@ impl FilterBuilder {
         FilterBuilder { kind, hashes: Vec::new(), keys: 0 }
     }
 
+    /// All that it has gathered; none is left.
+    pub fn take(&mut self) -> FilterBuilder {
+        std::mem::replace(self, FilterBuilder::new(self.kind))
+    }
+
     /// Adds a key.
     pub fn add(&mut self, key: &[u8]) {
+        self.add_hash(key_hash(key));
+    }
+
+    /// Adds the key of this hash.
+    pub fn add_hash(&mut self, hash: u64) {
         self.keys += 1;
         if self.keys <= MAX_KEYS as u64 {
-            self.hashes.push(key_hash(key));
+            self.hashes.push(hash);
         } else {
             self.hashes = Vec::new();
         }

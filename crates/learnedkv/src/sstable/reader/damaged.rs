@@ -81,7 +81,7 @@ impl Table {
             mapped: Mapped::default(),
             filter,
             context: context.clone(),
-            generation: None,
+            generation: OnceLock::new(),
             damage: Some(damage),
             unreadable: AtomicBool::new(false),
             retired: OnceLock::new(),

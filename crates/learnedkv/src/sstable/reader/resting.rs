@@ -1,5 +1,5 @@
 //! A table's filter: in memory since the table was opened, or at rest in its file until lookups that found
-//! nothing have paid for its place in memory.
+//! nothing have paid for its place in memory; or made anew, where it has none, once they have paid for that too.
 //!
 //! * **Rent** is what each such lookup paid that a filter would have saved, in units of one whose block was
 //!   in memory: [`READ`], where it was read from the disk. Lookups that are to leave no blocks in memory pay none:
@@ -11,6 +11,9 @@
 //!   [`LEAST`].
 //!
 //! The lookup that pays the last of it has its answer, and loads the filter; others go on without meanwhile.
+//! Where there is no file the price is reading the whole table; whoever pays the last of it says so
+//! ([`Sought::unfiltered`]), and somebody else makes the filter, if one is wanted.
+//!
 //! Nothing but memory changes: the next open finds the filter at rest. Where metadata may not grow, or the
 //! read fails, rent is paid anew; a filter that is no filter is left alone until the table is opened again. No
 //! answer depends on any of this, so older Views gain too.
@@ -21,7 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::{Caching, Sought, Table, TableContext};
 use crate::error::{Error, ErrorKind};
 use crate::format::manifest::{FilterRecord, TableRecord};
-use crate::sstable::filter::{Filter, file};
+use crate::format::table::Properties;
+use crate::sstable::filter::{Filter, FilterBuilder, MAX_KEYS, file};
 
 /// So many lookups that find their block in memory cost as much as one that reads it from the disk, about.
 const READ: u64 = 64;
@@ -59,6 +63,16 @@ impl Resident {
 /// that refused, or the process that had too much open, and both may be different next time.
 fn is_lost(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported)
+}
+
+/// To walk over so many keys and hash them costs about as much as a lookup that finds its block in memory.
+const WALKED_KEYS: u64 = 4;
+
+/// What a filter costs in rent that is made of a table's keys.
+fn price_of_making(of: &Properties) -> u64 {
+    let place = of.entries.saturating_mul(5) / 4;
+    let reads = 1 + of.data_bytes / READ_BYTES + place.div_ceil(BLOCK_BYTES);
+    reads.saturating_mul(READ).saturating_add(of.entries / WALKED_KEYS)
 }
 
 /// What the filter costs in rent.
@@ -124,23 +138,66 @@ impl Table {
 
     /// Whether misses brought its filter into memory, or that of a table it came from.
     pub fn has_woken_filter(&self) -> bool {
-        self.record.filter.is_some_and(|named| named.rests) && self.filter.is_resident()
+        self.record.filter.is_none_or(|named| named.rests) && self.filter.is_resident()
     }
 
-    /// Counts a lookup that found no entry here. If that pays for the filter, it is loaded.
+    /// Whether it has no filter, in memory or in a file, and one could be made.
+    pub fn lacks_filter(&self) -> bool {
+        let keys = self.record.properties.entries;
+        let could = (1..=MAX_KEYS as u64).contains(&keys) && self.is_readable();
+        self.record.filter.is_none() && !self.filter.is_resident() && could
+    }
+
+    /// None is wanted: misses pay for none any more.
+    pub fn do_without_filter(&self) {
+        self.filter.is_taken.store(true, Ordering::Release);
+    }
+
+    /// What misses have paid so far is spent.
+    pub fn pay_anew(&self) {
+        self.filter.rent.store(0, Ordering::Relaxed);
+    }
+
+    /// Takes a filter of all its keys; one of more or fewer is none.
+    pub fn attach_filter(&self, made: FilterBuilder) {
+        let (tag, keys) = (self.record.tag, self.record.properties.entries);
+        let filter = made.finish(tag).and_then(|bytes| file::from_bytes(tag, keys, &bytes).ok());
+        let taken = filter.map(|filter| self.filter.resident.set(Resident::of(filter)));
+        if let Some(Ok(())) = taken {
+            self.count_metadata();
+            self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a lookup that found no entry here. If that pays for the filter at rest, it is loaded.
     pub(super) fn miss(&self, sought: &Sought<'_>) {
         if self.filter.is_resident() {
             sought.false_positives.update(|count| count + 1);
             return;
         }
-        let Some(named) = self.record.filter.filter(|_| sought.caching != Caching::Leave) else {
+        if sought.caching == Caching::Leave {
             return;
-        };
+        }
         let rent = if sought.reads.in_table.get() { READ } else { 1 };
+        let Some(named) = self.record.filter else {
+            return self.miss_without(rent, sought);
+        };
         let before = self.filter.rent.fetch_add(rent, Ordering::Relaxed);
         if self.is_paid(named, before, before + rent) && self.wake_filter() {
             self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);
             sought.has_woken.set(true);
+        }
+    }
+
+    /// Counts `rent` for a filter that is still to be made.
+    fn miss_without(&self, rent: u64, sought: &Sought<'_>) {
+        if self.filter.is_taken.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = self.filter.rent.fetch_add(rent, Ordering::Relaxed);
+        let price = price_of_making(&self.record.properties);
+        if (before..before + rent).contains(&(price - 1)) {
+            sought.unfiltered.set(Some(self.record.id));
         }
     }
 
