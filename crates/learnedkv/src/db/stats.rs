@@ -70,6 +70,10 @@ pub struct KeyspaceStats {
     pub filters: u64,
     /// Tables whose filter rests in its file, until misses have paid for its place in memory.
     pub resting_filters: u64,
+    /// Of these, tables whose filter would be in memory, if metadata had had room for it when it was to come: as the table
+    /// was opened, if the keyspace asks for its filter, or as misses had paid for it. It comes once misses have paid again and
+    /// there is room ([`crate::Builder::metadata_percent`]).
+    pub filters_without_room: u64,
     /// Bytes that the files of all filters take.
     pub filter_file_bytes: u64,
     /// Bytes of memory that these filters take; part of `metadata_bytes`.
@@ -179,6 +183,7 @@ impl KeyspaceStats {
                 stats.filtered_entries += table.properties().entries;
             }
             stats.resting_filters += u64::from(table.has_resting_filter());
+            stats.filters_without_room += u64::from(table.lacks_room_for_filter());
             stats.filter_file_bytes += table.filter_file_bytes();
             stats.index_bytes += table.index_bytes();
             if table.is_paged() && table.damage().is_none() {

@@ -310,6 +310,7 @@ fn context(
         maps: (options.mapped_reads && !options.direct_reads).then(Maps::of_process),
         cache: BlockCache::new(options.cache_bytes(0, 0)),
         max_metadata_bytes: options.max_metadata_bytes(),
+        max_filtered_bytes: options.max_filtered_bytes(),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         around: Around::default(),

@@ -115,7 +115,8 @@ impl Generation {
         let keys = self.first_keys.checked_shl(part as u32)?;
         let words = keys.div_ceil(WORD_KEYS);
         let (context, bytes) = (&self.context, words as u64 * 8);
-        if !context.take_room(bytes, context.max_metadata_bytes / 4) {
+        let most_bytes = context.max_metadata_bytes - context.max_metadata_bytes / 4;
+        if !context.take_room(bytes, most_bytes) {
             return None;
         }
         context.cache.give_up(bytes);

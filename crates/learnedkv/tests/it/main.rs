@@ -16,6 +16,7 @@ mod durability;
 mod examples;
 mod expected;
 mod faults;
+mod filter_room;
 mod filters;
 mod generations;
 mod giving_back;
