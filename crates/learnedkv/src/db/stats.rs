@@ -260,7 +260,8 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// All memory the database may use.
     pub memory_budget_bytes: u64,
-    /// Bytes of memtables that only snapshots keep. More than an eighth of the budget is written to
+    /// Bytes of memtables that were flushed, and that readers alone keep: snapshots, iterators, whoever thinks in `update`. The
+    /// cache has so much less. More than an eighth of the budget is written to
     /// files; more than a half, where that writes many times what it gives back.
     pub pinned_memory_bytes: u64,
     /// Bytes of files, and of parts that a sweep has moved, that only snapshots and reads under way keep.
@@ -268,7 +269,7 @@ pub struct Stats {
     /// Bytes of files that nobody uses any more, and that are not removed yet. Merges, sweeps and compactions of a keyspace
     /// wait where it has replaced many of them.
     pub unremoved_bytes: u64,
-    /// Times that a snapshot's memtables were written to a file.
+    /// Times that a snapshot's or an iterator's memtables were written to a file.
     pub spills: u64,
     /// Bytes of cached blocks, and of cached indexes of paged tables.
     pub cache_bytes: u64,

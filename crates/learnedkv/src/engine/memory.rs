@@ -6,8 +6,8 @@
 //! flushes already; a quarter above it writers wait for flushes. Memtables whose flush failed are waited
 //! for by nobody but their own writers, until all together take twice the bound: then all are refused.
 //!
-//! **Memtables that only snapshots keep** are bounded by [`lsm::spill`](crate::lsm::spill). **The block cache** has
-//! what all memtables and the metadata leave.
+//! **Memtables that only readers keep** are counted, and bounded by [`lsm::spill`](crate::lsm::spill) (`pins.rs`). **The block
+//! cache** has what all memtables and the metadata leave.
 //!
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 

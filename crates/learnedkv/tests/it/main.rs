@@ -30,6 +30,7 @@ mod model;
 mod open_errors;
 mod open_files;
 mod paged;
+mod pinned;
 mod plain;
 mod positions;
 mod reads;
