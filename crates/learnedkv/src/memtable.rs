@@ -19,8 +19,8 @@ mod streamed;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use crossbeam_skiplist::SkipSet;
@@ -374,16 +374,29 @@ impl Memtable {
 
     /// Its entries at or below `visible`, and what it says is gone from older data.
     pub fn source(self: &Arc<Memtable>, visible: SequenceNumber) -> Source {
+        self.source_of(Walked::Kept(self.clone()), visible)
+    }
+
+    /// As [`Memtable::source`], which does not keep the memtable: whoever moves it does, as long as that takes.
+    pub fn lent_source(self: &Arc<Memtable>, visible: SequenceNumber) -> Source {
+        self.source_of(Walked::Lent(Arc::downgrade(self)), visible)
+    }
+
+    fn source_of(&self, memtable: Walked, visible: SequenceNumber) -> Source {
         let removed = self.removals.now();
         let cover =
             removed.map(|removed| -> Box<dyn Cover> { Box::new(RemovedAt::new(removed, visible)) });
-        Source::new(Box::new(self.cursor(visible)), cover)
+        Source::new(Box::new(self.cursor_of(memtable, visible)), cover)
     }
 
     /// Walks the newest versions at or below `visible`, without those in ranges removed since.
     pub fn cursor(self: &Arc<Memtable>, visible: SequenceNumber) -> MemtableCursor {
+        self.cursor_of(Walked::Kept(self.clone()), visible)
+    }
+
+    fn cursor_of(&self, memtable: Walked, visible: SequenceNumber) -> MemtableCursor {
         MemtableCursor {
-            memtable: self.clone(),
+            memtable,
             seen: Seen {
                 visible,
                 removed: self.removals.now().map(|removed| RemovedAt::new(removed, visible)),
@@ -479,13 +492,21 @@ impl Seen {
     }
 }
 
+/// The memtable of a cursor.
+enum Walked {
+    /// It is alive as long as the cursor.
+    Kept(Arc<Memtable>),
+    /// It is alive whenever the cursor is moved.
+    Lent(Weak<Memtable>),
+}
+
 /// How many versions a cursor fetches ahead at most.
 const MAX_AHEAD: usize = 256;
 
 /// Walks a memtable. It holds no reference into the skip list, so that it may live as long as it
 /// likes; versions are fetched ahead, more of them the longer the walk.
 pub struct MemtableCursor {
-    memtable: Arc<Memtable>,
+    memtable: Walked,
     seen: Seen,
     forward: bool,
     /// Versions fetched, the current one last.
@@ -498,7 +519,15 @@ pub struct MemtableCursor {
 impl MemtableCursor {
     fn fetch(&mut self, bound: Bound<&[u8]>) {
         let walk = if self.forward { Memtable::upwards } else { Memtable::downwards };
-        self.ahead = walk(&self.memtable, bound, &mut self.seen, self.ahead_length);
+        let lent;
+        let memtable = match &self.memtable {
+            Walked::Kept(memtable) => memtable,
+            Walked::Lent(memtable) => {
+                lent = memtable.upgrade().expect("whoever moves the cursor keeps it");
+                &lent
+            }
+        };
+        self.ahead = walk(memtable, bound, &mut self.seen, self.ahead_length);
         let whole = self.ahead.len() == self.ahead_length;
         self.last = self.ahead.last().filter(|_| whole).cloned();
         self.ahead_length = (self.ahead_length * 2).min(MAX_AHEAD);

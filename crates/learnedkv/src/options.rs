@@ -123,6 +123,14 @@ impl DatabaseOptions {
         self.memory_budget_bytes * self.metadata_percent / 100
     }
 
+    /// How much metadata may take for a filter that a keyspace asks for (by default those of runs) to come into memory with
+    /// its table: what indexes may, but for an eighth; and an eighth of the budget even where indexes may have none, for without
+    /// them each lookup reads a block of every run.
+    pub fn max_filtered_bytes(&self) -> u64 {
+        let most_bytes = self.max_metadata_bytes();
+        (most_bytes - most_bytes / 8).max(self.memory_budget_bytes / 8)
+    }
+
     /// How much the memtables of all keyspaces may take together before some are flushed early: a quarter
     /// of the budget, and no less than one keyspace may fill by itself.
     pub fn all_memtables_bytes(&self) -> u64 {
@@ -431,8 +439,8 @@ impl KeyspaceOptions {
     }
 
     /// The filter of fresh tables; blocked Bloom with 10 bits a key by default. Lookups ask each run in
-    /// turn, so without it a lookup of a settled or absent key reads a block of each. It is in memory;
-    /// give it up only where nobody looks single keys up before they are settled.
+    /// turn, so without it a lookup of a settled or absent key reads a block of each. It is in memory, as far as metadata
+    /// has room ([`crate::Builder::metadata_percent`]); give it up only where nobody looks single keys up before they are settled.
     pub fn lsm_filter(mut self, kind: Option<FilterKind>) -> Self {
         self.lsm_filter = kind;
         self

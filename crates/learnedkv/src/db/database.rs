@@ -96,7 +96,9 @@ impl Builder {
     /// How much of the memory budget metadata may take, 0 to 100 percent; 50 by default. Tables
     /// that are opened when indexes and filters take more do not keep their index
     /// (`stats().paged_tables`): it is read when it is needed, one request more, and kept in the
-    /// cache beside the blocks (docs/decisions/0024). Less makes sense where a store is much larger
+    /// cache beside the blocks (docs/decisions/0024). Filters leave an eighth of it to indexes, and are not in
+    /// memory where that has no room (`filters_without_room` of a keyspace's statistics); those of runs may take an eighth of the
+    /// budget in any case (docs/decisions/0050). Less makes sense where a store is much larger
     /// than memory and few of its keys are hot: then use decides which indexes are in memory, and
     /// not which table came first. More: where reads are spread evenly.
     pub fn metadata_percent(mut self, percent: u64) -> Self {

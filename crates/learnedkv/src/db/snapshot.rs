@@ -10,7 +10,7 @@ use crate::format::entry::SequenceNumber;
 use crate::view::KeyspaceView;
 
 /// The database as it was when the snapshot was taken, in all keyspaces at once. It keeps the
-/// memtables and files it needs until it is dropped; where memtables that only snapshots keep take more
+/// memtables and files it needs until it is dropped; where memtables that only readers keep take more
 /// than an eighth of the memory budget, they are written to files of the snapshot's own; more than a half,
 /// where snapshots are so many that this would write many times what it gives back.
 ///
@@ -43,8 +43,7 @@ impl Snapshot {
                 keyspace.name()
             )));
         }
-        let view = self.pinned.view.load();
-        view.keyspaces.get(&keyspace.id()).cloned().ok_or_else(|| {
+        self.pinned.keyspace(keyspace.id()).ok_or_else(|| {
             let message = format!("keyspace {:?} is not in the snapshot", keyspace.name());
             Error::new(ErrorKind::NotFound, message)
         })

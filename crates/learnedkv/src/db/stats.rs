@@ -77,6 +77,10 @@ pub struct KeyspaceStats {
     pub filters: u64,
     /// Tables whose filter rests in its file, until misses have paid for its place in memory.
     pub resting_filters: u64,
+    /// Of these, tables whose filter would be in memory, if metadata had had room for it when it was to come: as the table
+    /// was opened, if the keyspace asks for its filter, or as misses had paid for it. It comes once misses have paid again and
+    /// there is room ([`crate::Builder::metadata_percent`]).
+    pub filters_without_room: u64,
     /// Bytes that the files of all filters take.
     pub filter_file_bytes: u64,
     /// Bytes of memory that these filters take; part of `metadata_bytes`.
@@ -210,6 +214,7 @@ impl KeyspaceStats {
                 stats.filtered_entries += table.properties().entries;
             }
             stats.resting_filters += u64::from(table.has_resting_filter());
+            stats.filters_without_room += u64::from(table.lacks_room_for_filter());
             stats.filter_file_bytes += table.filter_file_bytes();
             stats.index_bytes += table.index_bytes();
             if table.is_paged() && table.damage().is_none() {
@@ -307,7 +312,8 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// All memory the database may use.
     pub memory_budget_bytes: u64,
-    /// Bytes of memtables that only snapshots keep. More than an eighth of the budget is written to
+    /// Bytes of memtables that were flushed, and that readers alone keep: snapshots, iterators, whoever thinks in `update`. The
+    /// cache has so much less. More than an eighth of the budget is written to
     /// files; more than a half, where that writes many times what it gives back.
     pub pinned_memory_bytes: u64,
     /// Bytes of files, and of parts that a sweep has moved, that only snapshots and reads under way keep.
@@ -315,7 +321,7 @@ pub struct Stats {
     /// Bytes of files that nobody uses any more, and that are not removed yet. Merges, sweeps and compactions of a keyspace
     /// wait where it has replaced many of them.
     pub unremoved_bytes: u64,
-    /// Times that a snapshot's memtables were written to a file.
+    /// Times that a snapshot's or an iterator's memtables were written to a file.
     pub spills: u64,
     /// Bytes of cached blocks, and of cached indexes of paged tables.
     pub cache_bytes: u64,

@@ -6,9 +6,9 @@
 //! flushes already; a quarter above it writers wait for flushes. Memtables whose flush failed are waited
 //! for by nobody but their own writers, until all together take twice the bound: then all are refused.
 //!
-//! **Memtables that only snapshots keep** are bounded by [`lsm::spill`](crate::lsm::spill). **The block cache** has
-//! what all memtables and the metadata leave; for it too they are added up only once a share has changed: there may be
-//! thousands, and it is asked for at each edit.
+//! **Memtables that only readers keep** are counted, and bounded by [`lsm::spill`](crate::lsm::spill) (`pins.rs`). **The block
+//! cache** has what all memtables and the metadata leave; for it too they are added up only once a share has changed: there
+//! may be thousands, and it is asked for at each edit.
 //!
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 

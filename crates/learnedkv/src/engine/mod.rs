@@ -496,6 +496,7 @@ impl Engine {
         known.values().filter(|t| !kept.contains(&t.id())).for_each(|t| t.retire(owner, number));
         segments.iter().filter(|s| !kept.contains(&s.id())).for_each(|s| s.retire(owner, number));
         self.fit_cache();
+        self.note_left(&before, touched);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use super::pace::Pace;
 use super::payloads::Payloads;
 use super::periodic::Periodic;
 use super::pins::Pins;
-use super::report::{DamagedSegment, DamagedTable, OpenReport};
+use super::report::OpenReport;
 use super::unflushed::Touched;
 use super::wanted::AllWanted;
 use super::{Engine, EngineMetrics, new_keyspace};
@@ -93,15 +93,8 @@ pub fn open(
         log.set_frugal(ballast.is_given_up());
         (Some(manifest), log, removed, ballast)
     };
-    let report = OpenReport {
-        created: !is_database,
-        recovered_operations: recovered.operations,
-        dropped_records: recovered.dropped_records,
-        log_end: recovered.end,
-        removed_files,
-        damaged_tables: DamagedTable::all_of(&view),
-        damaged_segments: DamagedSegment::all_of(&view),
-    };
+    let found = OpenReport::of(&recovered, &view);
+    let report = OpenReport { created: !is_database, removed_files, ..found };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let engine = Arc::new(Engine {
         allowance: Allowance::new(options.background_bytes_per_s),
@@ -279,6 +272,7 @@ fn context(
         maps: (options.mapped_reads && !options.direct_reads).then(Maps::of_process),
         cache: BlockCache::new(options.cache_bytes(0, 0)),
         max_metadata_bytes: options.max_metadata_bytes(),
+        max_filtered_bytes: options.max_filtered_bytes(),
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         around: Around::default(),

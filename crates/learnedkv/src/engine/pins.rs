@@ -1,50 +1,133 @@
-//! Snapshots, and the memory that they alone keep.
+//! Who keeps memtables that the database has flushed, and how much memory that is.
 //!
-//! A snapshot is a View and a visible number. The View keeps its memtables, also when the database has
-//! flushed them long since: each snapshot may so keep a few memtables that nobody else needs. That is
-//! *pinned memory*; it counts in the budget. Where it is more than a part of that
-//! ([`DatabaseOptions::pinned_bytes`]), [`lsm::spill`](crate::lsm::spill) writes what a snapshot sees of
-//! such memtables to a table of its own, and puts a View that shows this run in their place into the
-//! snapshot. No other View names the table, nor does the manifest: it goes with the snapshot, or at the
-//! next open.
+//! Whoever reads a View keeps its memtables, also when no newer View shows them: snapshots, iterators, whoever thinks in
+//! `update`. What they so keep is *pinned memory*; it counts in the budget, whoever it is: the memtables that left the View
+//! are on a list, and those of them count that somebody still holds. So counting costs a reader nothing.
+//!
+//! Where pinned memory is more than a part of the budget ([`DatabaseOptions::pinned_bytes`]),
+//! [`lsm::spill`](crate::lsm::spill) writes what one of its holders sees of such memtables to a table of its own, and has
+//! him show this run in their place. No View names the table, nor does the manifest: it goes with its holder, or
+//! at the next open. For that it has to know him, and he must let go of a memtable while he rests: he is a [`Pinned`].
+//!
+//! * **A snapshot** is one from the beginning.
+//! * **An iterator** becomes one when memory is *tight*, which it looks at as it is made and at each step, one load: half
+//!   of what may be pinned is. Before that to note it would cost a short walk more than it could save.
+//!   So who was made before, and rests since, keeps his memtables to his next step. All of these keep together no more
+//!   than what was pinned when memory became tight, and what the View showed then, which is bounded too
+//!   ([`DatabaseOptions::all_memtables_bytes`]); and all that counts.
 //!
 //! [`DatabaseOptions::pinned_bytes`]: crate::options::DatabaseOptions::pinned_bytes
+//! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
 use super::{Engine, lock};
 use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::memtable::Memtable;
 use crate::view::{KeyspaceView, View};
 
-/// What a snapshot keeps.
+/// What a snapshot or an iterator keeps.
 #[derive(Debug)]
 pub struct Pinned {
-    /// What it shows. Only its memtables may turn into tables of the same content.
-    pub view: ArcSwap<View>,
+    shown: Shown,
     /// Operations up to here are seen.
     pub visible: SequenceNumber,
 }
 
-/// The snapshots that are open, oldest first.
+/// What it shows. Only its memtables may turn into tables of the same content.
+#[derive(Debug)]
+enum Shown {
+    /// To a snapshot: all keyspaces.
+    All(ArcSwap<View>),
+    /// To an iterator: its own.
+    One(ArcSwap<KeyspaceView>),
+}
+
+impl Pinned {
+    /// A keyspace as it is shown.
+    pub fn keyspace(&self, id: KeyspaceId) -> Option<Arc<KeyspaceView>> {
+        match &self.shown {
+            Shown::All(view) => view.load().keyspaces.get(&id).cloned(),
+            Shown::One(keyspace) => Some(keyspace.load_full()).filter(|keyspace| keyspace.id == id),
+        }
+    }
+
+    /// The keyspace that an iterator is shown; kept until the guard is dropped.
+    pub fn only(&self) -> Guard<Arc<KeyspaceView>> {
+        match &self.shown {
+            Shown::One(keyspace) => keyspace.load(),
+            Shown::All(_) => unreachable!("an iterator walks one keyspace"),
+        }
+    }
+
+    /// The keyspaces that `now` shows otherwise, or not at all.
+    pub fn unlike(&self, now: &Arc<View>) -> Vec<Arc<KeyspaceView>> {
+        match &self.shown {
+            Shown::All(view) => {
+                let view = view.load();
+                let is_now = Arc::ptr_eq(&view, now);
+                let unlike = (!is_now).then(|| view.keyspaces.unlike(&now.keyspaces));
+                unlike.into_iter().flatten().cloned().collect()
+            }
+            Shown::One(keyspace) => {
+                let keyspace = keyspace.load_full();
+                let there = now.keyspaces.get(&keyspace.id);
+                let is_now = there.is_some_and(|there| Arc::ptr_eq(there, &keyspace));
+                (!is_now).then_some(keyspace).into_iter().collect()
+            }
+        }
+    }
+
+    /// Shows a keyspace as another View of the same content has it.
+    pub fn show(&self, keyspace: &Arc<KeyspaceView>) {
+        match &self.shown {
+            Shown::All(shown) => {
+                let mut view = View::clone(&shown.load());
+                view.keyspaces.insert(keyspace.id, keyspace.clone());
+                shown.store(Arc::new(view));
+            }
+            Shown::One(shown) => shown.store(keyspace.clone()),
+        }
+    }
+}
+
+/// See the module page. On lines of memory of its own: every step of an iterator looks at it.
 #[derive(Debug, Default)]
-pub struct Pins(Mutex<Vec<Weak<Pinned>>>);
+#[repr(align(128))]
+pub struct Pins {
+    /// Half of what may be pinned is.
+    is_tight: AtomicBool,
+    /// How many iterators under way became [`Pinned`] that kept memtables which no View showed any more.
+    late: AtomicU64,
+    /// The snapshots and iterators that are open, as far as they are known, oldest first.
+    known: Mutex<Vec<Weak<Pinned>>>,
+    /// Memtables that left the View, as far as somebody kept them when it was last looked, and what they take.
+    left: Mutex<Vec<(Weak<Memtable>, u64)>>,
+}
 
 impl Pins {
     fn add(&self, pinned: &Arc<Pinned>) {
-        let mut pins = lock(&self.0);
-        if pins.len() == pins.capacity() {
+        let mut known = lock(&self.known);
+        if known.len() == known.capacity() {
             // Before it grows.
-            pins.retain(|pin| pin.strong_count() > 0);
+            known.retain(|pin| pin.strong_count() > 0);
         }
-        pins.push(Arc::downgrade(pinned));
+        known.push(Arc::downgrade(pinned));
     }
 
     fn all(&self) -> Vec<Arc<Pinned>> {
-        lock(&self.0).iter().filter_map(Weak::upgrade).collect()
+        lock(&self.known).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// What of the memtables that left the View is still kept, bytes.
+    fn kept_bytes(&self) -> u64 {
+        let mut left = lock(&self.left);
+        left.retain(|(memtable, _)| memtable.strong_count() > 0);
+        left.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
@@ -52,44 +135,81 @@ impl Engine {
     /// A snapshot of now.
     pub fn pin(&self) -> Arc<Pinned> {
         let (view, visible) = self.snapshot();
-        let pinned = Arc::new(Pinned { view: ArcSwap::new(view), visible });
+        let pinned = Arc::new(Pinned { shown: Shown::All(ArcSwap::new(view)), visible });
         self.pins.add(&pinned);
         pinned
     }
 
-    /// The snapshots that are open, oldest first.
+    /// Notes an iterator over what `keyspace` shows, operations up to `visible`; one that was just made, or is under way.
+    #[cold]
+    pub fn pin_keyspace(
+        &self,
+        keyspace: &Arc<KeyspaceView>,
+        visible: SequenceNumber,
+        is_new: bool,
+    ) -> Arc<Pinned> {
+        let shown = Shown::One(ArcSwap::new(keyspace.clone()));
+        let pinned = Arc::new(Pinned { shown, visible });
+        self.pins.add(&pinned);
+        if !is_new && still_shown(&self.view(), keyspace) < keyspace.memtables().count() {
+            // Whoever looked for who keeps these did not find him. (What a new one keeps no flush has taken from the View
+            // yet, or his snapshot keeps it too.)
+            self.pins.late.fetch_add(1, Relaxed);
+            self.executor.notify();
+        }
+        pinned
+    }
+
+    /// Whether so much is pinned that iterators are to be known.
+    #[inline]
+    pub fn is_memory_tight(&self) -> bool {
+        self.pins.is_tight.load(Relaxed)
+    }
+
+    /// How many came to be known late, with memtables that no View shows.
+    pub fn pinned_late(&self) -> u64 {
+        self.pins.late.load(Relaxed)
+    }
+
+    /// The snapshots and iterators that are open, as far as they are known, oldest first.
     pub fn pinned(&self) -> Vec<Arc<Pinned>> {
         self.pins.all()
     }
 
-    /// The tables of a keyspace that snapshots keep, whatever becomes of them.
+    /// The tables of a keyspace that snapshots keep, and iterators that are known, whatever becomes of them.
     pub fn kept_by_snapshots(&self, keyspace: KeyspaceId) -> BTreeSet<TableId> {
         let pinned = self.pinned();
-        let views = pinned.iter().map(|pin| pin.view.load());
-        let kept = views.filter_map(|view| Some(view.keyspaces.get(&keyspace)?.tables.clone()));
+        let kept = pinned.iter().filter_map(|pin| Some(pin.keyspace(keyspace)?.tables.clone()));
         kept.flat_map(|tables| tables.all().map(|table| table.id()).collect::<Vec<_>>()).collect()
     }
 
-    /// How many bytes memtables take that only snapshots keep.
+    /// How many bytes memtables take that readers alone keep.
     pub fn pinned_memory_bytes(&self) -> u64 {
-        let (now, mut pinned) = (self.view(), BTreeMap::new());
-        let mut last: Option<Arc<View>> = None;
-        for pin in self.pinned() {
-            let view = pin.view.load_full();
-            if Arc::ptr_eq(&view, &now) || last.as_ref().is_some_and(|l| Arc::ptr_eq(l, &view)) {
-                continue;
-            }
-            for keyspace in view.keyspaces.unlike(&now.keyspaces) {
-                let gone = keyspace.memtables().skip(still_shown(&now, keyspace));
-                pinned.extend(gone.map(|m| (Arc::as_ptr(m) as usize, m.size_bytes() as u64)));
-            }
-            last = Some(view);
+        let bytes = self.pins.kept_bytes();
+        self.pins.is_tight.store(bytes > self.options.pinned_bytes() / 2, Relaxed);
+        bytes
+    }
+
+    /// Puts the memtables that left these keyspaces since View `before` on the list. The cache was fitted before: the flush itself
+    /// still keeps them, for a moment.
+    pub(super) fn note_left(&self, before: &View, keyspaces: &BTreeSet<KeyspaceId>) {
+        let now = self.view();
+        let keyspaces = keyspaces.iter().filter_map(|id| before.keyspaces.get(id));
+        let left = keyspaces.flat_map(|k| k.memtables().skip(still_shown(&now, k)));
+        let left = left.filter(|memtable| !memtable.is_empty());
+        let bytes = |memtable: &Memtable| (memtable.size_bytes() + memtable.filter_bytes()) as u64;
+        lock(&self.pins.left).extend(left.map(|m| (Arc::downgrade(m), bytes(m))));
+    }
+
+    /// Has the cache give up what readers keep of memtables that were flushed, once the flush keeps none of them any more.
+    pub fn look_at_pins(&self) {
+        if self.pinned_memory_bytes() > 0 {
+            self.fit_cache();
         }
-        pinned.values().sum()
     }
 }
 
-/// How many of a snapshot's memtables of a keyspace, newest first, the View of now shows too. Those behind
+/// How many of a reader's memtables of a keyspace, newest first, the View of now shows too. Those behind
 /// them it shows no more: a keyspace's oldest is flushed first.
 pub fn still_shown(now: &View, keyspace: &KeyspaceView) -> usize {
     let shown = |memtable: &Arc<Memtable>| {

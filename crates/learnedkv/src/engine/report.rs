@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::Error;
 use crate::value_log::Segments;
 use crate::view::{KeyspaceView, View};
+use crate::wal::recovery::Recovered;
 
 /// What opening a database found and did.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +27,20 @@ pub struct OpenReport {
     /// Value segments whose files are damaged or missing. All else can be read and written; see
     /// [`DamagedSegment`].
     pub damaged_segments: Vec<DamagedSegment>,
+}
+
+impl OpenReport {
+    /// What was found in the log, and of files that are damaged.
+    pub(super) fn of(recovered: &Recovered, view: &View) -> OpenReport {
+        OpenReport {
+            recovered_operations: recovered.operations,
+            dropped_records: recovered.dropped_records,
+            log_end: recovered.end,
+            damaged_tables: DamagedTable::all_of(view),
+            damaged_segments: DamagedSegment::all_of(view),
+            ..OpenReport::default()
+        }
+    }
 }
 
 /// A table whose file was found damaged or missing when the database was opened.

@@ -364,9 +364,33 @@ pub fn cursor(
     entries: usize,
     until: Option<&[u8]>,
 ) -> MergeCursor {
+    over(memtable_sources(view, visible).collect(), view, walk, entries, until)
+}
+
+/// As [`cursor`], which does not keep the memtables: whoever moves it keeps `view`, as long as that takes.
+pub fn lent_cursor(
+    view: &KeyspaceView,
+    visible: SequenceNumber,
+    walk: Walk,
+    entries: usize,
+    until: Option<&[u8]>,
+) -> MergeCursor {
+    let used = view.memtables().filter(|memtable| !memtable.is_empty());
+    let sources = used.map(|memtable| memtable.lent_source(visible));
+    over(sources.collect(), view, walk, entries, until)
+}
+
+/// Merges `sources`, and behind them the tables of a keyspace.
+fn over(
+    mut sources: Vec<Source>,
+    view: &KeyspaceView,
+    walk: Walk,
+    entries: usize,
+    until: Option<&[u8]>,
+) -> MergeCursor {
     let wanted = Wanted { entries, until: until.map(Arc::from) };
-    let tables = rows::sources(&view.tables, walk, &wanted);
-    MergeCursor::new(memtable_sources(view, visible).chain(tables).collect())
+    sources.extend(rows::sources(&view.tables, walk, &wanted));
+    MergeCursor::new(sources)
 }
 
 /// The memtables of a keyspace, newest first.

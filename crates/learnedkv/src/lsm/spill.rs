@@ -1,4 +1,5 @@
-//! Spill: what a snapshot sees of memtables that only snapshots keep becomes a run of its own.
+//! Spill: what a snapshot sees of memtables that only readers keep becomes a run of its own. An iterator
+//! that is known ([`Pinned`]) is as good as a snapshot of its keyspace.
 //!
 //! As a flush, but for one number: of each key the newest version that the snapshot sees. So the table
 //! has one entry per key, as all tables, and the snapshot's View shows it as the newest run of the
@@ -11,9 +12,10 @@
 //! memtables stay, until they take half of the budget: then it is kept at any price. `stats()` says what is pinned.
 //!
 //! The table is retired at once: it goes with the last View that shows it, or at the next open. Reads
-//! and iterators under way keep the old View, and what it holds, to their end.
+//! under way keep the old View, and what it holds, to their end; iterators to their next step, if at all.
 //!
-//! A spill that fails loses nothing but memory. It is tried again once the View has changed, or somebody asks.
+//! A spill that fails loses nothing but memory. It is tried again once the View has changed, somebody asks, or an iterator
+//! comes to be known that keeps what may be written.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
@@ -35,10 +37,31 @@ const MOST_WRITTEN: u64 = 4;
 /// Writes snapshots' memtables to tables where they take too much memory.
 pub struct SpillJob {
     engine: Arc<Engine>,
-    /// The View, and how often somebody had asked for failed work to be tried again, when it last found
-    /// nothing to do, or failed.
-    seen: Option<(Weak<View>, u64)>,
+    /// How things stood when it last found nothing to do, or failed.
+    seen: Option<Seen>,
     work: Option<Spill>,
+}
+
+/// What it looks at.
+#[derive(Clone)]
+struct Seen {
+    view: Weak<View>,
+    /// How often somebody had asked for failed work to be tried again.
+    asked: u64,
+    /// How many holders came to be known late.
+    late: u64,
+}
+
+impl Seen {
+    fn now(engine: &Engine) -> Seen {
+        // Not held: a step may write and sync a table.
+        let view = Arc::downgrade(&engine.view());
+        Seen { late: engine.pinned_late(), asked: engine.health.asked(), view }
+    }
+
+    fn is_same(&self, other: &Seen) -> bool {
+        self.view.ptr_eq(&other.view) && self.asked == other.asked && self.late == other.late
+    }
 }
 
 /// A keyspace of a snapshot whose memtables are being written.
@@ -68,13 +91,9 @@ impl SpillJob {
         let at_any_price = pinned_bytes > engine.options.memory_budget_bytes / 2;
         let (now, all) = (engine.view(), engine.pinned());
         all.iter().find_map(|pinned| {
-            let view = pinned.view.load_full();
-            if Arc::ptr_eq(&view, &now) {
-                return None;
-            }
-            let mut keyspaces = view.keyspaces.unlike(&now.keyspaces);
+            let mut keyspaces = pinned.unlike(&now).into_iter();
             keyspaces.find_map(|keyspace| {
-                let keep = still_shown(&now, keyspace);
+                let keep = still_shown(&now, &keyspace);
                 let gone = keyspace.memtables().skip(keep);
                 let oldest = gone.filter(|memtable| !memtable.is_empty()).last()?;
                 (at_any_price || is_worth_it(&all, keyspace.id, oldest))
@@ -97,6 +116,8 @@ impl SpillJob {
             self.work = Some(spill);
         } else {
             spill.install(&self.engine)?;
+            // Nothing here keeps the memtables any more.
+            self.engine.fit_cache();
         }
         Ok(true)
     }
@@ -172,7 +193,6 @@ impl Spill {
         // From now on the snapshots alone keep them.
         opened.tables.iter().for_each(|table| table.retire(None, 0));
         engine.metrics.spills.fetch_add(1, Ordering::Relaxed);
-        engine.fit_cache();
         Ok(())
     }
 }
@@ -187,8 +207,7 @@ fn see_alike(gone: &[&Arc<Memtable>], one: &Pinned, other: &Pinned) -> bool {
 fn is_worth_it(all: &[Arc<Pinned>], id: KeyspaceId, memtable: &Arc<Memtable>) -> bool {
     let mut seen: Vec<&Arc<Pinned>> = Vec::new();
     for pinned in all {
-        let view = pinned.view.load();
-        let keyspace = view.keyspaces.get(&id);
+        let keyspace = pinned.keyspace(id);
         let keeps = keyspace.is_some_and(|k| k.memtables().any(|kept| Arc::ptr_eq(kept, memtable)));
         if keeps && !seen.iter().any(|other| see_alike(&[memtable], pinned, other)) {
             seen.push(pinned);
@@ -200,14 +219,11 @@ fn is_worth_it(all: &[Arc<Pinned>], id: KeyspaceId, memtable: &Arc<Memtable>) ->
 impl Spill {
     /// Has a snapshot show the run, if it sees the same as the one it was written for.
     fn put(&self, pinned: &Pinned, shown: &Arc<KeyspaceView>) {
-        let (id, old) = (self.keyspace.id, &self.keyspace);
-        let view = pinned.view.load_full();
+        let old = &self.keyspace;
         let gone: Vec<&Arc<Memtable>> = old.memtables().skip(self.keep).collect();
-        let shows = view.keyspaces.get(&id).is_some_and(|found| Arc::ptr_eq(found, old));
+        let shows = pinned.keyspace(old.id).is_some_and(|found| Arc::ptr_eq(&found, old));
         if shows && see_alike(&gone, pinned, &self.pinned) {
-            let mut view = View::clone(&view);
-            view.keyspaces.insert(id, shown.clone());
-            pinned.view.store(Arc::new(view));
+            pinned.show(shown);
         }
     }
 }
@@ -218,11 +234,8 @@ impl Job for SpillJob {
     }
 
     fn step(&mut self) -> Step {
-        // Not held: a step may write and sync a table.
-        let view = Arc::downgrade(&self.engine.view());
-        let asked = self.engine.health.asked();
-        let is_seen = |(seen, at): &(Weak<View>, u64)| seen.ptr_eq(&view) && *at == asked;
-        let seen = self.work.is_none() && self.seen.as_ref().is_some_and(is_seen);
+        let now = Seen::now(&self.engine);
+        let seen = self.work.is_none() && self.seen.as_ref().is_some_and(|seen| seen.is_same(&now));
         if seen || self.engine.health.check_writable().is_err() || self.engine.ballast.is_given_up()
         {
             self.work = None;
@@ -233,16 +246,17 @@ impl Job for SpillJob {
         match done {
             Ok(true) if self.work.is_some() => return Step::Again,
             Ok(true) => {}
-            Ok(false) => self.seen = Some((view.clone(), asked)),
+            Ok(false) => self.seen = Some(now.clone()),
             Err(_) => {
                 self.work = None;
-                self.seen = Some((view.clone(), asked));
+                self.seen = Some(now.clone());
             }
         }
         if result.is_err() || self.engine.health.work_error(Work::Spill).is_some() {
             self.engine.health.note_background(Work::Spill, &result);
             self.engine.executor.notify();
         }
-        if self.seen.as_ref().is_some_and(is_seen) { Step::Wait } else { Step::Again }
+        let seen = self.seen.as_ref().is_some_and(|seen| seen.is_same(&now));
+        if seen { Step::Wait } else { Step::Again }
     }
 }

@@ -74,7 +74,7 @@ impl Generation {
     /// Whether there is room for one of so many keys.
     pub fn would_fit(context: &TableContext, keys: u64) -> bool {
         let bytes = keys.saturating_mul(BITS_PER_KEY as u64) / 8;
-        context.has_room_for_metadata(bytes.saturating_add(context.max_metadata_bytes / 4))
+        context.has_room_for_filter(bytes)
     }
 
     /// The generation that all these tables belong to, if there is one.
@@ -123,7 +123,7 @@ impl Generation {
         let keys = self.first_keys.checked_shl(part as u32)?;
         let words = keys.div_ceil(WORD_KEYS);
         let (context, bytes) = (&self.context, words as u64 * 8);
-        if !context.take_room(bytes, context.max_metadata_bytes / 4) {
+        if !context.take_room(bytes, context.most_with_filters()) {
             return None;
         }
         context.cache.give_up(bytes);

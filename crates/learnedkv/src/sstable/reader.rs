@@ -91,6 +91,8 @@ pub struct TableContext {
     pub cache: BlockCache<Held>,
     /// The most that metadata may take, as far as it can be done without.
     pub max_metadata_bytes: u64,
+    /// Filters that tables are asked to have in memory come while metadata takes no more than this.
+    pub max_filtered_bytes: u64,
     /// What decompresses them.
     pub codecs: Codecs,
     /// What reading costs.
@@ -222,7 +224,7 @@ impl Table {
         }
         let opened = Home::open(context, &*file, &record, index);
         let (index, _room) = opened.map_err(|e| e.at_path(&path))?;
-        let filter = TableFilter::open(context, &mut record);
+        let (filter, _filter_room) = TableFilter::open(context, &mut record);
         let table = Table {
             record,
             path,

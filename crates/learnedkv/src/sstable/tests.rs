@@ -92,6 +92,7 @@ fn own_context(
         maps: maps.then(Maps::of_process),
         cache: BlockCache::new(cache_bytes),
         max_metadata_bytes,
+        max_filtered_bytes: max_metadata_bytes,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         around: Around::default(),

@@ -28,6 +28,7 @@ fn context_that(maps: bool) -> Arc<TableContext> {
         maps: maps.then(Maps::of_process),
         cache: BlockCache::new(0),
         max_metadata_bytes: u64::MAX,
+        max_filtered_bytes: u64::MAX,
         codecs: Codecs::default(),
         metrics: ReadMetrics::default(),
         around: Around::default(),

@@ -156,12 +156,13 @@ impl KeyspaceStats {
         }
         writeln!(
             f,
-            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables with {} entries, {} at rest; on disk {:.3} MiB",
+            "  of it filters  {:>12.3} MiB  {:.2} bits per key, {} tables with {} entries, {} at rest ({} for want of room); on disk {:.3} MiB",
             self.filter_bytes as f64 / MIB,
             self.filter_bits_per_key(),
             self.filters,
             self.filtered_entries,
             self.resting_filters,
+            self.filters_without_room,
             self.filter_file_bytes as f64 / MIB
         )
     }
@@ -368,6 +369,7 @@ mod tests {
             metadata_bytes: n.bytes(),
             filters: n.count(),
             resting_filters: n.count(),
+            filters_without_room: n.count(),
             filter_file_bytes: n.bytes(),
             filter_bytes: n.bytes(),
             generations: n.count(),

@@ -49,7 +49,7 @@ impl Attach {
         };
         table.pay_anew();
         let bytes = kind.about_bytes(table.properties().entries);
-        let has_room = engine.context.has_room_for_metadata(bytes);
+        let has_room = engine.context.has_room_for_filter(bytes);
         let builder = FilterBuilder::new(kind);
         has_room.then(|| Attach { keyspace, table: id, builder, from: Vec::new() })
     }

@@ -68,7 +68,7 @@ impl Table {
     }
 
     fn stand_in(context: &Arc<TableContext>, mut record: TableRecord, damage: Error) -> Table {
-        let filter = TableFilter::open(context, &mut record);
+        let (filter, _filter_room) = TableFilter::open(context, &mut record);
         let path = table_path(&context.dir, record.id);
         let table = Table {
             file: context.files.file(&path, context.access),

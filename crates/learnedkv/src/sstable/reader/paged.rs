@@ -167,7 +167,7 @@ impl Reserved<'_> {
     /// Takes room for `bytes` in all, if that is more; false if there is not so much.
     fn grow_to(&mut self, bytes: u64) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let has_room = more == 0 || self.context.take_room(more, 0);
+        let has_room = more == 0 || self.context.take_room(more, self.context.max_metadata_bytes);
         self.bytes += if has_room { more } else { 0 };
         has_room
     }
@@ -180,23 +180,31 @@ impl Drop for Reserved<'_> {
 }
 
 impl TableContext {
-    /// Whether metadata may grow by `bytes` and still take at most what it may.
-    pub fn has_room_for_metadata(&self, bytes: u64) -> bool {
-        self.grown(self.metrics.metadata_bytes.load(Relaxed), bytes).is_some()
-    }
-
-    fn grown(&self, now: u64, bytes: u64) -> Option<u64> {
-        now.checked_add(bytes).filter(|grown| *grown <= self.max_metadata_bytes)
-    }
-
     /// Takes room for `bytes` more of metadata, if there is any.
     pub(super) fn reserve(&self, bytes: u64) -> Option<Reserved<'_>> {
-        self.take_room(bytes, 0).then(|| Reserved { context: self, bytes })
+        self.reserve_up_to(bytes, self.max_metadata_bytes)
     }
 
-    /// Counts `bytes` more of metadata, if there is room for them and `others_bytes` besides.
-    pub(in crate::sstable) fn take_room(&self, bytes: u64, others_bytes: u64) -> bool {
-        let grown = |now| self.grown(now, bytes.saturating_add(others_bytes)).map(|_| now + bytes);
+    /// Takes room for `bytes` more, if all metadata then takes at most `most_bytes`.
+    pub(super) fn reserve_up_to(&self, bytes: u64, most_bytes: u64) -> Option<Reserved<'_>> {
+        self.take_room(bytes, most_bytes).then(|| Reserved { context: self, bytes })
+    }
+
+    /// What metadata may take with all that it can be done without: filters over runs, and those that only misses pay for. The rest
+    /// is left to indexes.
+    pub fn most_with_filters(&self) -> u64 {
+        self.max_metadata_bytes - self.max_metadata_bytes / 4
+    }
+
+    /// Whether there is room now for so many bytes of filters more; they are taken later, if there still is.
+    pub fn has_room_for_filter(&self, bytes: u64) -> bool {
+        let now = self.metrics.metadata_bytes.load(Relaxed);
+        now.saturating_add(bytes) <= self.most_with_filters()
+    }
+
+    /// Counts `bytes` more of metadata, if all then takes at most `most_bytes`.
+    pub(in crate::sstable) fn take_room(&self, bytes: u64, most_bytes: u64) -> bool {
+        let grown = |now: u64| now.checked_add(bytes).filter(|grown| *grown <= most_bytes);
         self.metrics.metadata_bytes.fetch_update(Relaxed, Relaxed, grown).is_ok()
     }
 

@@ -17,10 +17,16 @@
 //! Nothing but memory changes: the next open finds the filter at rest. Where metadata may not grow, or the
 //! read fails, rent is paid anew; a filter that is no filter is left alone until the table is opened again. No
 //! answer depends on any of this, so older Views gain too.
+//!
+//! **Room.** A filter comes into memory only while metadata then leaves a part of its share to others
+//! ([`reserve`]): room is taken before it is read. One that was to be there from the open on, and finds none, rests
+//! like any other ([`Table::lacks_room_for_filter`]): it is not read, and misses bring it back once they have paid
+//! and tables that went have made room. To look for room costs one load, once for each price that was paid.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::paged::Reserved;
 use super::{Caching, Sought, Table, TableContext};
 use crate::error::{Error, ErrorKind};
 use crate::format::manifest::{FilterRecord, TableRecord};
@@ -45,6 +51,8 @@ pub(super) struct TableFilter {
     rent: AtomicU64,
     /// Somebody loads it, or nobody is to.
     is_taken: AtomicBool,
+    /// When it was to come last, there was no room.
+    lacks_room: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -75,19 +83,34 @@ fn price_of_making(of: &Properties) -> u64 {
     reads.saturating_mul(READ).saturating_add(of.entries / WALKED_KEYS)
 }
 
+/// Room for a filter, taken until it is counted; `None` if there is none. Filters leave some to indexes, which are a tenth
+/// as large and serve every lookup; those that rest leave more than those that were asked for, which are those of runs:
+/// without one each lookup reads a block of its run, not only a lookup of an absent key.
+fn reserve(context: &TableContext, filter: FilterRecord) -> Option<Reserved<'_>> {
+    let most_bytes = match filter.rests {
+        true => context.most_with_filters(),
+        false => context.max_filtered_bytes,
+    };
+    context.reserve_up_to(filter.file_bytes, most_bytes)
+}
+
 /// What the filter costs in rent.
 fn price(filter: FilterRecord) -> u64 {
     READ * (1 + filter.file_bytes.div_ceil(BLOCK_BYTES))
 }
 
 impl TableFilter {
-    /// The filter that `record` names; of one at rest only the length is looked at. One that cannot be read
-    /// is counted. It is left out of the record if it is lost; else it rests: misses, or the next open, try
-    /// again.
-    pub fn open(context: &TableContext, record: &mut TableRecord) -> TableFilter {
-        let Some(named) = record.filter else { return TableFilter::default() };
+    /// The filter that `record` names, with the room taken for it; of one that is to rest, or that there is no room for, only
+    /// the length is looked at. One that cannot be read is counted. It is left out of the record if it is lost; else it
+    /// rests: misses, or the next open, try again.
+    pub fn open<'a>(
+        context: &'a TableContext,
+        record: &mut TableRecord,
+    ) -> (TableFilter, Option<Reserved<'a>>) {
+        let Some(named) = record.filter else { return (TableFilter::default(), None) };
         let (disk, dir) = (&*context.disk, &*context.dir);
-        let opened = if named.rests {
+        let room = if named.rests { None } else { reserve(context, named) };
+        let opened = if room.is_none() {
             file::check(disk, dir, named).map(|()| OnceLock::new())
         } else {
             let read = file::read(disk, dir, named, record.tag, record.properties.entries);
@@ -100,7 +123,8 @@ impl TableFilter {
             }
             OnceLock::new()
         });
-        TableFilter { resident, ..TableFilter::default() }
+        let lacks_room = AtomicBool::new(room.is_none() && !named.rests);
+        (TableFilter { resident, lacks_room, ..TableFilter::default() }, room)
     }
 
     /// Whether it is in memory, and refuses the hash.
@@ -134,6 +158,11 @@ impl Table {
     /// Whether it has a filter that is in its file only.
     pub fn has_resting_filter(&self) -> bool {
         self.record.filter.is_some() && !self.filter.is_resident()
+    }
+
+    /// Whether its filter would be in memory, if there had been room when it was to come.
+    pub fn lacks_room_for_filter(&self) -> bool {
+        self.has_resting_filter() && self.filter.lacks_room.load(Ordering::Relaxed)
     }
 
     /// Whether misses brought its filter into memory, or that of a table it came from.
@@ -209,7 +238,7 @@ impl Table {
         now >= price(named) || (is_looked_at && self.context.cache.is_half_empty(named.file_bytes))
     }
 
-    /// Brings the filter into memory, if it is at rest and metadata may grow so much. True: it did.
+    /// Brings the filter into memory, if it is at rest and there is room. True: it did.
     #[cold]
     pub fn wake_filter(&self) -> bool {
         let Some(named) = self.record.filter else { return false };
@@ -219,7 +248,9 @@ impl Table {
         let (context, record) = (&*self.context, &self.record);
         self.filter.rent.store(0, Ordering::Relaxed);
         let mut is_over = false;
-        if context.has_room_for_metadata(named.file_bytes) {
+        let room = reserve(context, named);
+        self.filter.lacks_room.store(room.is_none(), Ordering::Relaxed);
+        if room.is_some() {
             let (tag, keys) = (record.tag, record.properties.entries);
             match file::read(&*context.disk, &context.dir, named, tag, keys) {
                 Ok(filter) => {
