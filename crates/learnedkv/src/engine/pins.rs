@@ -190,8 +190,8 @@ impl Engine {
         bytes
     }
 
-    /// Puts the memtables that left these keyspaces since View `before` on the list. The cache was fitted before: the flush itself
-    /// still keeps them, for a moment.
+    /// Puts the memtables that left these keyspaces since View `before` on the list. The cache was fitted before, since the flush
+    /// itself still keeps them for a moment; it is again by the log's job, which the end of the flush wakes.
     pub(super) fn note_left(&self, before: &View, keyspaces: &BTreeSet<KeyspaceId>) {
         let now = self.view();
         let keyspaces = keyspaces.iter().filter_map(|id| before.keyspaces.get(id));
@@ -199,13 +199,6 @@ impl Engine {
         let left = left.filter(|memtable| !memtable.is_empty());
         let bytes = |memtable: &Memtable| (memtable.size_bytes() + memtable.filter_bytes()) as u64;
         lock(&self.pins.left).extend(left.map(|m| (Arc::downgrade(m), bytes(m))));
-    }
-
-    /// Has the cache give up what readers keep of memtables that were flushed, once the flush keeps none of them any more.
-    pub fn look_at_pins(&self) {
-        if self.pinned_memory_bytes() > 0 {
-            self.fit_cache();
-        }
     }
 }
 

@@ -161,7 +161,6 @@ impl FlushJob {
         let group = std::mem::take(&mut self.group);
         let keyspaces = group.keyspaces();
         let installed = group.install(&self.engine);
-        self.engine.look_at_pins();
         self.note(&keyspaces, &installed, asked)
     }
 
