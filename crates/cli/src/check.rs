@@ -95,8 +95,15 @@ fn summary(of: &Verified) -> String {
         of.log_operations,
     ]
     .map(show_count);
+    let dropped = match of.dropped_records {
+        0 => String::new(),
+        count => format!(
+            " ({} behind its end, which were never synced, an open drops)",
+            show_count(count)
+        ),
+    };
     format!(
-        "checked the manifest; the log, {records} records of {operations} operations; {tables} tables, {blocks} blocks of \
+        "checked the manifest; the log, {records} records of {operations} operations{dropped}; {tables} tables, {blocks} blocks of \
          {entries} entries, {filters} filters; {segments} value segments, {values} values: {found}"
     )
 }

@@ -502,6 +502,9 @@ enum Walked {
 
 /// How many versions a cursor fetches ahead at most.
 const MAX_AHEAD: usize = 256;
+/// The same of a memtable that is lent: what was fetched keeps the payloads that it is of, each up to a piece of many
+/// ([`crate::engine`]), when the memtable is gone.
+const MAX_AHEAD_LENT: usize = 8;
 
 /// Walks a memtable. It holds no reference into the skip list, so that it may live as long as it
 /// likes; versions are fetched ahead, more of them the longer the walk.
@@ -520,17 +523,17 @@ impl MemtableCursor {
     fn fetch(&mut self, bound: Bound<&[u8]>) {
         let walk = if self.forward { Memtable::upwards } else { Memtable::downwards };
         let lent;
-        let memtable = match &self.memtable {
-            Walked::Kept(memtable) => memtable,
+        let (memtable, most) = match &self.memtable {
+            Walked::Kept(memtable) => (memtable, MAX_AHEAD),
             Walked::Lent(memtable) => {
                 lent = memtable.upgrade().expect("whoever moves the cursor keeps it");
-                &lent
+                (&lent, MAX_AHEAD_LENT)
             }
         };
         self.ahead = walk(memtable, bound, &mut self.seen, self.ahead_length);
         let whole = self.ahead.len() == self.ahead_length;
         self.last = self.ahead.last().filter(|_| whole).cloned();
-        self.ahead_length = (self.ahead_length * 2).min(MAX_AHEAD);
+        self.ahead_length = (self.ahead_length * 2).min(most);
         self.ahead.reverse();
     }
 

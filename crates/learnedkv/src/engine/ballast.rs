@@ -126,6 +126,8 @@ pub struct Ballast {
     retired_before: AtomicU64,
     /// What removals took of the log and of tables since then, bytes.
     removals: AtomicU64,
+    /// Whether what was removed is to be settled before anything else is.
+    settles_next: AtomicBool,
     /// Held while what was removed is settled. No job takes it.
     settling: Mutex<()>,
 }
@@ -152,6 +154,7 @@ impl Ballast {
             times: AtomicU64::new(0),
             retired_before: AtomicU64::new(0),
             removals: AtomicU64::new(0),
+            settles_next: AtomicBool::new(false),
             settling: Mutex::default(),
         }
     }
@@ -223,6 +226,7 @@ impl Ballast {
         }
         self.retired_before.store(retired_bytes, Ordering::Relaxed);
         self.removals.store(0, Ordering::Relaxed);
+        self.settles_next.store(false, Ordering::Relaxed);
         // First, so that no put takes what comes free.
         self.given_up.store(true, Ordering::Release);
         self.times.fetch_add(1, Ordering::AcqRel);
@@ -397,39 +401,56 @@ impl Engine {
         if is_refused { self.check_room() } else { Ok(()) }
     }
 
-    /// The same right before it gets its place in the log, where a removal is counted. Each waits while what others have removed is
-    /// settled: else they would take the room for that meanwhile.
+    /// The same right before it gets its place in the log. Each removal waits while what was removed is settled: else they would
+    /// take the room for that meanwhile.
     pub(super) fn admit(&self, payload: &[u8]) -> Result<()> {
         self.check_room_for(payload)?;
         if self.ballast.is_given_up() {
             let turn = lock(&self.ballast.settling);
-            // In the log, and then in a table.
-            let bytes = record_bytes(payload.len(), false) + payload.len();
-            if self.ballast.counts_removal(bytes as u64) {
-                self.settle_removals(payload);
+            if self.ballast.settles_next.swap(false, Ordering::Relaxed) {
+                // What it replaced may have come free only when it had given up: somebody was still reading there.
+                let may_go_further = || {
+                    let before = self.burials.count();
+                    !self.settle_removals(payload) && {
+                        self.bury();
+                        self.ballast.is_given_up() && self.burials.count() != before
+                    }
+                };
+                (0..TRIES).all(|_| may_go_further());
             }
             drop(turn);
         }
         Ok(())
     }
 
-    /// Has the keyspaces that a payload removes from be converted, and waits for it. Whether that comes to anything is not a
-    /// removal's business.
-    fn settle_removals(&self, payload: &[u8]) {
+    /// Counts what was removed while the ballast is given up: whether what was removed is to be settled before the next goes on.
+    pub(super) fn count_removal(&self, payload: &[u8]) {
+        if !self.ballast.is_given_up() {
+            return;
+        }
+        // In the log, and then in a table.
+        let bytes = record_bytes(payload.len(), false) + payload.len();
+        if self.ballast.counts_removal(bytes as u64) {
+            self.ballast.settles_next.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the keyspaces that a payload removes from be converted, and waits for it. False: something stopped that.
+    fn settle_removals(&self, payload: &[u8]) -> bool {
         let ids: BTreeSet<_> = Ops::new(payload).flatten().map(|op| op.keyspace).collect();
-        let asked: Vec<_> = {
-            let mut conversions = lock(&self.conversions);
-            ids.into_iter().map(|id| (id, conversions.ask(id))).collect()
-        };
+        let ask = |id| (id, lock(&self.conversions).ask(id));
+        let asked: Vec<_> = ids.into_iter().map(ask).collect();
         self.health.ask_again();
         self.executor.notify();
-        let is_over = |(id, number): &(KeyspaceId, u64)| {
-            let works = [Work::Flush(*id), Work::Settle(*id)];
-            lock(&self.conversions).outcome(*id, *number).is_some()
-                || self.keyspace(*id).is_err()
-                || self.health.check_work(&works).is_err()
+        let is_done = |(id, number): &(KeyspaceId, u64)| {
+            lock(&self.conversions).outcome(*id, *number).is_some() || self.keyspace(*id).is_err()
+        };
+        let is_over = |asked: &(KeyspaceId, u64)| {
+            let works = [Work::Flush(asked.0), Work::Settle(asked.0)];
+            is_done(asked) || self.health.check_work(&works).is_err()
         };
         self.executor.wait_until(&mut || asked.iter().all(is_over));
+        asked.iter().all(is_done)
     }
 
     /// The same where a put that was let in may have been overtaken. Under `commit`.

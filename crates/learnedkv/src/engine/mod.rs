@@ -218,6 +218,7 @@ impl Engine {
         let (first, last) = (ticket.first(), ticket.last());
         self.log.publish(ticket, commit.payload).inspect_err(|e| self.poison(e))?;
         self.apply(&commit, &memtables, first, last)?;
+        self.count_removal(commit.payload);
         let put_bytes = commit.bytes();
         let before = self.metrics.put_bytes.fetch_add(put_bytes, Ordering::Relaxed);
         self.log.complete(first, last)?;

@@ -30,6 +30,9 @@ use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::memtable::Memtable;
 use crate::view::{KeyspaceView, View};
 
+/// Of so many iterators that are noted one looks whether memory is tight still.
+const NOTED_A_LOOK: u64 = 64;
+
 /// What a snapshot or an iterator keeps.
 #[derive(Debug)]
 pub struct Pinned {
@@ -101,8 +104,10 @@ impl Pinned {
 pub struct Pins {
     /// Half of what may be pinned is.
     is_tight: AtomicBool,
-    /// How many iterators under way became [`Pinned`] that kept memtables which no View showed any more.
+    /// How often memtables left the View, and iterators became [`Pinned`] that kept such.
     late: AtomicU64,
+    /// How many iterators were noted.
+    noted: AtomicU64,
     /// The snapshots and iterators that are open, as far as they are known, oldest first.
     known: Mutex<Vec<Weak<Pinned>>>,
     /// Memtables that left the View, as far as somebody kept them when it was last looked, and what they take.
@@ -140,22 +145,27 @@ impl Engine {
         pinned
     }
 
-    /// Notes an iterator over what `keyspace` shows, operations up to `visible`; one that was just made, or is under way.
+    /// Notes an iterator over what `keyspace` shows, operations up to `visible`.
     #[cold]
     pub fn pin_keyspace(
         &self,
         keyspace: &Arc<KeyspaceView>,
         visible: SequenceNumber,
-        is_new: bool,
     ) -> Arc<Pinned> {
         let shown = Shown::One(ArcSwap::new(keyspace.clone()));
         let pinned = Arc::new(Pinned { shown, visible });
         self.pins.add(&pinned);
-        if !is_new && still_shown(&self.view(), keyspace) < keyspace.memtables().count() {
-            // Whoever looked for who keeps these did not find him. (What a new one keeps no flush has taken from the View
-            // yet, or his snapshot keeps it too.)
+        if still_shown(&self.view(), keyspace) < keyspace.memtables().count() {
+            // Whoever looked for who keeps these did not find him.
             self.pins.late.fetch_add(1, Relaxed);
             self.executor.notify();
+        }
+        if self.pins.noted.fetch_add(1, Relaxed) % NOTED_A_LOOK == 0 {
+            // Readers that let go tell nobody.
+            self.pinned_memory_bytes();
+            if !self.is_memory_tight() {
+                self.fit_cache();
+            }
         }
         pinned
     }
@@ -166,7 +176,7 @@ impl Engine {
         self.pins.is_tight.load(Relaxed)
     }
 
-    /// How many came to be known late, with memtables that no View shows.
+    /// How often something came to be pinned that a look before did not see.
     pub fn pinned_late(&self) -> u64 {
         self.pins.late.load(Relaxed)
     }
@@ -198,7 +208,12 @@ impl Engine {
         let left = keyspaces.flat_map(|k| k.memtables().skip(still_shown(&now, k)));
         let left = left.filter(|memtable| !memtable.is_empty());
         let bytes = |memtable: &Memtable| (memtable.size_bytes() + memtable.filter_bytes()) as u64;
-        lock(&self.pins.left).extend(left.map(|m| (Arc::downgrade(m), bytes(m))));
+        let left: Vec<_> = left.map(|m| (Arc::downgrade(m), bytes(m))).collect();
+        if !left.is_empty() {
+            lock(&self.pins.left).extend(left);
+            // Whoever saw the View without these did not see them here.
+            self.pins.late.fetch_add(1, Relaxed);
+        }
     }
 }
 

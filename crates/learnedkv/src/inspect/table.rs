@@ -118,7 +118,9 @@ fn tell_properties(of: &Properties, told: &mut Told<'_>) {
 /// Tells of each block; ends where the next one cannot be found.
 fn blocks(file: Arc<dyn File>, tag: u64, properties: &Properties, told: &mut Told<'_>) {
     let (codecs, end) = (Codecs::default(), properties.data_bytes);
-    let (mut window, mut offset) = (Window::new(file, end), 0);
+    // What a damaged file says of its length is not believed.
+    let there = file.length_bytes().map_or(0, |length| length.min(end));
+    let (mut window, mut offset) = (Window::new(file, there), 0);
     while offset < end {
         let length = window
             .get(offset, BLOCK_HEADER_BYTES as u64)

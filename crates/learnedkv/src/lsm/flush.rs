@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::generation;
 use super::group::{Finished, Group};
-use super::output::Output;
+use super::output::{Moving, Output};
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, RoomSeen, Work};
@@ -74,6 +74,7 @@ impl FlushJob {
         let (cursor, ranges) = entries(keyspace, sealed);
         let (options, apart) = (keyspace.options.lsm_table(), keyspace.options.fresh_apart());
         let output = Output::new(&self.engine, options, apart, &sources)
+            .moving(Moving::Nothing)
             .with_shadow(Shadow::over_nothing())
             .with_ranges(ranges);
         let (versions, _) = sealed.memtable.counts();

@@ -2,7 +2,11 @@
 //! points at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use crate::format::table::SegmentUse;
+use crate::sstable::reader::Table;
+use crate::sstable::scale;
 use crate::view::Tables;
 
 /// The dead bytes of each value segment. During a sweep what is settled already is pointed at twice: no
@@ -33,9 +37,24 @@ pub fn stuck(tables: &Tables) -> (u64, u64) {
     if unreadable.is_empty() {
         return (0, 0);
     }
-    let live = live(tables);
-    let pointed = unreadable.iter().filter_map(|segment| live.get(&segment.id()));
-    (unreadable.iter().map(|segment| segment.occupied_bytes()).sum(), pointed.sum())
+    let is_unreadable = |used: &&SegmentUse| unreadable.iter().any(|s| s.id() == used.segment);
+    let pointed = |table: &Arc<Table>| {
+        let used = table.properties().segments.iter().filter(is_unreadable);
+        used.map(|used| used.bytes).sum::<u64>()
+    };
+    // Below the watermark it is settled, and counts there.
+    let is_settled = |(watermark, table): (&[u8], &Arc<Table>)| {
+        let (left, all) = (table.bytes_between(watermark, None), table.properties().data_bytes);
+        let pointed = pointed(table);
+        pointed.saturating_sub(scale(pointed, left, all.max(1)))
+    };
+    let frozen = tables.frozen.iter().flat_map(|frozen| {
+        frozen.runs.iter().flatten().map(|table| (frozen.watermark.as_slice(), table))
+    });
+    let twice: u64 = frozen.map(is_settled).sum();
+    let all: u64 = tables.all().map(pointed).sum();
+    let occupied = unreadable.iter().map(|segment| segment.occupied_bytes()).sum();
+    (occupied, all.saturating_sub(twice))
 }
 
 /// The value segments that have more dead bytes than `over_provision` of their live ones. So if all have no more, there

@@ -130,6 +130,7 @@ impl Group {
             Some(changes)
         };
         let forget = |view: &mut View| {
+            engine.note_moved_memory(self.memtable_bytes);
             for Finished { keyspace, .. } in &self.flushes {
                 if let Some(shown) = view.keyspaces.get_mut(keyspace) {
                     Arc::make_mut(shown).sealed.retain(|sealed| !goes(&sealed.memtable));
@@ -139,7 +140,6 @@ impl Group {
         let up_to = self.flushes.iter().map(|f| f.sealed.up_to).fold(0, SequenceNumber::max);
         let needs_no_log = engine.needs_no_log(up_to, |_, memtable| goes(memtable));
         let depends_on = if needs_no_log { 0 } else { up_to };
-        engine.note_moved_memory(self.memtable_bytes);
         if !engine.edit(depends_on, &self.opened(), plan, forget)? {
             return Ok(false);
         }

@@ -212,8 +212,11 @@ fn is_worth_it(all: &[Arc<Pinned>], id: KeyspaceId, memtable: &Arc<Memtable>) ->
         if keeps && !seen.iter().any(|other| see_alike(&[memtable], pinned, other)) {
             seen.push(pinned);
         }
+        if seen.len() as u64 > MOST_WRITTEN {
+            return false;
+        }
     }
-    seen.len() as u64 <= MOST_WRITTEN
+    true
 }
 
 impl Spill {

@@ -126,3 +126,22 @@ fn what_a_flush_writes_is_told_from_the_memory_it_frees() {
     assert_eq!(memtable.put_bytes(), 12 + 6 * 1000);
     assert!(memtable.size_bytes() > 700_000);
 }
+
+/// What is fetched keeps its payloads, and each the piece that it was cut from, when the memtable was taken from a reader.
+#[test]
+fn of_a_lent_memtable_few_versions_are_fetched_ahead() {
+    let memtable = Arc::new(Memtable::default());
+    (0..1000).for_each(|n| put(&memtable, &format!("{n:04}"), Some("v"), n + 1));
+    for (kept, expected) in [(true, MAX_AHEAD), (false, MAX_AHEAD_LENT)] {
+        let lent = Walked::Lent(Arc::downgrade(&memtable));
+        let walked = if kept { Walked::Kept(memtable.clone()) } else { lent };
+        let mut cursor = memtable.cursor_of(walked, 1000);
+        cursor.seek(Seek::First).unwrap();
+        let (mut most, mut count) = (0, 0);
+        while cursor.key().is_some() {
+            (most, count) = (cursor.ahead.len().max(most), count + 1);
+            cursor.advance().unwrap();
+        }
+        assert_eq!((most, count), (expected, 1000));
+    }
+}

@@ -90,7 +90,9 @@ impl Generation {
     pub fn has_room_for(&self, keys: usize) -> bool {
         let most = self.first_keys.saturating_mul((1 << PARTS) - 1);
         let held = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        held.saturating_add(keys) <= most
+        // A part that memory had no room for once never comes.
+        let is_whole = !self.parts.iter().any(|part| matches!(part.get(), Some(None)));
+        is_whole && held.saturating_add(keys) <= most
     }
 
     /// The parts there are, up to the first that is not.

@@ -24,19 +24,22 @@ pub struct Group {
 impl Group {
     /// All `runs` in groups, newest first.
     pub fn all(runs: &[Run]) -> Vec<Group> {
-        let alike = |a: &Run, b: &Run| match (Group::generation(a), Group::generation(b)) {
+        // Each looked at once: tables of runs that an open found come to belong to one meanwhile.
+        let of_runs: Vec<_> = runs.iter().map(Group::generation).collect();
+        let alike = |a: &Option<&Arc<Generation>>, b: &Option<&Arc<Generation>>| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (a, b) => a.is_none() && b.is_none(),
         };
         let mut end = 0;
-        let group = |runs: &[Run]| {
+        let group = |of_runs: &[Option<&Arc<Generation>>]| {
             let start = end;
-            end += runs.len();
-            let generation = runs.first().filter(|_| runs.len() > 1).and_then(Group::generation);
-            let spares = ungrouped(runs).map(|stretch| stretch.len() as u64 - 1).sum();
+            end += of_runs.len();
+            let generation = of_runs.first().filter(|_| of_runs.len() > 1).copied().flatten();
+            let stretches = ungrouped(&runs[start..end]);
+            let spares = stretches.map(|stretch| stretch.len() as u64 - 1).sum();
             Group { runs: start..end, generation: generation.cloned(), spares }
         };
-        runs.chunk_by(alike).map(group).collect()
+        of_runs.chunk_by(alike).map(group).collect()
     }
 
     /// The generation that says all of a run.

@@ -25,7 +25,8 @@ fn setup() -> Setup {
     }
 }
 
-fn open(seed: u64) -> (SimDisk, Database, Keyspace) {
+/// A keyspace of values kept apart that a sweep moves, nothing swept yet.
+pub fn open(seed: u64) -> (SimDisk, Database, Keyspace) {
     open_as(&setup(), seed)
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
 use learnedkv::{Compression, Database, ErrorKind, Keyspace};
 
@@ -448,4 +448,28 @@ fn a_value_of_64_mib_passes_through_little_memory() {
     let said = String::from_utf8_lossy(&worked.stdout);
     let failed = String::from_utf8_lossy(&worked.stderr);
     assert!(worked.status.success() && said.contains("it took"), "{said}{failed}");
+}
+
+/// A database that streamed shorter values than it does now had its flush move them, and one damaged file stopped all flushes.
+#[test]
+fn a_flush_leaves_streamed_values_where_they_are() {
+    let disk = SimDisk::new(1);
+    let options = learnedkv::KeyspaceOptions::default().separate_at(1 << 20);
+    let db = setup().open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("k", options).unwrap();
+    keyspace.insert("damaged", value(5000, 1)).unwrap();
+    keyspace.insert("whole", value(5000, 2)).unwrap();
+    let disk = disk.crash_clone(CrashKind::Process, 0);
+    drop((keyspace, db));
+    let names = disk.list(Path::new("/db")).unwrap();
+    let first = names.iter().filter(|name| name.starts_with("values-")).min().unwrap();
+    let file = disk.open(&Path::new("/db").join(first), Access::Random).unwrap();
+    file.write_all_at(b"another", 2000).unwrap();
+    let db = Setup { stream_at: 1 << 20, ..setup() }.open(&disk, 2).unwrap();
+    let keyspace = db.find("k").unwrap();
+    keyspace.insert("short", "value").unwrap();
+    keyspace.flush().unwrap();
+    assert!(keyspace.get("damaged").unwrap_err().is_corruption());
+    assert!(*keyspace.get("whole").unwrap().unwrap() == value(5000, 2));
+    assert_eq!(*keyspace.get("short").unwrap().unwrap(), *b"value");
 }

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::disk::{Access, Disk};
+use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
+use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, Error, ErrorKind, Store, Verified, Verifying};
 
@@ -143,6 +143,27 @@ fn nothing_is_told_of_what_a_crash_leaves() {
         swept += u32::from(db.stats().keyspaces.iter().any(|k| k.watermark.is_some()));
     }
     assert!(left.len() > 100 && swept > 0, "{} crashes, {swept} amid a sweep", left.len());
+}
+
+/// Below the watermark what frozen tables point at is not there any more: it stands in blocks.
+#[test]
+fn nothing_is_told_of_values_whose_places_a_sweep_gave_back() {
+    let (disk, _db, keyspace) = crate::giving_back::open(5);
+    let left = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = left.clone();
+    disk.observe(move |operation, disk| {
+        if operation.kind == OperationKind::Discard && operation.stage == Stage::After {
+            sink.lock().unwrap().push(disk.crash_clone(CrashKind::Process, 0));
+        }
+    });
+    keyspace.convert().unwrap();
+    disk.stop_observing();
+    let left = std::mem::take(&mut *left.lock().unwrap());
+    assert!(left.len() > 3, "{}", left.len());
+    for disk in &left {
+        let (verified, damages) = verify_of(disk, None);
+        assert!(damages.is_empty() && verified.values > 0, "{verified:?}: {damages:?}");
+    }
 }
 
 /// What of a table, a filter or the values that count is flipped is told, with its file, and the place where that is known.

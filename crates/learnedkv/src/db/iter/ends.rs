@@ -115,7 +115,7 @@ impl Ends {
             error,
         };
         if ends.handle.engine.is_memory_tight() {
-            ends.become_known(true);
+            ends.become_known();
         }
         ends
     }
@@ -132,9 +132,9 @@ impl Ends {
 
     /// Becomes known to the engine, if it is not yet: its memtables may be taken from now on. Its cursors keep none then.
     #[cold]
-    fn become_known(&mut self, is_new: bool) {
+    fn become_known(&mut self) {
         if let Some(Pin::Own(view)) = &self.pin {
-            let pinned = self.handle.engine.pin_keyspace(view, self.visible, is_new);
+            let pinned = self.handle.engine.pin_keyspace(view, self.visible);
             self.front.let_go();
             self.back.let_go();
             self.pin = Some(Pin::Known(pinned));
@@ -144,7 +144,7 @@ impl Ends {
     /// Moves the cursor of one end to the next entry inwards that is left.
     fn step(&mut self, front: bool) -> Result<Option<(At<'_>, &MergeCursor)>> {
         if self.handle.engine.is_memory_tight() {
-            self.become_known(false);
+            self.become_known();
         }
         let Some(pin) = &self.pin else { return Ok(None) };
         let (view, visible, walk) = (pin.view(), self.visible, self.options.walk());

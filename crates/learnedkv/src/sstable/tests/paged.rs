@@ -141,10 +141,12 @@ fn cached_indexes_are_the_caches_bytes_and_go_with_their_table() {
 fn room_that_came_is_taken() {
     let roomy = context(0);
     let resident_bytes = table(&roomy, IndexKind::Fence, Compression::None).metadata_bytes() as u64;
-    // Room for the index of one table.
-    let room = resident_bytes * 5 / 2;
-    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    let context = context_with(disk, 1 << 20, false, room);
+    let disk = || -> Arc<dyn Disk> { Arc::new(SimDisk::new(1)) };
+    let tight = context_with(disk(), 1 << 20, false, 0);
+    let paged_bytes = table(&tight, IndexKind::Fence, Compression::None).metadata_bytes() as u64;
+    // Room for the indexes of two tables and a half, and for what there is of three in any case.
+    let room = 2 * resident_bytes + paged_bytes + (resident_bytes - paged_bytes) / 2;
+    let context = context_with(disk(), 1 << 20, false, room);
     let first = table(&context, IndexKind::Fence, Compression::None);
     let again = || Table::open(&context, first.record()).unwrap();
     let (second, third) = (again(), again());
