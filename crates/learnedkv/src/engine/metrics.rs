@@ -44,6 +44,8 @@ pub struct EngineMetrics {
     pub background: Busy,
     /// Where flushes ended.
     pub flush_ends: Ends,
+    /// Bytes of keys and values put that were flushed: of what is put meanwhile a flush says nothing.
+    pub flushed_put_bytes: AtomicU64,
     /// Where sweeps, compactions and rewritings ended.
     pub settle_ends: Ends,
     /// When writers waited: for their pace, or for a flush.

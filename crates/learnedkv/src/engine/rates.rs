@@ -108,9 +108,10 @@ impl Engine {
         self.timed(&self.metrics.background, || self.timed(&self.metrics.settling, work))
     }
 
-    /// Counts a flush that has ended.
-    pub fn note_flush(&self) {
+    /// Counts a flush that has ended, of so many bytes of keys and values put.
+    pub fn note_flush(&self, put_bytes: u64) {
         self.metrics.flushes.fetch_add(1, Relaxed);
+        self.metrics.flushed_put_bytes.fetch_add(put_bytes, Relaxed);
         self.metrics.flush_ends.note(self.flushed(), FLUSHING);
     }
 
@@ -127,7 +128,7 @@ impl Engine {
 
     fn flushed(&self) -> Moment {
         let busy = self.metrics.flushing.until(self.executor.now());
-        Moment { busy, put: self.metrics.put_bytes.load(Relaxed), written: 0 }
+        Moment { busy, put: self.metrics.flushed_put_bytes.load(Relaxed), written: 0 }
     }
 
     fn settled(&self) -> Moment {

@@ -148,7 +148,7 @@ impl Group {
         self.flushes.iter_mut().for_each(|finished| finished.output.keep());
         let unlogged = if needs_no_log { count } else { 0 };
         engine.metrics.unlogged_flushes.fetch_add(unlogged, Ordering::Relaxed);
-        (0..count).for_each(|_| engine.note_flush());
+        memtables.iter().for_each(|memtable| engine.note_flush(memtable.put_bytes()));
         engine.metrics.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(retention) = retention {
             engine.log.remove(&retention);

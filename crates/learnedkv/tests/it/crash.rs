@@ -500,7 +500,7 @@ fn a_crash_anywhere_is_no_worse_where_flushes_do_not_wait_for_the_log() {
         sum.add(&crashed.unwrap_or_else(|e| panic!("seed {seed}: {e}")));
     }
     println!("{sum:?}");
-    assert!(sum.openings > 1000 && sum.unlogged_flushes > 5, "{sum:?}");
+    assert!(sum.openings > 1000 && sum.unlogged_flushes > 3, "{sum:?}");
 }
 
 /// Behind the last record of a segment stand those of another, which must not come back.

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
@@ -394,5 +395,10 @@ fn iterators_show_one_moment_while_their_memtables_are_taken() {
     });
     db.wait_idle().unwrap();
     assert!(db.stats().spills > 0, "{}", db.stats());
-    assert_eq!(db.stats().pinned_memory_bytes, 0);
+    // The last flush may hold what it flushed for a moment more.
+    let is_free = |_| {
+        thread::sleep(Duration::from_millis(10));
+        db.stats().pinned_memory_bytes == 0
+    };
+    assert!((0..1000).any(is_free), "{}", db.stats());
 }
