@@ -160,7 +160,7 @@ impl Engine {
             self.pins.late.fetch_add(1, Relaxed);
             self.executor.notify();
         }
-        if self.pins.noted.fetch_add(1, Relaxed) % NOTED_A_LOOK == 0 {
+        if self.pins.noted.fetch_add(1, Relaxed).is_multiple_of(NOTED_A_LOOK) {
             // Readers that let go tell nobody.
             self.pinned_memory_bytes();
             if !self.is_memory_tight() {

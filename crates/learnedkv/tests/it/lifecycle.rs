@@ -328,12 +328,9 @@ fn stats_say_how_fast_a_store_may_be_written_to() {
 /// The clock moves with each operation of the disk, so what work takes is known. Several flushes are looked back on.
 #[test]
 fn rates_are_those_of_late() {
-    for (store, first_ms, then_ms) in [
-        (Store::Tiered, 4, 40),
-        (Store::Tiered, 40, 4),
-        (Store::Lsm, 4, 40),
-        (Store::Lsm, 40, 4),
-    ] {
+    for (store, first_ms, then_ms) in
+        [(Store::Tiered, 4, 40), (Store::Tiered, 40, 4), (Store::Lsm, 4, 40), (Store::Lsm, 40, 4)]
+    {
         let (disk, executor) = (SimDisk::new(1), Arc::new(SeededExecutor::new(1)));
         let takes_ms = Arc::new(AtomicU64::new(first_ms));
         let (clock, takes) = (executor.clone(), takes_ms.clone());
