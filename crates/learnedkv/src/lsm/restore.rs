@@ -58,7 +58,7 @@ pub(super) fn pay(engine: &Engine, view: &KeyspaceView, sought: &Sought<'_>) {
     if pays && view.asked_in_vain.pay(spared) {
         engine.want_filter(Wanted::Runs(view.id));
     }
-    if let Some(table) = sought.unfiltered() {
+    if let Some(table) = sought.unfiltered().filter(|table| attach::is_wanted(view, *table)) {
         engine.want_filter(Wanted::Table(view.id, table));
     }
 }

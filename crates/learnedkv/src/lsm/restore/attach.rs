@@ -38,6 +38,15 @@ fn find(view: &KeyspaceView, id: TableId) -> Option<(&Arc<Table>, Option<FilterK
     fresh.map(|table| (table, options.lsm_table().filter))
 }
 
+/// Whether a table that has no filter is to have one. If not, misses pay for none any more.
+pub(super) fn is_wanted(view: &KeyspaceView, id: TableId) -> bool {
+    let Some((table, kind)) = find(view, id) else { return false };
+    if kind.is_none() {
+        table.do_without_filter();
+    }
+    kind.is_some()
+}
+
 impl Attach {
     /// That of a table of a keyspace, if one is wanted there and has room.
     pub(super) fn begin(engine: &Engine, keyspace: KeyspaceId, id: TableId) -> Option<Attach> {
