@@ -115,7 +115,9 @@ impl Engine {
     /// sealed or tables change.
     pub fn fit_cache(&self) {
         let metadata = self.context.metrics.metadata_bytes.load(Ordering::Relaxed);
-        let sealed = self.beside_the_largest() + self.pinned_memory_bytes();
+        // With the share that may have come since they were added up: the cache never has what they take.
+        let memtables = self.beside_the_largest() + self.share_bytes();
+        let sealed = memtables + self.pinned_memory_bytes();
         self.context.cache.set_capacity_bytes(self.options.cache_bytes(sealed, metadata));
     }
 

@@ -89,9 +89,7 @@ fn memory_stays_within_the_budget_however_large_the_store_is() {
         }
         let after = db.stats();
         most = most.max(held_bytes(&after));
-        // What memtables take is added up once a 128th of it has changed.
-        let bound = BUDGET_BYTES * 11 / 10 + BUDGET_BYTES / 128;
-        assert!(most <= bound, "{store:?}: {most} bytes of {BUDGET_BYTES}");
+        assert!(most <= BUDGET_BYTES * 11 / 10, "{store:?}: {most} bytes of {BUDGET_BYTES}");
         let loads = after.index_loads - before.index_loads;
         let requests = after.read_requests - before.read_requests;
         assert!(loads > 0 && loads < GETS, "{store:?}: {loads} loads");
