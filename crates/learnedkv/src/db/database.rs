@@ -284,7 +284,6 @@ impl Builder {
         if engine.options.sweeps_ahead {
             executor.hurry(true);
         }
-        lsm::restore::spawn(&engine);
         if !engine.options.read_only {
             tiered::spawn(&engine);
             lsm::spawn_if_wanted(&engine);

@@ -1,6 +1,7 @@
 //! Reading a keyspace, now ([`Keyspace`]) or as it was ([`Snapshot`]): the same methods on both.
 
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use super::iter::{self, Bounds};
 use super::{Iter, Keys, Keyspace, Snapshot};
@@ -19,7 +20,7 @@ impl Keyspace {
     /// Reads what the View of now shows, without keeping it.
     pub(super) fn look<T>(
         &self,
-        read: impl FnOnce(&Engine, &KeyspaceView, SequenceNumber) -> Result<T>,
+        read: impl FnOnce(&Arc<Engine>, &KeyspaceView, SequenceNumber) -> Result<T>,
     ) -> Result<T> {
         let engine = &self.handle().engine;
         let view = engine.view();

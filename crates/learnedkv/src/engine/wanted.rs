@@ -2,6 +2,7 @@
 //! makes them is the stores' to know.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Engine, lock};
@@ -19,25 +20,31 @@ pub enum Wanted {
 
 /// All that are wanted.
 #[derive(Debug, Default)]
-pub struct AllWanted(Mutex<BTreeSet<Wanted>>);
+pub struct AllWanted {
+    all: Mutex<BTreeSet<Wanted>>,
+    /// Somebody makes them.
+    has_maker: AtomicBool,
+}
 
 impl Engine {
-    /// Somebody should look whether lookups have paid for a filter.
-    pub fn want_filter(&self, wanted: Wanted) {
-        if lock(&self.wanted.0).insert(wanted) {
+    /// Somebody should look whether lookups have paid for a filter. True, once: there is nobody yet who does.
+    pub fn want_filter(&self, wanted: Wanted) -> bool {
+        let is_new = lock(&self.wanted.all).insert(wanted);
+        if is_new {
             self.executor.notify();
         }
+        is_new && !self.wanted.has_maker.swap(true, Ordering::AcqRel)
     }
 
     /// Whether somebody should, or one is being made.
     pub fn wants_filters(&self) -> bool {
-        !lock(&self.wanted.0).is_empty()
+        !lock(&self.wanted.all).is_empty()
     }
 
     /// What `begin` makes of the first that is wanted of which it makes anything; the others are not looked at again
     /// before lookups pay more. It stays until [`Engine::end_filter`].
     pub fn find_wanted_filter<T>(&self, mut begin: impl FnMut(Wanted) -> Option<T>) -> Option<T> {
-        let mut all = lock(&self.wanted.0);
+        let mut all = lock(&self.wanted.all);
         let (mut begun, before) = (None, all.len());
         while let Some(&wanted) = all.first().filter(|_| begun.is_none()) {
             begun = begin(wanted);
@@ -56,7 +63,7 @@ impl Engine {
 
     /// It is there, or was given up.
     pub fn end_filter(&self, wanted: Wanted) {
-        lock(&self.wanted.0).remove(&wanted);
+        lock(&self.wanted.all).remove(&wanted);
         self.executor.notify();
     }
 

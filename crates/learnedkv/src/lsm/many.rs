@@ -25,7 +25,7 @@ const KEYS_AT_ONCE: usize = 256;
 /// # Errors
 /// As [`read::get`], of one of the keys; then there are no answers.
 pub fn get(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     keys: &[impl AsRef<[u8]>],
     visible: SequenceNumber,

@@ -24,7 +24,7 @@ use crate::view::{Group, KeyspaceView, Partition, Run, Tables};
 /// # Errors
 /// `Corruption` if a block that must hold it is damaged; any error of the disk.
 pub fn get(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
@@ -63,7 +63,7 @@ impl Found {
 /// # Errors
 /// As [`get`].
 pub fn get_again(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
@@ -97,7 +97,7 @@ pub enum Place {
 /// # Errors
 /// As [`get`].
 pub fn place(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
@@ -115,7 +115,7 @@ pub fn place(
 
 /// The value that a pointer entry of `key` names.
 fn load_pointer(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     payload: &[u8],
     sought: &Sought<'_>,
@@ -138,7 +138,7 @@ fn load_pointer(
 /// # Errors
 /// As [`get`].
 pub fn size_of(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
@@ -164,7 +164,7 @@ pub fn length(found: &Lookup) -> Result<Option<u64>> {
 /// # Errors
 /// As [`get`].
 pub fn contains(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
@@ -178,7 +178,7 @@ pub fn contains(
 /// What `take` makes of the newest version of `key`. The lookup is counted, with what `take` reads for it.
 #[inline]
 fn find<T>(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     key: &[u8],
     visible: SequenceNumber,
@@ -212,7 +212,7 @@ pub fn met_in(view: &KeyspaceView, error: Error) -> Error {
 }
 
 /// Counts `sought`, a lookup in `view`; the cache makes way for a filter that came into memory.
-pub(super) fn account(engine: &Engine, view: &KeyspaceView, sought: &Sought<'_>) {
+pub(super) fn account(engine: &Arc<Engine>, view: &KeyspaceView, sought: &Sought<'_>) {
     sought.count(&engine.context.metrics);
     restore::pay(engine, view, sought);
     if sought.has_woken() {
@@ -241,7 +241,7 @@ pub(super) fn find_in_memtables(
 /// # Errors
 /// `Corruption` if one is not where its pointer says; any error of the disk.
 pub fn load_all(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     view: &KeyspaceView,
     wanted: &[(&[u8], ValuePointer)],
 ) -> Result<Vec<Slice>> {

@@ -46,20 +46,23 @@ const STEP_BYTES: u64 = 1 << 20;
 /// So many keys are added at once: flushes may wait for that.
 const HASHES: usize = 1024;
 
-/// Starts the job. It has something to do where a database is opened for reading only too.
-pub fn spawn(engine: &Arc<Engine>) {
-    engine.executor.spawn(Box::new(RestoreJob { engine: engine.clone(), work: None }));
+/// Says that a filter may be wanted. The job starts with the first: few databases need it. It has something to do where one is
+/// opened for reading only too.
+fn want(engine: &Arc<Engine>, wanted: Wanted) {
+    if engine.want_filter(wanted) {
+        engine.executor.spawn(Box::new(RestoreJob { engine: engine.clone(), work: None }));
+    }
 }
 
 /// Counts what a lookup has paid for filters that are not there, as one View shows them.
-pub(super) fn pay(engine: &Engine, view: &KeyspaceView, sought: &Sought<'_>) {
+pub(super) fn pay(engine: &Arc<Engine>, view: &KeyspaceView, sought: &Sought<'_>) {
     let spared = sought.spared();
     let pays = spared > 0 && sought.caching() != Caching::Leave && could_belong(view);
     if pays && view.asked_in_vain.pay(spared) {
-        engine.want_filter(Wanted::Runs(view.id));
+        want(engine, Wanted::Runs(view.id));
     }
     if let Some(table) = sought.unfiltered().filter(|table| attach::is_wanted(view, *table)) {
-        engine.want_filter(Wanted::Table(view.id, table));
+        want(engine, Wanted::Table(view.id, table));
     }
 }
 

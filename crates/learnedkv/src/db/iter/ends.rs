@@ -437,7 +437,7 @@ impl Found {
 }
 
 /// Reads the values that are kept apart, together; if one of them cannot be read, those before it.
-fn load(engine: &Engine, view: &KeyspaceView, found: &mut [Found]) -> Result<()> {
+fn load(engine: &Arc<Engine>, view: &KeyspaceView, found: &mut [Found]) -> Result<()> {
     let wanted = found.iter().filter_map(|found| Some((&*found.key, found.apart?)));
     if let Ok(values) = read::load_all(engine, view, &wanted.collect::<Vec<_>>()) {
         let apart = found.iter_mut().filter(|found| found.apart.is_some());
