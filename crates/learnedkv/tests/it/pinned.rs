@@ -6,12 +6,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Disk, OperationKind};
-use learnedkv::executor::SeededExecutor;
+use learnedkv::executor::{Executor, SeededExecutor, ThreadExecutor};
 use learnedkv::{Database, Iter, Keyspace, KeyspaceOptions, Result, Store};
 
 use crate::workload::{Model, Random, Setup, contents, draw, key};
@@ -343,8 +342,10 @@ fn an_iterator_whose_table_cannot_be_read_fails_alone_and_for_ever() {
 fn iterators_show_one_moment_while_their_memtables_are_taken() {
     // Of each walker; more while nothing is taken.
     const STEPS: u64 = 6000;
+    let executor = Arc::new(ThreadExecutor::new(3).unwrap());
     let db = Database::builder("/db")
         .disk(Arc::new(SimDisk::new(1)))
+        .executor(executor.clone())
         .memtable_bytes(4 << 10)
         .memory_budget_bytes(BUDGET_BYTES)
         .log_segment_bytes(4 << 10)
@@ -396,9 +397,5 @@ fn iterators_show_one_moment_while_their_memtables_are_taken() {
     db.wait_idle().unwrap();
     assert!(db.stats().spills > 0, "{}", db.stats());
     // The last flush may hold what it flushed for a moment more.
-    let is_free = |_| {
-        thread::sleep(Duration::from_millis(10));
-        db.stats().pinned_memory_bytes == 0
-    };
-    assert!((0..1000).any(is_free), "{}", db.stats());
+    executor.wait_until(&mut || db.stats().pinned_memory_bytes == 0);
 }
