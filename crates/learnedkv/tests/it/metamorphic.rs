@@ -137,7 +137,7 @@ fn check_residence(db: &Database, setup: &Setup) -> Result<(), String> {
     let is_long = setup.keys == Keys::Long;
     let holds = match setup.metadata_percent {
         0 => paged == all && loads > 0,
-        50 => is_long || (paged == 0 && loads == 0),
+        50 => paged == 0 && (is_long || loads == 0),
         _ => paged < all || (is_long && loads > 0),
     };
     if holds {
