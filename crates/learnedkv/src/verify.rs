@@ -204,11 +204,12 @@ impl<'a> Check<'a> {
         for run in keyspace.runs.iter().chain(&keyspace.levels).chain(frozen) {
             self.order(run);
         }
-        let segments = self.segments(keyspace, logged);
+        let (segments, refused) = self.segments(keyspace, logged);
         let mut values = Values {
             check: self,
             name: &keyspace.name,
             segments,
+            refused,
             from: Vec::new(),
             wanted: Vec::new(),
             bytes: 0,
@@ -250,8 +251,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Opens the value segments of a keyspace.
-    fn segments(&mut self, keyspace: &KeyspaceState, logged: &[Logged]) -> Segments {
+    /// Opens the value segments of a keyspace; beside them why the others could not be.
+    fn segments(
+        &mut self,
+        keyspace: &KeyspaceState,
+        logged: &[Logged],
+    ) -> (Segments, BTreeMap<u64, Error>) {
         let mut furthest: BTreeMap<u64, SegmentUse> = BTreeMap::new();
         let of_tables = keyspace.tables().flat_map(|table| &table.properties.segments).cloned();
         let of_log = logged.iter().map(|of_log| SegmentUse::of(&of_log.pointer, of_log.tag));
@@ -259,18 +264,21 @@ impl<'a> Check<'a> {
             let known = furthest.entry(used.segment).or_insert_with(|| used.clone());
             known.end = known.end.max(used.end);
         }
-        let mut segments = Segments::default();
+        let (mut segments, mut refused) = (Segments::default(), BTreeMap::new());
         for used in furthest.values() {
             match Segment::open_or_stand_in(self.context, used, &keyspace.name) {
                 Ok(segment) => {
                     segment.damage().inspect(|damage| self.damage(damage));
                     segments.insert(Arc::new(segment));
                 }
-                Err(e) => self.damage(&e),
+                Err(e) => {
+                    self.damage(&e);
+                    refused.insert(used.segment, e);
+                }
             }
         }
         self.verified.segments += furthest.len() as u64;
-        segments
+        (segments, refused)
     }
 }
 
@@ -308,6 +316,8 @@ struct Values<'c, 'a> {
     check: &'c mut Check<'a>,
     name: &'c str,
     segments: Segments,
+    /// Why others could not be opened, by number: a newer version, a disk that refused.
+    refused: BTreeMap<u64, Error>,
     /// What keys below it point at counts no more.
     from: Vec<u8>,
     wanted: Vec<(Vec<u8>, ValuePointer)>,
@@ -337,6 +347,13 @@ impl Witness for Values<'_, '_> {
 }
 
 impl Values<'_, '_> {
+    fn find(&self, id: u64) -> Result<Arc<Segment>> {
+        match self.refused.get(&id) {
+            Some(error) => Err(error.clone()),
+            None => self.segments.find(id),
+        }
+    }
+
     /// Reads what was gathered.
     fn look(&mut self) {
         self.bytes = 0;
@@ -347,13 +364,12 @@ impl Values<'_, '_> {
         let borrowed: Vec<_> =
             short.iter().map(|(key, pointer)| (key.as_slice(), *pointer)).collect();
         let reads = Reads::default();
-        let together = load_all_for_now(&borrowed, |id| self.segments.find(id), &reads).is_ok();
+        let together = load_all_for_now(&borrowed, |id| self.find(id), &reads).is_ok();
         for (key, pointer) in borrowed {
             self.check.read(pointer.stored_bytes());
             let read = match together {
                 true => Ok(()),
                 false => self
-                    .segments
                     .find(pointer.segment)
                     .and_then(|segment| segment.load(key, pointer, &reads).map(drop)),
             };
@@ -375,7 +391,7 @@ impl Values<'_, '_> {
     }
 
     fn read_long(&mut self, key: &[u8], pointer: ValuePointer) -> Result<()> {
-        let segment = self.segments.find(pointer.segment)?;
+        let segment = self.find(pointer.segment)?;
         let layout = segment.layout(key, pointer)?;
         for chunk in 0..pointer.chunks() {
             let read = segment.load_chunk(key, &layout, chunk)?;

@@ -441,6 +441,21 @@ impl KeyspaceView {
         of_files.or_else(|| self.memtables().find_map(|memtable| memtable.streamed.damage()))
     }
 
+    /// What `read` makes of the value segment of that number.
+    ///
+    /// # Errors
+    /// As [`KeyspaceView::segment`], and those of `read`.
+    pub fn in_segment<T>(
+        &self,
+        id: u64,
+        read: impl FnOnce(&Segment) -> error::Result<T>,
+    ) -> error::Result<T> {
+        match self.tables.segments.get(id) {
+            Some(segment) => read(segment),
+            None => read(&*self.segment(id)?),
+        }
+    }
+
     /// The value segment of that number, which one of its tables or memtables points into.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub use maps::{Mapping, Maps, Purpose};
 pub use operation::OperationKind;
 pub use pool::{OpenFiles, PooledFile};
 pub use real::fetch_ahead;
-pub use residence::Residence;
+pub use residence::{Residence, Turn};
 
 /// How a file that is opened will be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //! and the steps back are in balance), and of the reads through it as many may meet a fault; above that
 //! share it rests nearly always.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// One in so many reads through a map is looked at: at first, or where looks did not find what they looked for,
 const LOOK_EVERY: u32 = 64;
@@ -23,11 +23,16 @@ const LOOK_RARELY: u32 = 512;
 const LEAST_REST: u32 = 256;
 const MOST_REST: u32 = 1 << 16;
 
+/// When whoever reads through the map looks next: how many looks had found nothing so far (the upper half), and
+/// how many reads are left. Each thread may have its own, on memory that no other writes to.
+#[derive(Debug, Default)]
+pub struct Turn(AtomicU64);
+
 /// What is known of one file. Counts are imprecise among threads: no answer depends on them.
 #[derive(Debug, Default)]
 pub struct Residence {
-    /// Reads through the map until somebody looks.
-    until_look: AtomicU32,
+    /// How many looks found nothing.
+    losses: AtomicU32,
     /// How many reads lie between looks, beyond [`LOOK_EVERY`].
     patience: AtomicU32,
     /// For so many more reads the map is not used.
@@ -48,11 +53,13 @@ impl Residence {
         rest > 0
     }
 
-    /// Whether to look before one more read through the map. Counts the read.
-    pub fn is_due(&self) -> bool {
-        let until_look = self.until_look.load(Relaxed);
+    /// Whether to look before one more read through the map, by whose turn it is. Counts the read.
+    pub fn is_due(&self, turn: &Turn) -> bool {
+        let (losses, known) = (u64::from(self.losses.load(Relaxed)), turn.0.load(Relaxed));
+        let until_look = if known >> 32 == losses { known as u32 } else { 0 };
         let next = || LOOK_EVERY + self.patience.load(Relaxed) - 1;
-        self.until_look.store(until_look.checked_sub(1).unwrap_or_else(next), Relaxed);
+        let left = until_look.checked_sub(1).unwrap_or_else(next);
+        turn.0.store(losses << 32 | u64::from(left), Relaxed);
         until_look == 0
     }
 
@@ -74,7 +81,7 @@ impl Residence {
             self.next_rest.store(next - next / 64, Relaxed);
         } else {
             self.rest.store(next, Relaxed);
-            self.until_look.store(0, Relaxed);
+            self.losses.fetch_add(1, Relaxed);
             self.next_rest.store((next * 2).min(MOST_REST), Relaxed);
         }
     }
@@ -85,13 +92,14 @@ mod tests {
     use super::*;
 
     /// Reads through the map until one is due to be looked at, that one included.
-    fn until_due(residence: &Residence) -> u32 {
-        1 + (0..).take_while(|_| !residence.is_due()).count() as u32
+    fn until_due(residence: &Residence, turn: &Turn) -> u32 {
+        1 + (0..).take_while(|_| !residence.is_due(turn)).count() as u32
     }
 
     #[test]
     fn looks_come_rarely_where_they_find_what_they_look_for_and_often_after_one_that_does_not() {
-        let residence = Residence::default();
+        let (residence, turn) = (Residence::default(), Turn::default());
+        let until_due = |residence| until_due(residence, &turn);
         assert_eq!(until_due(&residence), 1, "the first read is looked at");
         residence.saw(true);
         assert_eq!(until_due(&residence), LOOK_EVERY);
@@ -108,5 +116,17 @@ mod tests {
         assert_eq!(until_due(&residence), 1, "the first read after a rest is looked at");
         residence.saw(true);
         assert!(until_due(&residence) < 2 * LOOK_EVERY);
+    }
+    /// Where one thread's look found nothing all look before they read on.
+    #[test]
+    fn a_look_that_finds_nothing_is_everybodys() {
+        let (residence, turns) = (Residence::default(), [Turn::default(), Turn::default()]);
+        for turn in &turns {
+            assert_eq!(until_due(&residence, turn), 1, "the first read of each is looked at");
+            residence.saw(true);
+        }
+        assert_eq!(until_due(&residence, &turns[0]), LOOK_EVERY);
+        residence.saw(false);
+        turns.iter().for_each(|turn| assert_eq!(until_due(&residence, turn), 1));
     }
 }

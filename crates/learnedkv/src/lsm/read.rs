@@ -123,7 +123,8 @@ fn load_pointer(
     let pointer = ValuePointer::decode(payload)?;
     let before = sought.reads.requests();
     sought.load_apart();
-    let value = view.segment(pointer.segment)?.load(sought.key(), pointer, &sought.reads)?;
+    let value =
+        view.in_segment(pointer.segment, |of| of.load(sought.key(), pointer, &sought.reads))?;
     let requests = sought.reads.requests();
     // In its block it would have taken one.
     let more = (requests - before).min(requests.saturating_sub(1));

@@ -11,7 +11,9 @@ pub mod filter;
 pub mod generation;
 mod graveyard;
 pub mod index;
+pub mod lenders;
 pub mod lengths;
+pub mod lines;
 pub mod lookups;
 pub mod opening;
 pub mod partition;
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use self::graveyard::{Graveyard, Part, Retired};
+use self::lines::Tally;
 use self::lookups::Lookups;
 use self::sought::Reads;
 use crate::format::entry::TableId;
@@ -55,9 +58,9 @@ pub struct ReadMetrics {
     /// Bytes they asked for.
     pub bytes: AtomicU64,
     /// Blocks found in the cache.
-    pub cache_hits: AtomicU64,
+    pub cache_hits: Tally,
     /// Blocks read in the page cache, where their table is mapped.
-    pub mapped_reads: AtomicU64,
+    pub mapped_reads: Tally,
     /// How often a mapped block or value turned out not to be in the page cache any more.
     pub lost_mappings: AtomicU64,
     /// Requests that went around the system's cache because memory was short.
@@ -74,7 +77,7 @@ pub struct ReadMetrics {
     /// Bytes they asked for.
     pub value_bytes: AtomicU64,
     /// Separated values read in the page cache, where their segment is mapped.
-    pub mapped_values: AtomicU64,
+    pub mapped_values: Tally,
     /// Separated values that might have been, and were read by requests.
     pub value_misses: AtomicU64,
     /// Tables whose index could not be used and was rebuilt from their blocks.
@@ -82,7 +85,7 @@ pub struct ReadMetrics {
     /// Indexes read because their tables do not keep them in memory.
     pub index_loads: AtomicU64,
     /// Lookups of a table that its filter ended, or that of its generation.
-    pub filter_stops: AtomicU64,
+    pub filter_stops: Tally,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: AtomicU64,
     /// Filters that came into memory because misses paid for that: they were at rest, or made anew.

@@ -173,14 +173,12 @@ impl<'a> Sought<'a> {
     pub fn count(&self, metrics: &ReadMetrics) {
         let requests = self.reads.requests.take();
         metrics.lookups.count(self.answer.get(), self.asks_settled.get(), requests);
-        for (cell, total) in [
-            (&self.stops, &metrics.filter_stops),
-            (&self.false_positives, &metrics.filter_false_positives),
-        ] {
-            let count = cell.take();
-            if count > 0 {
-                total.fetch_add(count, Relaxed);
-            }
+        let (stops, false_positives) = (self.stops.take(), self.false_positives.take());
+        if stops > 0 {
+            metrics.filter_stops.add(stops);
+        }
+        if false_positives > 0 {
+            metrics.filter_false_positives.fetch_add(false_positives, Relaxed);
         }
     }
 }

@@ -18,6 +18,8 @@ const REQUEST_BYTES: u64 = 1 << 20;
 const TOGETHER_BYTES: u64 = 8 << 20;
 /// and are so many: each may hold a file open.
 const TOGETHER: usize = 64;
+/// So many segments are kept at hand while values are looked up one by one.
+const KNOWN: usize = 16;
 
 /// Values that are read by one request.
 struct Piece {
@@ -41,8 +43,20 @@ pub fn look_up_all(
 ) -> Result<Vec<Slice>> {
     let mut values = Vec::with_capacity(wanted.len());
     let mut missing = Vec::new();
+    // Neighbours stand in few segments; each that is found anew is counted, in memory that others write to.
+    let mut known: Vec<Arc<Segment>> = Vec::new();
     for &(key, pointer) in wanted {
-        let segment = find(pointer.segment)?;
+        let at = match known.iter().position(|segment| segment.id() == pointer.segment) {
+            Some(at) => at,
+            None => {
+                if known.len() == KNOWN {
+                    known.clear();
+                }
+                known.push(find(pointer.segment)?);
+                known.len() - 1
+            }
+        };
+        let segment = &known[at];
         let value = segment.at_hand(key, pointer);
         if value.is_none() {
             segment.miss(pointer);

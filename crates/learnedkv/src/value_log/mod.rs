@@ -270,11 +270,13 @@ impl Segment {
         if is_never || !may_be_lent(pointer) || self.prefix.residence.rests() {
             return None;
         }
-        if self.map.get().is_some_and(Option::is_none) {
-            return None; // and never will be
-        }
+        let turn = match self.map.get() {
+            Some(None) => return None, // and never will be
+            Some(Some(map)) => &map.lender().turn,
+            None => &self.prefix.turn,
+        };
         let residence = &self.prefix.residence;
-        if residence.is_due() {
+        if residence.is_due(turn) {
             let mut bytes = self.context.cache.buffer(pointer.stored_bytes() as usize);
             let file = self.file.get();
             let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, place.0));
@@ -288,7 +290,7 @@ impl Segment {
                 return None;
             }
         }
-        let bytes = &self.map()?.bytes;
+        let bytes = &self.map()?.lender().bytes;
         (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
     }
 
@@ -321,7 +323,7 @@ impl Segment {
     /// The value that `pointer` says is `key`'s, if it stands in the page cache for all we know, and is sound there.
     pub fn at_hand(&self, key: &[u8], pointer: ValuePointer) -> Option<Slice> {
         let value = self.lent(pointer).and_then(|stored| self.mapped(key, pointer, stored))?;
-        self.context.metrics.mapped_values.fetch_add(1, Relaxed);
+        self.context.metrics.mapped_values.add(1);
         Some(value)
     }
 

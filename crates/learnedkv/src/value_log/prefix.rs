@@ -26,8 +26,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use bytes::Bytes;
 
 use super::Segment;
-use crate::disk::{File, PooledFile, Residence};
+use crate::disk::{File, PooledFile, Residence, Turn};
 use crate::sstable::Part;
+use crate::sstable::lenders::{Lender, Lenders};
 
 /// The file's header stays, and file systems give back whole blocks.
 const BLOCK_BYTES: u64 = 4096;
@@ -41,6 +42,8 @@ pub(super) struct Prefix {
     /// The blocks behind the first one are given back up to here.
     given_back_to: AtomicU64,
     pub(super) residence: Residence,
+    /// Before there is a map.
+    pub(super) turn: Turn,
     /// Whether nobody beside this engine can have it mapped.
     is_ours: AtomicBool,
     /// Where the newest successor begins.
@@ -64,7 +67,7 @@ impl Prefix {
 /// A file in memory, and whether anything is lent from it.
 #[derive(Debug)]
 pub(super) struct Map {
-    pub(super) bytes: Bytes,
+    lenders: Lenders,
     lent: Weak<()>,
 }
 
@@ -83,7 +86,12 @@ impl Map {
     pub(super) fn new(bytes: Bytes) -> Map {
         let alive = Arc::new(());
         let lent = Arc::downgrade(&alive);
-        Map { bytes: Bytes::from_owner(Owner { bytes, _lent: alive }), lent }
+        Map { lenders: Lenders::of(Bytes::from_owner(Owner { bytes, _lent: alive })), lent }
+    }
+
+    /// What this thread lends from.
+    pub(super) fn lender(&self) -> &Lender {
+        self.lenders.own(|_, make| make())
     }
 }
 

@@ -13,6 +13,7 @@ use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
 use learnedkv::{Compression, Error, ErrorKind, FilterKind};
 
+use crate::files::{files, read};
 use crate::keys::Keys;
 use crate::workload::{
     Model, Op, Random, Removal, Setup, contents, difference, draw, guarded, key,
@@ -30,16 +31,8 @@ enum Damage {
     Cut,
 }
 
-fn files(disk: &SimDisk) -> Vec<PathBuf> {
-    let names = disk.list(Path::new("/db")).unwrap();
-    names.iter().filter(|n| *n != "LOCK").map(|n| Path::new("/db").join(n)).collect()
-}
-
-fn read(disk: &SimDisk, path: &Path) -> Vec<u8> {
-    let file = disk.open(path, Access::Sequential).unwrap();
-    let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
-    file.read_exact_at(&mut bytes, 0).unwrap();
-    bytes
+fn all_files(disk: &SimDisk) -> Vec<PathBuf> {
+    files(disk, "").into_iter().filter(|path| !path.ends_with("LOCK")).collect()
 }
 
 /// A clone of `disk` with one place of one file damaged; `None` if nothing would change.
@@ -153,7 +146,7 @@ fn stride(keys: Keys, length: usize) -> usize {
 fn damage_all(setup: &Setup, seed: u64) -> std::collections::BTreeMap<String, (u32, u32)> {
     let (disk, model) = sample(setup, seed, 60);
     let mut counts = std::collections::BTreeMap::new();
-    for path in files(&disk) {
+    for path in all_files(&disk) {
         let bytes = read(&disk, &path);
         // Behind what was written, a preallocated file is zeros that nobody looks at.
         let end = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
@@ -253,7 +246,7 @@ fn a_damaged_index_is_rebuilt_from_the_blocks() {
 fn rebuild_damaged_indexes(setup: &Setup) {
     let (disk, model) = sample(setup, 3, 60);
     let (mut rebuilt, is_paged) = (0, setup.metadata_percent == 0);
-    for path in files(&disk).iter().filter(|p| p.to_string_lossy().contains("table")) {
+    for path in all_files(&disk).iter().filter(|p| p.to_string_lossy().contains("table")) {
         let length = read(&disk, path).len();
         let (first, step) = if is_paged { (length / 2, 5) } else { (0, 1) };
         for at in (first..length).step_by(step) {
@@ -286,7 +279,7 @@ fn a_filter_that_cannot_be_read_costs_no_answer() {
     // So that no file is there that nothing names.
     drop(setup.open(&disk, 3).unwrap());
     let is_filter = |p: &PathBuf| p.to_string_lossy().contains("filter-");
-    let filters: Vec<_> = files(&disk).into_iter().filter(is_filter).collect();
+    let filters: Vec<_> = all_files(&disk).into_iter().filter(is_filter).collect();
     assert!(filters.len() > 2, "{filters:?}");
     let whole = setup.open(&disk.crash_clone(CrashKind::Process, 0), 1).unwrap().stats();
     let count = |stats: &learnedkv::Stats| stats.keyspaces.iter().map(|k| k.filters).sum::<u64>();
@@ -354,7 +347,7 @@ fn a_torn_end_of_the_log_is_cut_off_and_a_torn_middle_is_an_error() {
     }
     // The process dies: nothing after the tenth commit is known to be durable.
     let left = disk.crash_clone(CrashKind::Process, 0);
-    let path = files(&left).into_iter().find(|p| p.to_string_lossy().contains("log-")).unwrap();
+    let path = all_files(&left).into_iter().find(|p| p.to_string_lossy().contains("log-")).unwrap();
     let end = read(&left, &path).iter().rposition(|b| *b != 0).unwrap() + 1;
     let (mut errors, mut kept) = (0, std::collections::BTreeSet::new());
     for at in 64..end {

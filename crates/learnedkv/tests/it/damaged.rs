@@ -10,26 +10,15 @@ use std::sync::Arc;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk, OperationKind};
-use learnedkv::{DamagedTable, Database, DatabaseHealth, Error, ErrorKind, Keyspace};
+use learnedkv::{DamagedTable, Database, DatabaseHealth, ErrorKind, Keyspace};
 
+use crate::files::{exists, files, is_about, read, restore};
 use crate::workload::{
     Content, KEYS, Model, Op, Random, Removal, Setup, contents, difference, draw, key,
 };
 
 fn tables(disk: &SimDisk) -> Vec<PathBuf> {
-    let names = disk.list(Path::new("/db")).unwrap();
-    names.iter().filter(|n| n.starts_with("table-")).map(|n| Path::new("/db").join(n)).collect()
-}
-
-fn read(disk: &SimDisk, path: &Path) -> Vec<u8> {
-    let file = disk.open(path, Access::Sequential).unwrap();
-    let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
-    file.read_exact_at(&mut bytes, 0).unwrap();
-    bytes
-}
-
-fn exists(disk: &SimDisk, path: &Path) -> bool {
-    tables(disk).iter().any(|table| table == path)
+    files(disk, "table-")
 }
 
 /// What is done to a table's file.
@@ -53,14 +42,6 @@ fn damaged(disk: &SimDisk, path: &Path, damage: Damage) -> SimDisk {
         }
     }
     left
-}
-
-/// Puts the file as it was in its place.
-fn restore(disk: &SimDisk, path: &Path, bytes: &[u8]) {
-    if exists(disk, path) {
-        disk.remove(path).unwrap();
-    }
-    disk.create(path).unwrap().write_all_at(bytes, 0).unwrap();
 }
 
 /// A closed database with something of each sort, and what it holds.
@@ -127,10 +108,6 @@ fn ranges_alone(setup: &Setup, seed: u64, is_stuck: bool) -> (SimDisk, Model) {
 struct Counts {
     answers: u64,
     errors: u64,
-}
-
-fn is_about(error: &Error, path: &Path) -> bool {
-    error.is_corruption() && error.path() == Some(path)
 }
 
 /// Each key is answered rightly, or fails because the table may hold it.

@@ -12,18 +12,11 @@ use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, DatabaseHealth, Error, ErrorKind, Keyspace};
 
+use crate::files::{files, flip, is_about, read, restore};
 use crate::workload::{Content, KEYS, Model, Op, Random, Setup, contents, difference, draw, key};
 
 fn segments(disk: &SimDisk) -> Vec<PathBuf> {
-    let names = disk.list(Path::new("/db")).unwrap();
-    names.iter().filter(|n| n.starts_with("values-")).map(|n| Path::new("/db").join(n)).collect()
-}
-
-fn read(disk: &SimDisk, path: &Path) -> Vec<u8> {
-    let file = disk.open(path, Access::Sequential).unwrap();
-    let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
-    file.read_exact_at(&mut bytes, 0).unwrap();
-    bytes
+    files(disk, "values-")
 }
 
 /// What is done to a segment's file.
@@ -49,11 +42,7 @@ fn damaged(disk: &SimDisk, path: &Path, damage: Damage) -> SimDisk {
     let left = disk.crash_clone(CrashKind::Process, 0);
     let file = left.open(path, Access::Random).unwrap();
     let length = file.length_bytes().unwrap();
-    let flip = |at: u64| {
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at).unwrap();
-        file.write_all_at(&[byte[0] ^ 0x20], at).unwrap();
-    };
+    let flip = |at: u64| flip(&left, path, at as i64, 0x20);
     match damage {
         Damage::Missing => left.remove(path).unwrap(),
         Damage::Empty => file.truncate(0).unwrap(),
@@ -66,18 +55,6 @@ fn damaged(disk: &SimDisk, path: &Path, damage: Damage) -> SimDisk {
         Damage::Byte => flip(length / 2),
     }
     left
-}
-
-/// Puts the file as it was in its place.
-fn restore(disk: &SimDisk, path: &Path, bytes: &[u8]) {
-    if segments(disk).iter().any(|segment| segment == path) {
-        disk.remove(path).unwrap();
-    }
-    disk.create(path).unwrap().write_all_at(bytes, 0).unwrap();
-}
-
-fn is_about(error: &Error, path: &Path) -> bool {
-    error.is_corruption() && error.path() == Some(path)
 }
 
 fn put(number: u64, value: u8, length: usize) -> Op {
@@ -462,7 +439,14 @@ fn a_sweep_goes_round_a_value_that_is_damaged() {
             }
         }
     }
-    // Nobody tries to empty the segment for it again and again.
+    // Nobody tries to empty the segment for it again and again: a sweep of something else leaves what points there alone.
+    let (swept, settled) = (db.stats().swept_bytes, keyspace.stats().unwrap().settled_bytes);
+    keyspace.insert(key(KEYS), [1; 40]).unwrap();
+    content.insert(key(KEYS), vec![1; 40]);
+    let _told = keyspace.convert();
+    assert_eq!(keyspace.stats().unwrap().runs, 0);
+    let swept = db.stats().swept_bytes - swept;
+    assert!(swept > 0 && swept < settled / 2, "swept {swept} of {settled} bytes");
     let sweeps = db.stats().sweeps;
     let _told = db.wait_idle();
     assert_eq!(db.stats().sweeps, sweeps);

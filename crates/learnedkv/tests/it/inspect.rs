@@ -1,7 +1,7 @@
 //! What files say when they are looked at: a script whose output stands in `inspect.txt`; and any bytes at all.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
@@ -12,6 +12,7 @@ use learnedkv::{
     Compression, Database, ErrorKind, FilterKind, IndexKind, Inspect, KeyspaceOptions, Store,
 };
 
+use crate::files::{files, flip, last_file};
 use crate::workload::Random;
 
 const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/inspect.txt");
@@ -33,15 +34,6 @@ fn tell(out: &mut String, what: &str, disk: &SimDisk, path: &Path, blocks: bool)
         writeln!(out, "{:?}: {e}", e.kind()).unwrap();
     }
     out.push('\n');
-}
-
-fn files(disk: &SimDisk, prefix: &str) -> Vec<PathBuf> {
-    let names = disk.list(Path::new("/db")).unwrap();
-    names.iter().filter(|n| n.starts_with(prefix)).map(|n| Path::new("/db").join(n)).collect()
-}
-
-fn file(disk: &SimDisk, prefix: &str) -> PathBuf {
-    files(disk, prefix).into_iter().next_back().unwrap_or_else(|| panic!("no {prefix}"))
 }
 
 fn open(disk: &SimDisk) -> Database {
@@ -86,15 +78,6 @@ fn sample(options: KeyspaceOptions) -> SimDisk {
     disk
 }
 
-fn flip(disk: &SimDisk, path: &Path, at: i64) {
-    let file = disk.open(path, Access::Random).unwrap();
-    let length = file.length_bytes().unwrap() as i64;
-    let at = if at < 0 { length + at } else { at } as u64;
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
-}
-
 fn script() -> String {
     let mut out = String::new();
     let disk = sample(KeyspaceOptions::default());
@@ -105,18 +88,18 @@ fn script() -> String {
         tell(&mut out, &format!("table {number}"), &disk, path, false);
         tell(&mut out, &format!("the blocks of table {number}"), &disk, path, true);
     }
-    tell(&mut out, "a filter", &disk, &file(&disk, "filter-"), false);
-    tell(&mut out, "a value segment", &disk, &file(&disk, "values-"), false);
+    tell(&mut out, "a filter", &disk, &last_file(&disk, "filter-"), false);
+    tell(&mut out, "a value segment", &disk, &last_file(&disk, "values-"), false);
     for path in files(&disk, "log-") {
         tell(&mut out, "a segment of the log", &disk, &path, false);
     }
-    tell(&mut out, "the manifest", &disk, &file(&disk, "manifest-"), false);
+    tell(&mut out, "the manifest", &disk, &last_file(&disk, "manifest-"), false);
     // Known by what stands in them, whatever they are called.
     for prefix in ["table-", "filter-", "values-", "log-", "manifest-"] {
         let (other, name) = (disk.crash_clone(CrashKind::Process, 0), Path::new("/db/other"));
-        other.rename(&file(&disk, prefix), name).unwrap();
+        other.rename(&last_file(&disk, prefix), name).unwrap();
         let (text, looked) = look(&other, name, false);
-        let told = (look(&disk, &file(&disk, prefix), false).0, looked.is_ok());
+        let told = (look(&disk, &last_file(&disk, prefix), false).0, looked.is_ok());
         assert_eq!((text, true), told, "{prefix} by another name");
     }
     let kinds = [
@@ -141,7 +124,7 @@ fn script() -> String {
 fn damages(out: &mut String, disk: &SimDisk, table: &Path) {
     let damaged = |path: &Path, at: i64| {
         let left = disk.crash_clone(CrashKind::Process, 0);
-        flip(&left, path, at);
+        flip(&left, path, at, 1);
         left
     };
     let path = table;
@@ -150,18 +133,18 @@ fn damages(out: &mut String, disk: &SimDisk, table: &Path) {
     tell(out, "a damaged section", &damaged(path, 3500), path, false);
     tell(out, "a damaged directory", &damaged(path, -60), path, false);
     tell(out, "a damaged footer", &damaged(path, -20), path, false);
-    let path = &file(disk, "filter-");
+    let path = &last_file(disk, "filter-");
     tell(out, "a damaged filter", &damaged(path, -5), path, false);
-    let path = &file(disk, "values-");
+    let path = &last_file(disk, "values-");
     tell(out, "a damaged value segment's header", &damaged(path, 20), path, false);
-    let path = &file(disk, "log-");
+    let path = &last_file(disk, "log-");
     tell(out, "a damaged header of the log", &damaged(path, 20), path, false);
-    let path = &file(disk, "manifest-");
+    let path = &last_file(disk, "manifest-");
     tell(out, "a damaged header of the manifest", &damaged(path, 20), path, false);
     tell(out, "a damaged first edit", &damaged(path, 40), path, false);
     tell(out, "a damaged second edit", &damaged(path, 60), path, false);
     let left = disk.crash_clone(CrashKind::Process, 0);
-    flip(&left, table, -20);
+    flip(&left, table, -20, 1);
     left.remove(path).unwrap();
     tell(out, "a directory with damage", &left, Path::new("/db"), false);
     tell(out, "a file that is not there", &left, path, false);
@@ -209,7 +192,7 @@ fn any_bytes_give_lines_or_an_error() {
         }
     };
     for prefix in ["table-", "filter-", "values-", "log-", "manifest-", "CURRENT"] {
-        let path = file(&disk, prefix);
+        let path = last_file(&disk, prefix);
         let file = disk.open(&path, Access::Sequential).unwrap();
         let mut bytes = vec![0; file.length_bytes().unwrap().min(8 << 10) as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -241,7 +224,7 @@ fn what_the_disk_refuses_is_its_error() {
     for kind in [OperationKind::Open, OperationKind::Read] {
         let faulty = FaultyDisk::new(Arc::new(disk.clone()));
         faulty.fail(Fault::at(0).of(&[kind]).on_paths_with("table-"));
-        let path = file(&disk, "table-");
+        let path = last_file(&disk, "table-");
         let error = Inspect::file(&path).disk(Arc::new(faulty)).run(&mut |_| {}).unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(path.as_path())), "{error}");
     }

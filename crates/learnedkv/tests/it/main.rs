@@ -17,6 +17,7 @@ mod durability;
 mod examples;
 mod expected;
 mod faults;
+mod files;
 mod filter_room;
 mod filters;
 mod generations;

@@ -13,6 +13,7 @@ use learnedkv::executor::SeededExecutor;
 use learnedkv::{Builder, Compression, Database, ErrorKind, KeyspaceOptions};
 use twox_hash::XxHash3_64;
 
+use crate::files::last_file;
 use crate::workload::Random;
 
 const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/open_errors.txt");
@@ -38,16 +39,10 @@ fn sample() -> SimDisk {
     disk
 }
 
-/// The last file of `disk` whose name begins so (an earlier one may be left over).
-fn file(disk: &SimDisk, prefix: &str) -> std::path::PathBuf {
-    let names = disk.list(Path::new("/db")).unwrap();
-    Path::new("/db").join(names.iter().rfind(|name| name.starts_with(prefix)).unwrap())
-}
-
 /// `sample`, with a byte of a file set.
 fn with_byte(prefix: &str, offset_bytes: i64, byte: u8) -> SimDisk {
     let disk = sample();
-    let file = disk.open(&file(&disk, prefix), Access::Random).unwrap();
+    let file = disk.open(&last_file(&disk, prefix), Access::Random).unwrap();
     let length = file.length_bytes().unwrap() as i64;
     let at = if offset_bytes < 0 { length + offset_bytes } else { offset_bytes };
     file.write_all_at(&[byte], at as u64).unwrap();
@@ -70,7 +65,7 @@ fn tell_of_current(out: &mut String) {
     let beheaded = with_current(b"");
     beheaded.remove(Path::new("/db/CURRENT")).unwrap();
     tell(out, "no CURRENT, one manifest", builder(&beheaded));
-    let manifest = file(&beheaded, "manifest");
+    let manifest = last_file(&beheaded, "manifest");
     beheaded.link(&manifest, Path::new("/db/manifest-00000099")).unwrap();
     tell(out, "no CURRENT, two manifests", builder(&beheaded));
     beheaded.remove(Path::new("/db/manifest-00000099")).unwrap();
@@ -148,7 +143,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 /// `sample`, the table's directory and footer as `change` leaves them, with checksums that are right.
 fn with_table(change: impl FnOnce(&mut [u8], &mut [u8; 48])) -> SimDisk {
     let disk = sample();
-    let file = disk.open(&file(&disk, "table"), Access::Random).unwrap();
+    let file = disk.open(&last_file(&disk, "table"), Access::Random).unwrap();
     let footer_at = file.length_bytes().unwrap() - 48;
     let mut footer = [0; 48];
     file.read_exact_at(&mut footer, footer_at).unwrap();
@@ -260,14 +255,14 @@ fn script() -> String {
     tell_of_newer_tables(&mut out);
     tell(&mut out, "a damaged table directory", builder(&with_byte("table", -40, 0xee)));
     let gone = sample();
-    gone.remove(&file(&gone, "table")).unwrap();
+    gone.remove(&last_file(&gone, "table")).unwrap();
     tell(&mut out, "a missing table", builder(&gone));
     let cut = sample();
-    cut.open(&file(&cut, "table"), Access::Random).unwrap().truncate(0).unwrap();
+    cut.open(&last_file(&cut, "table"), Access::Random).unwrap().truncate(0).unwrap();
     tell(&mut out, "an empty table", builder(&cut));
     tell_of_logs(&mut out);
     let gone = sample();
-    gone.remove(&file(&gone, "manifest")).unwrap();
+    gone.remove(&last_file(&gone, "manifest")).unwrap();
     tell(&mut out, "a missing manifest", builder(&gone));
 
     for part in ["CURRENT", "manifest", "table", "log"] {

@@ -1,6 +1,6 @@
 //! When sweeps begin, what they give back, and what they do about a base that cannot be read.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
@@ -8,6 +8,7 @@ use learnedkv::disk::{Access, Disk};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, Keyspace, KeyspaceOptions};
 
+use crate::files::files;
 use crate::workload::Setup;
 
 fn setup(keyspace: KeyspaceOptions) -> Setup {
@@ -29,11 +30,6 @@ fn put(keyspace: &Keyspace, numbers: std::ops::Range<u64>, length: usize, fill: 
     for number in numbers {
         keyspace.insert(key(number), vec![fill; length]).unwrap();
     }
-}
-
-fn files(disk: &SimDisk, kind: &str) -> Vec<PathBuf> {
-    let names = disk.list(Path::new("/db")).unwrap();
-    names.iter().filter(|n| n.starts_with(kind)).map(|n| Path::new("/db").join(n)).collect()
 }
 
 /// Keys were removed one by one, and no sweep came: what they removed was not counted as worth one.

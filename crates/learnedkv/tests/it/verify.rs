@@ -2,23 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
 use learnedkv::{Database, Error, ErrorKind, Store, Verified, Verifying};
 
+use crate::files::{files, flip, read};
 use crate::workload::{KEYS, Model, Op, Random, Removal, Setup, contents, draw, key};
 
 /// Every so many bytes of a file one is flipped.
 const STRIDE: usize = 23;
 
 fn verify_of(disk: &SimDisk, keyspace: Option<&str>) -> (Verified, Vec<Error>) {
+    verify_by(builder(disk), keyspace)
+}
+
+fn verify_by(builder: learnedkv::Builder, keyspace: Option<&str>) -> (Verified, Vec<Error>) {
     let mut damages = Vec::new();
     let mut last = 0;
-    let verified = builder(disk).verify(keyspace, &mut |told| match told {
+    let verified = builder.verify(keyspace, &mut |told| match told {
         Verifying::Damage(error) => damages.push(error.clone()),
         Verifying::Progress { done_bytes, total_bytes } => {
             assert!(last <= done_bytes && done_bytes <= total_bytes);
@@ -66,25 +72,6 @@ fn sample(setup: &Setup, seed: u64) -> (SimDisk, Model) {
     }
     db.close().unwrap();
     (disk, model)
-}
-
-fn files(disk: &SimDisk, prefix: &str) -> Vec<PathBuf> {
-    let names = disk.list(Path::new("/db")).unwrap();
-    names.iter().filter(|n| n.starts_with(prefix)).map(|n| Path::new("/db").join(n)).collect()
-}
-
-fn read(disk: &SimDisk, path: &Path) -> Vec<u8> {
-    let file = disk.open(path, Access::Sequential).unwrap();
-    let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
-    file.read_exact_at(&mut bytes, 0).unwrap();
-    bytes
-}
-
-fn flip(disk: &SimDisk, path: &Path, at: usize) {
-    let file = disk.open(path, Access::Random).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at as u64).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x10], at as u64).unwrap();
 }
 
 #[test]
@@ -175,7 +162,7 @@ fn every_flip_is_told(setup: &Setup, seed: u64) {
             let bytes = read(&disk, &path);
             for at in (0..bytes.len()).step_by(STRIDE) {
                 let left = disk.crash_clone(CrashKind::Process, 0);
-                flip(&left, &path, at);
+                flip(&left, &path, at as i64, 0x10);
                 let damages = verify(&left);
                 let shown = path.display();
                 let is_of_file = |error: &Error| error.path() == Some(path.as_path());
@@ -228,7 +215,7 @@ fn damage_of_log_and_manifest_is_told_where_an_open_would_fail() {
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         for at in (0..end).step_by(STRIDE) {
             let left = disk.crash_clone(CrashKind::Process, 0);
-            flip(&left, &path, at);
+            flip(&left, &path, at as i64, 0x10);
             let (verified, damages) = verify_of(&left, None);
             let opened = setup.open(&left, 1);
             assert_eq!(damages.is_empty(), opened.is_ok(), "byte {at} of {}", path.display());
@@ -287,10 +274,10 @@ fn it_goes_on_after_damage() {
     // Three blocks and the index of one table, and a filter: one line each.
     let left = disk.crash_clone(CrashKind::Process, 0);
     for at in [30, 600, 1500] {
-        flip(&left, path, at);
+        flip(&left, path, at as i64, 0x10);
     }
     let filter = files(&disk, "filter-").pop().unwrap();
-    flip(&left, &filter, 70);
+    flip(&left, &filter, 70, 0x10);
     let (verified, damages) = verify_of(&left, None);
     assert_eq!((verified.blocks, damages.len()), (whole.blocks - 3, 4), "{damages:?}");
     let mut places: Vec<_> = damages.iter().filter(|e| e.path() == Some(path)).collect();
@@ -332,6 +319,25 @@ fn blocks_of(disk: &SimDisk, path: &Path) -> u64 {
     let without = disk.crash_clone(CrashKind::Process, 0);
     without.remove(path).unwrap();
     verify_of(disk, None).0.blocks - verify_of(&without, None).0.blocks
+}
+
+/// Of its values it was said that nobody names the segment they are in.
+#[test]
+fn of_the_values_of_a_segment_that_the_disk_refuses_it_is_said_why() {
+    let setup = Setup::default();
+    let (disk, _) = sample(&setup, 1);
+    let sound = verify_of(&disk, None).0;
+    let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+    faulty.fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with("values-"));
+    let (verified, damages) = verify_by(builder(&disk).disk(Arc::new(faulty)), None);
+    let (lost, refused): (Vec<_>, Vec<_>) =
+        damages.iter().partition(|e| e.to_string().contains("the value of key"));
+    assert_eq!(refused.len(), 1, "of the segment itself: {damages:?}");
+    let path = refused[0].path();
+    assert!(path.is_some() && refused[0].kind() == ErrorKind::Io, "{refused:?}");
+    assert_eq!(lost.len() as u64, sound.values - verified.values);
+    assert!(!lost.is_empty());
+    assert!(lost.iter().all(|e| e.kind() == ErrorKind::Io && e.path() == path), "{lost:?}");
 }
 
 #[test]

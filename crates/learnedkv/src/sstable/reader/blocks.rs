@@ -34,11 +34,11 @@ impl Indexed<'_> {
         if caching != Caching::Checked
             && let Some(block) = self.lent_block(ordinal)
         {
-            self.table.context.metrics.mapped_reads.fetch_add(1, Relaxed);
+            self.table.context.metrics.mapped_reads.add(1);
             return Some(Arc::new(block));
         }
         let block = self.table.context.cache.get(self.table.record.id, ordinal)?;
-        self.table.context.metrics.cache_hits.fetch_add(1, Relaxed);
+        self.table.context.metrics.cache_hits.add(1);
         Some(block)
     }
 

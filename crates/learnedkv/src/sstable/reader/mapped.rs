@@ -26,6 +26,7 @@ use super::{Caching, Indexed, Table, TableContext};
 use crate::disk::{Mapping, Purpose, Residence, Served};
 use crate::format::block::{Block, Entries};
 use crate::slice::Slice;
+use crate::sstable::lenders::{Lender, Lenders};
 
 /// A table just written is checked so many bytes at a time, or a block.
 const CHECK_BYTES: u64 = 256 << 10;
@@ -35,12 +36,12 @@ const CHECK_BYTES: u64 = 256 << 10;
 pub struct Mapped {
     /// Made when the first block is noted, or a later one if there could be none then; `None` where the
     /// disk does not map.
-    map: OnceLock<Option<Map>>,
+    map: OnceLock<Option<Box<Map>>>,
     residence: Residence,
 }
 
 struct Map {
-    bytes: Bytes,
+    lenders: Lenders,
     noted: Bits,
     checked: Bits,
 }
@@ -69,14 +70,14 @@ impl Bits {
     }
 }
 
-/// What the notes of a table of so many blocks take, bytes.
+/// What a map and the notes of a table of so many blocks take, bytes.
 pub fn notes_bytes(blocks: u64) -> u64 {
-    2 * size_of::<AtomicU64>() as u64 * blocks.div_ceil(64)
+    size_of::<Map>() as u64 + 2 * size_of::<AtomicU64>() as u64 * blocks.div_ceil(64)
 }
 
 /// A block in the page cache.
 pub(super) struct Lent<'a> {
-    map: &'a Map,
+    lender: &'a Lender,
     /// Where it begins and ends in the file.
     start: u64,
     end: u64,
@@ -87,24 +88,25 @@ impl Lent<'_> {
     /// A part of the block's bytes, to keep.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Slice {
         let start = self.start as usize;
-        Slice::of_bytes(self.map.bytes.clone(), start + range.start..start + range.end)
+        Slice::of_bytes(self.lender.bytes.clone(), start + range.start..start + range.end)
     }
 
     fn slice_of_file(&self) -> Bytes {
-        self.map.bytes.slice(self.start as usize..self.end as usize)
+        self.lender.bytes.slice(self.start as usize..self.end as usize)
     }
 }
 
 impl Map {
     fn size_bytes(&self) -> usize {
-        size_of_val(&*self.noted.0) + size_of_val(&*self.checked.0)
+        let notes = size_of_val(&*self.noted.0) + size_of_val(&*self.checked.0);
+        size_of::<Map>() + notes + self.lenders.size_bytes()
     }
 }
 
 impl Mapped {
     /// What the notes take, bytes.
     pub fn size_bytes(&self) -> usize {
-        self.map.get().and_then(Option::as_ref).map_or(0, Map::size_bytes)
+        self.map.get().and_then(Option::as_ref).map_or(0, |map| map.size_bytes())
     }
 }
 
@@ -123,17 +125,19 @@ impl<'a> Indexed<'a> {
             return None;
         }
         let (start, end) = self.extent(ordinal).ok()?;
-        if self.table.mapped.residence.is_due() && !self.look(map, ordinal, (start, end)) {
+        let lender = self.table.lender(map);
+        let is_due = self.table.mapped.residence.is_due(&lender.turn);
+        if is_due && !self.look(map, ordinal, (start, end)) {
             return None;
         }
-        let bytes = map.bytes.get(start as usize..end as usize)?;
+        let bytes = lender.bytes.get(start as usize..end as usize)?;
         if !map.checked.has(ordinal) {
             self.table.check(bytes, ordinal, start).ok()?;
             map.checked.add(ordinal);
         }
         // What is no block any more is read again, which says what is wrong.
         let entries = Entries::lend(bytes, start).ok()??;
-        (u64::from(entries.ordinal()) == ordinal).then_some(Lent { map, start, end, entries })
+        (u64::from(entries.ordinal()) == ordinal).then_some(Lent { lender, start, end, entries })
     }
 
     /// Whether a block is in the page cache and sound.
@@ -174,7 +178,7 @@ impl TableContext {
     fn served(&self) -> Served {
         let metrics = &self.metrics;
         Served {
-            by_cache: metrics.mapped_reads.load(Relaxed) + metrics.mapped_values.load(Relaxed),
+            by_cache: metrics.mapped_reads.sum() + metrics.mapped_values.sum(),
             by_device: metrics.cache_misses.load(Relaxed) + metrics.value_misses.load(Relaxed),
         }
     }
@@ -206,7 +210,8 @@ impl Table {
 
     /// The bytes of its file, if blocks of it may be lent from there.
     pub fn mapped_bytes(&self) -> Option<Bytes> {
-        Some(self.mapped.map.get()?.as_ref()?.bytes.clone())
+        let map = self.mapped.map.get()?.as_ref()?;
+        Some(self.lender(map).bytes.clone())
     }
 
     /// Whether blocks of it are read where the system holds them.
@@ -238,7 +243,7 @@ impl Table {
                 return;
             }
             for &(ordinal, (from, to)) in &together {
-                let block = map.bytes.get(from as usize..to as usize);
+                let block = map.lenders.bytes().get(from as usize..to as usize);
                 if block.is_some_and(|block| self.check(block, ordinal, from).is_ok()) {
                     map.checked.add(ordinal);
                 }
@@ -254,10 +259,21 @@ impl Table {
         words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
+    /// What this thread lends from.
+    #[inline]
+    fn lender<'m>(&self, map: &'m Map) -> &'m Lender {
+        map.lenders.own(|size_bytes, make| {
+            if let Some(_room) = self.context.reserve(size_bytes as u64) {
+                make();
+                self.count_metadata();
+            }
+        })
+    }
+
     /// The map, made if there is none and there may be one.
     fn map(&self, purpose: Purpose) -> Option<&Map> {
         if let Some(map) = self.mapped.map.get() {
-            return map.as_ref();
+            return map.as_deref();
         }
         let _room = match self.is_paged() {
             true => Some(self.context.reserve(notes_bytes(self.block_count()))?),
@@ -265,12 +281,15 @@ impl Table {
         };
         let bits = || Bits::none(self.block_count());
         let map = match self.context.maps.as_ref()?.map(purpose, || self.file()) {
-            Mapping::Made(bytes) => Some(Map { bytes, noted: bits(), checked: bits() }),
+            Mapping::Made(bytes) => {
+                let lenders = Lenders::of(bytes);
+                Some(Box::new(Map { lenders, noted: bits(), checked: bits() }))
+            }
             Mapping::Never => None,
             Mapping::NotNow => return None,
         };
         // Or that of somebody who made one meanwhile.
-        let map = self.mapped.map.get_or_init(|| map).as_ref();
+        let map = self.mapped.map.get_or_init(|| map).as_deref();
         self.count_metadata();
         map
     }

@@ -38,7 +38,7 @@ impl Indexed<'_> {
         if place != Ordering::Equal {
             return None;
         }
-        self.table.context.metrics.mapped_reads.fetch_add(1, Relaxed);
+        self.table.context.metrics.mapped_reads.add(1);
         Some(self.table.say(&lent.entries, found, sought, |range| lent.slice(range)))
     }
 

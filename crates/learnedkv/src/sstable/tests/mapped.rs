@@ -25,7 +25,7 @@ impl Fixture {
     /// Looks an entry up so many times; how many requests that took, and how many mapped reads.
     fn cost(&self, number: u64, times: u64) -> (u64, u64) {
         let metrics = &self.context.metrics;
-        let count = || (metrics.requests.load(Relaxed), metrics.mapped_reads.load(Relaxed));
+        let count = || (metrics.requests.load(Relaxed), metrics.mapped_reads.sum());
         let before = count();
         for _ in 0..times {
             match self.get(number).unwrap() {
@@ -59,7 +59,7 @@ fn what_is_read_around_the_cache_of_the_system_is_kept_in_ours() {
     assert_eq!(f.cost(7, 1), (1, 0));
     (0..100).for_each(|_| f.context.lost_mapping());
     let metrics = &f.context.metrics;
-    let seen = || (metrics.around_requests.load(Relaxed), metrics.cache_hits.load(Relaxed));
+    let seen = || (metrics.around_requests.load(Relaxed), metrics.cache_hits.sum());
     assert_eq!((f.cost(ENTRIES - 1, 1), seen()), ((1, 0), (1, 0)));
     assert_eq!((f.cost(ENTRIES - 1, 5), seen()), ((0, 0), (1, 5)));
     assert_eq!(f.cost(7, 5), (0, 5), "what was noted before is read where it lies");
@@ -116,7 +116,7 @@ fn merges_copy_nothing_that_is_lent() {
     while cursor.key().is_some() {
         cursor.advance().unwrap();
     }
-    assert_eq!(metrics.mapped_reads.load(Relaxed), 0);
+    assert_eq!(metrics.mapped_reads.sum(), 0);
     assert!(metrics.requests.load(Relaxed) > 0);
 }
 
@@ -174,7 +174,7 @@ fn no_more_tables_are_mapped_than_may_be() {
     tables.iter().for_each(Table::note_all);
     assert_eq!(maps.count(), 1, "most are left to what is read");
     let read = |table: &Table| {
-        let before = context.metrics.mapped_reads.load(Relaxed);
+        let before = context.metrics.mapped_reads.sum();
         // The first read is noted, the second may be served; the rest are for a look that finds nothing.
         for _ in 0..3 {
             match table.get(&Sought::new(&key(14), Caching::Fill)).unwrap() {
@@ -182,7 +182,7 @@ fn no_more_tables_are_mapped_than_may_be() {
                 other => panic!("{other:?}"),
             }
         }
-        context.metrics.mapped_reads.load(Relaxed) > before
+        context.metrics.mapped_reads.sum() > before
     };
     let mapped: Vec<_> = tables.iter().map(read).collect();
     assert_eq!((maps.count(), mapped.iter().filter(|mapped| **mapped).count()), (3, 3));
@@ -193,4 +193,34 @@ fn no_more_tables_are_mapped_than_may_be() {
     assert_eq!(maps.count(), 3, "one that could not be mapped before is now");
     drop(tables);
     assert_eq!(maps.count(), 0);
+}
+
+/// Threads have counts of their own of what is lent to them: those are known to take memory, and what is lent stays whoever
+/// goes first.
+#[test]
+fn what_threads_lend_from_is_counted_and_what_is_lent_outlives_all() {
+    let f = Fixture::new(Compression::None);
+    assert_eq!(f.cost(7, 2), (1, 1));
+    let of_one = f.table.metadata_bytes();
+    let together = std::sync::Barrier::new(4);
+    let lent: Vec<Lookup> = std::thread::scope(|scope| {
+        let read = || {
+            together.wait();
+            // The first may find that it is not there, and have to read it.
+            (0..3).for_each(|_| assert!(matches!(f.get(7), Ok(Lookup::Value(_)))));
+            together.wait();
+            f.get(7).unwrap()
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(f.table.metadata_bytes() > of_one);
+    let counted = f.context.metrics.metadata_bytes.load(Relaxed);
+    assert_eq!(counted, f.table.metadata_bytes() as u64);
+    let Fixture { context, table } = f;
+    drop(table);
+    assert_eq!(context.metrics.metadata_bytes.load(Relaxed), 0);
+    for lookup in lent {
+        assert!(matches!(lookup, Lookup::Value(value) if *value == [7; 20]));
+    }
 }
