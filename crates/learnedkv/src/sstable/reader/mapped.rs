@@ -130,7 +130,7 @@ impl<'a> Indexed<'a> {
         if is_due && !self.look(map, ordinal, (start, end)) {
             return None;
         }
-        let bytes = lender.bytes.get(start as usize..end as usize)?;
+        let bytes = map.lenders.bytes().get(start as usize..end as usize)?;
         if !map.checked.has(ordinal) {
             self.table.check(bytes, ordinal, start).ok()?;
             map.checked.add(ordinal);
