@@ -360,11 +360,11 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Whether fresh data is also settled, however little it is, once reads of it have cost as much as settling it does:
+    /// Whether fresh data is also settled, however little it is, once reads of it have cost as much more as settling it does:
     /// those that asked the device for more than they would have asked it of settled data (a value that still stands apart from
-    /// its key takes a request more). True by default; without it such reads stay as they are until one of the reasons
-    /// above comes, and as little as possible is written. With maps (the default) nothing is paid for where the system holds all in memory;
-    /// with [`crate::Builder::mapped_reads`] off, a scan pays for each value that it fetches apart, also from the cache.
+    /// its key takes a request more), and those that took longer in memory (a scan goes through each run; counted as shares of a
+    /// request). True by default; without it such reads stay as they are until one of the reasons
+    /// above comes, and as little as possible is written.
     pub fn settle_for_reads(mut self, settle: bool) -> Self {
         self.settle_for_reads = settle;
         self

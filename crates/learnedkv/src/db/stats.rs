@@ -126,7 +126,8 @@ pub struct KeyspaceStats {
     /// writers. 0 in a keyspace of [`Store::Lsm`].
     pub garbage_allowed_bytes: u64,
     /// Read requests that reads made since the last sweep began, and would not have made if all were settled (an estimate; those of
-    /// values kept apart that will stand in blocks). 0 where no sweep would begin for them.
+    /// values kept apart that will stand in blocks), and what reads in memory took longer, as requests. 0 where no sweep
+    /// would begin for them.
     pub unsettled_requests: u64,
     /// With so many of these a sweep is due ([`crate::KeyspaceOptions::settle_for_reads`]), however little there is to
     /// settle, if the disk has room for what that moves. An estimate; 0 where nothing was paid.

@@ -14,7 +14,7 @@ use crate::sstable::sought::{Asking, Reads, Sought};
 use crate::value_log;
 use crate::view::{Group, KeyspaceView, Run, Tables};
 
-use super::paying::Payer;
+use super::paying::{self, Apart, Payer};
 use super::read;
 
 /// So many keys are looked for in all tables at once: each answer holds a block.
@@ -161,6 +161,9 @@ fn load<'a>(
         *found = Lookup::Value(value);
     }
     let requests = reads.requests() - before;
+    if requests == 0 {
+        paying::owe_for_values(engine, view, Apart::of(wanted.iter().map(|(_, pointer)| *pointer)));
+    }
     let payer = if requests > 0 { Payer::of(engine, view) } else { None };
     Ok(payer.map(|payer| {
         let moving = wanted.iter().filter(|(_, pointer)| payer.moves(pointer)).count();

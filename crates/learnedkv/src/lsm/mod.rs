@@ -2,7 +2,7 @@
 //! that keeps them in levels.
 //!
 //! [`flush`] writes memtables to runs, [`merge`] keeps runs few ([`neighbours`] says which become one), both through [`output`]; [`read`] looks
-//! up and walks, [`many`] looks many keys up at once, [`paying`] counts what that took more than of settled data, [`estimate`] reckons
+//! up and walks, [`many`] looks many keys up at once, [`paying`] counts what reads took more than of settled data, [`estimate`] reckons
 //! without reading; [`shadow`]
 //! estimates what fresh tables overwrite, [`garbage`] which value segments are mostly dead, [`generation`]
 //! which filter over many runs their keys go to, [`restore`] fills one for runs that an open found. Reads go over all that a View shows: runs, levels, a
@@ -24,7 +24,7 @@ pub mod many;
 pub mod merge;
 mod neighbours;
 pub mod output;
-mod paying;
+pub mod paying;
 mod pick;
 pub mod read;
 pub mod restore;

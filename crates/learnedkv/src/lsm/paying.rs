@@ -1,4 +1,9 @@
-//! Reads of values that stand apart only until they are settled: they pay for that ([`crate::view::Rent`]).
+//! Reads that cost more than of settled data pay for settling it ([`crate::view::Rent`]): those of values that stand apart
+//! only until they are settled, and walks over many runs.
+//!
+//! What they pay in is requests of the device. What is in memory costs more too, if less: a walk goes to its place in each
+//! run, and looks at all of them for each entry; a value apart is another place in memory. That is counted in shares of
+//! a request, which each thread gathers until they are one ([`owe`]): whose keyspace pays it is chance, in proportion.
 
 use std::sync::Arc;
 
@@ -9,6 +14,74 @@ use crate::view::KeyspaceView;
 
 /// What a walk reads of settled data with one request, about, bytes.
 const WALKED_BYTES: u64 = 64 << 10;
+
+/// A device answers a request in 50 to 100 us; a share of that is some 40 ns.
+const SHARES: u64 = 2048;
+/// What a walk takes to begin in a run more, shares,
+const SEEK_SHARES: u64 = 24;
+/// and each entry for a run more that it is compared with.
+const STEP_SHARES: u64 = 1;
+/// What a value takes that stands apart in memory.
+const APART_SHARES: u64 = 4;
+
+/// Counts what a walk over so many entries took longer in memory than one over settled data alone.
+pub fn owe_for_merging(engine: &Engine, view: &KeyspaceView, entries: usize) {
+    let tables = &view.tables;
+    let is_settled =
+        tables.partitions.iter().take(2).any(|p| p.base.is_some() || p.delta.is_some());
+    let more = (tables.fresh().len() + usize::from(is_settled)).saturating_sub(1) as u64;
+    if more > 0 {
+        let shares = more.saturating_mul(SEEK_SHARES + STEP_SHARES * entries as u64);
+        owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
+    }
+}
+
+/// Values that stood apart and were in memory.
+#[derive(Debug, Default)]
+pub struct Apart {
+    count: u64,
+    /// One for all.
+    last: Option<ValuePointer>,
+}
+
+impl Apart {
+    /// All that these lead to.
+    pub fn of(pointers: impl IntoIterator<Item = ValuePointer>) -> Apart {
+        pointers.into_iter().fold(Apart::default(), |mut apart, pointer| {
+            apart.add(pointer);
+            apart
+        })
+    }
+
+    /// Those of `other` too.
+    pub fn join(&mut self, other: Apart) {
+        if other.last.is_some() {
+            self.count += other.count;
+            self.last = other.last;
+        }
+    }
+
+    /// One more.
+    pub fn add(&mut self, pointer: ValuePointer) {
+        self.count += 1;
+        self.last = Some(pointer);
+    }
+}
+
+/// Counts values that stood apart.
+pub fn owe_for_values(engine: &Engine, view: &KeyspaceView, apart: Apart) {
+    if let Some(last) = apart.last {
+        owe(engine, view, APART_SHARES * apart.count, |by| by.moves(&last));
+    }
+}
+
+/// Counts shares of a request; a whole one is paid if that brings a sweep which `helps`.
+fn owe(engine: &Engine, view: &KeyspaceView, shares: u64, helps: impl FnOnce(&Payer<'_>) -> bool) {
+    let requests = engine.context.metrics.owed.passes(shares, SHARES);
+    if requests > 0 {
+        Payer::of(engine, view).filter(helps).inspect(|by| by.pay(requests));
+    }
+}
 
 /// A keyspace of which such reads may bring a sweep.
 pub(super) struct Payer<'a> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::paying::Payer;
-use super::{many, restore, rows};
+use super::paying::{Apart, Payer};
+use super::{many, paying, restore, rows};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -130,6 +130,8 @@ fn load_pointer(
     let more = (requests - before).min(requests.saturating_sub(1));
     if more > 0 {
         Payer::of(engine, view).filter(|by| by.moves(&pointer)).inspect(|by| by.pay(more));
+    } else if requests == before {
+        paying::owe_for_values(engine, view, Apart::of([pointer]));
     }
     Ok(value)
 }
@@ -252,20 +254,30 @@ pub fn load_all(
         let payer = Payer::of(engine, view);
         let pointers = || wanted.iter().map(|(_, pointer)| *pointer);
         payer.inspect(|by| by.pay_for_walk(reads.requests(), pointers()));
+    } else {
+        paying::owe_for_values(engine, view, Apart::of(wanted.iter().map(|(_, pointer)| *pointer)));
     }
     Ok(values)
 }
 
-/// The value of the entry that a cursor stands on, if it needs no read.
+/// The value of the entry that a cursor stands on, if it needs no read; `apart` has it if it stands apart.
 ///
 /// # Errors
 /// `Corruption` if it is kept apart and its pointer is none, or nothing is known to be where that leads.
-pub fn value_at_hand(view: &KeyspaceView, cursor: &dyn Cursor) -> Result<Option<Slice>> {
+pub fn value_at_hand(
+    view: &KeyspaceView,
+    cursor: &dyn Cursor,
+    apart: &mut Apart,
+) -> Result<Option<Slice>> {
     let (Kind::Pointer, Some(key)) = (cursor.kind().0, cursor.key()) else {
         return Ok(Some(cursor.value_slice()));
     };
     let pointer = ValuePointer::decode(cursor.value())?;
-    Ok(view.segment(pointer.segment)?.at_hand(key, pointer))
+    let value = view.in_segment(pointer.segment, |of| Ok(of.at_hand(key, pointer)))?;
+    if value.is_some() {
+        apart.add(pointer);
+    }
+    Ok(value)
 }
 
 /// What tables say of a key, all that may hold it being asked at once.

@@ -50,6 +50,12 @@ impl Tally {
         self.own().fetch_add(count, Relaxed);
     }
 
+    /// Adds so many; how often this thread's count came to a multiple of `each` by that.
+    pub fn passes(&self, count: u64, each: u64) -> u64 {
+        let before = self.own().fetch_add(count, Relaxed);
+        before.wrapping_add(count) / each - before / each
+    }
+
     /// How many there are in all.
     pub fn sum(&self) -> u64 {
         self.iter().map(|count| count.load(Relaxed)).sum()
@@ -71,6 +77,14 @@ mod tests {
             }
         });
         assert_eq!(tally.sum(), 6000 * LINES as u64);
+    }
+
+    #[test]
+    fn what_is_added_piece_by_piece_passes_as_many_multiples_as_all_of_it() {
+        let tally = Tally::default();
+        let passed: u64 = (0..1000).map(|piece| tally.passes(piece % 7, 64)).sum();
+        assert_eq!((tally.passes(0, 64), passed), (0, tally.sum() / 64));
+        assert_eq!(tally.passes(6400, 64), 100);
     }
 
     /// Whatever their stacks take: some programs give each thread 8 MiB, and these all had a fourth of the lines.

@@ -94,6 +94,8 @@ pub struct ReadMetrics {
     pub metadata_bytes: AtomicU64,
     /// Bytes of tables and value segments that no View of now shows: snapshots and reads under way keep them.
     pub retired_bytes: AtomicU64,
+    /// What reads in memory took longer than of settled data, in shares of a request (`lsm/paying.rs`).
+    pub owed: Tally,
     /// Filters that could not be read and are done without.
     pub dropped_filters: AtomicU64,
 }

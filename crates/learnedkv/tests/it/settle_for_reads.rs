@@ -1,5 +1,7 @@
-//! Reads that ask the device for more than they would of settled data pay for settling it.
+//! Reads that ask the device for more than they would of settled data pay for settling it, and so do those that take longer
+//! in memory.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -265,4 +267,69 @@ fn a_sweep_for_reads_waits_for_room() {
     let (stats, sweeps) = idle(&db, &keyspace);
     assert_eq!((stats.settled_entries, sweeps), (u64::from(KEYS), 1));
     keyspace.insert("more", [1; 1000]).unwrap();
+}
+
+/// Walks over several runs took more than twice as long as over one, for ever: nothing else settles a small store.
+#[test]
+fn walks_over_many_runs_in_memory_pay_for_a_sweep() {
+    let (db, keyspace) = open(&Setup { block_cache: true, ..nothing_kept() });
+    let walk = || assert_eq!(keyspace.iter().count(), KEYS as usize);
+    fill(&keyspace, 100);
+    (0..300).for_each(|_| walk());
+    let (stats, _) = idle(&db, &keyspace);
+    assert_eq!((stats.runs, stats.unsettled_requests), (1, 0), "one run is no more than a base");
+    while keyspace.stats().unwrap().runs < 3 {
+        fill(&keyspace, 100);
+    }
+    let requests = db.stats().read_requests;
+    for walks in 0.. {
+        walk();
+        let (stats, sweeps) = idle(&db, &keyspace);
+        if sweeps > 0 {
+            // Each looks at two more for each of 2,000 entries: two requests of 2,048 shares. The price is 1,088 and what is
+            // written, and is asked for again and again.
+            assert!((500..750).contains(&walks), "{walks}");
+            assert_eq!((stats.runs, stats.settled_entries), (0, u64::from(KEYS)));
+            break;
+        }
+        assert!(walks < 1000, "{stats}");
+    }
+    // What was in no cache yet, and what the sweep read.
+    assert!(db.stats().read_requests - requests < 500);
+    (0..300).for_each(|_| walk());
+    assert_eq!(idle(&db, &keyspace).0.unsettled_requests, 0);
+}
+
+/// A value apart takes longer in memory too. On the system's disk, in whose cache what was just written is.
+#[test]
+fn values_apart_in_memory_are_paid_for_as_a_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::builder(dir.path()).memtable_bytes(4 << 20).memory_budget_bytes(32 << 20);
+    let db = db.open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    fill(&keyspace, 1000);
+    let one_by_one = || get(&keyspace, 20_000);
+    let together = || (0..1000).for_each(|_| get_some_both_ways(&keyspace));
+    let walked = || (0..500).for_each(|_| walk(&keyspace));
+    let visited = || {
+        for _ in 0..500 {
+            let mut left = 60;
+            let visit = |_: &[u8], _: &[u8]| {
+                left -= 1;
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            keyspace.range(name(100)..).visit(visit).unwrap();
+        }
+    };
+    for read in [&one_by_one as &dyn Fn(), &together, &walked, &visited] {
+        let before = db.stats().mapped_values;
+        let (paid, requests) = paid(&db, &keyspace, read);
+        let mapped = db.stats().mapped_values - before;
+        if mapped == 0 {
+            println!("skipped: this file system does not say what of a file is in its cache");
+            return;
+        }
+        let owed = paid.checked_sub(requests).expect("what was read is paid for as requests");
+        assert!(mapped >= 19_000 && owed.abs_diff(mapped * 4 / 2048) <= 1, "{owed} of {mapped}");
+    }
 }

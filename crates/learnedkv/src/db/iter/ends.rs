@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::value::ValuePointer;
+use crate::lsm::paying::{self, Apart};
 use crate::lsm::read;
 use crate::lsm::unread::{self, Unread};
 use crate::options::ReadOptions;
@@ -63,6 +64,8 @@ pub(super) struct Ends {
     upper: Bound<Vec<u8>>,
     front: End,
     back: End,
+    /// Of what was handed out.
+    apart: Apart,
     /// Where both ends must stop, if they must.
     unread: Option<Box<Unread>>,
     error: Option<Error>,
@@ -111,6 +114,7 @@ impl Ends {
             upper,
             front,
             back,
+            apart: Apart::default(),
             unread,
             error,
         };
@@ -236,20 +240,24 @@ impl Ends {
             return Some(Err(error.clone()));
         }
         if self.end(front).ahead.is_empty() && self.end(front).behind.is_none() {
+            let mut apart = Apart::default();
             let first = match self.end(front).left.take() {
                 // The other end may have handed it out.
                 Some(left) => Ok(self.is_left(&left.key).then_some(left)),
                 None => match self.step(front) {
-                    Ok(Some((view, cursor))) => match read::value_at_hand(&view, cursor) {
-                        // What most walks meet most: a value that needs no read.
-                        Ok(Some(value)) => {
-                            let key = key_of(cursor);
-                            self.hand_out(front, &key);
-                            return Some(Ok((key, value)));
+                    Ok(Some((view, cursor))) => {
+                        match read::value_at_hand(&view, cursor, &mut apart) {
+                            // What most walks meet most: a value that needs no read.
+                            Ok(Some(value)) => {
+                                let key = key_of(cursor);
+                                self.hand_out(front, &key);
+                                self.apart.join(apart);
+                                return Some(Ok((key, value)));
+                            }
+                            Ok(None) => Found::of(cursor).map(Some),
+                            Err(error) => Err(error),
                         }
-                        Ok(None) => Found::of(cursor).map(Some),
-                        Err(error) => Err(error),
-                    },
+                    }
                     Ok(None) => Ok(None),
                     Err(error) => Err(error),
                 },
@@ -286,11 +294,13 @@ impl Ends {
                 }
                 continue;
             }
+            let mut apart = Apart::default();
             let first = match self.step(true) {
                 Ok(None) => return Ok(()),
-                Ok(Some((view, cursor))) => lend(view, cursor, &mut visit),
+                Ok(Some((view, cursor))) => lend(view, cursor, &mut apart, &mut visit),
                 Err(error) => Err(error),
             };
+            self.apart.join(apart);
             match first {
                 Ok(Ok(flow)) => {
                     self.front.handed += 1;
@@ -364,7 +374,11 @@ impl Ends {
         let began = |end: &End| end.cursor.is_some() || end.stood.is_some();
         let began = began(&self.front) || began(&self.back);
         if let (true, Some(_), Some(pin)) = (began, self.expected.take(), &self.pin) {
-            pin.view().lengths.went(self.front.handed + self.back.handed);
+            let (view, entries) = (pin.view(), self.front.handed + self.back.handed);
+            view.lengths.went(entries);
+            let engine = &self.handle.engine;
+            paying::owe_for_merging(engine, &view, entries);
+            paying::owe_for_values(engine, &view, std::mem::take(&mut self.apart));
         }
     }
 
@@ -458,6 +472,7 @@ fn load(engine: &Arc<Engine>, view: &KeyspaceView, found: &mut [Found]) -> Resul
 fn lend(
     view: At<'_>,
     cursor: &MergeCursor,
+    apart: &mut Apart,
     visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> Result<std::result::Result<ControlFlow<()>, Found>> {
     let key = cursor.key().unwrap_or_default();
@@ -465,7 +480,7 @@ fn lend(
         drop(view);
         return Ok(Ok(visit(key, cursor.value())));
     }
-    let at_hand = read::value_at_hand(&view, cursor)?;
+    let at_hand = read::value_at_hand(&view, cursor, apart)?;
     drop(view);
     match at_hand {
         Some(value) => Ok(Ok(visit(key, &value))),
