@@ -7,10 +7,13 @@
 //! Of a very long value it holds the pointer, and the segment that leads into ([`streamed`]).
 //!
 //! Ranges of keys that were removed stand beside the list ([`removals`]): a version is hidden by a newer
-//! range that covers its key. A reader who sees no ranges pays for one load.
+//! range that covers its key. A reader who sees no ranges pays for one load. What ranges emptied at either end is not
+//! walked over ([`emptied`]).
 //!
 //! A memtable never knows the log, a file, or another memtable.
 
+mod cursor;
+mod emptied;
 mod positions;
 mod presence;
 mod removals;
@@ -20,16 +23,14 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use crossbeam_skiplist::SkipSet;
 
+use self::emptied::{Emptied, End};
 use self::positions::Positions;
 use self::presence::Presence;
-use self::removals::{RANGE_OVERHEAD_BYTES, Removals, RemovedAt, Span};
-use crate::cursor::{Cover, Cursor, Seek, Source};
-use crate::error::Result;
+use self::removals::{RANGE_OVERHEAD_BYTES, Removals};
 use crate::format::batch::Op;
 use crate::format::bytes::first_eight;
 use crate::format::checksum::{HashedKey, key_hash};
@@ -44,6 +45,9 @@ use streamed::Streamed;
 /// own header in the payload (about 8). Its share of [`Presence`] (2 to 18) is counted apart
 /// ([`Memtable::filter_bytes`]).
 const ENTRY_OVERHEAD_BYTES: usize = 112;
+
+/// So many versions are looked at for newer ones, at most, when a range is removed that is open at an end.
+const LOOKED_AT: usize = 4096;
 
 /// One version of a key, in the payload it was committed with.
 #[derive(Clone)]
@@ -183,6 +187,7 @@ pub struct Memtable {
     /// Of all keys in the list.
     presence: Presence,
     removals: Removals,
+    emptied: Emptied,
     size_bytes: AtomicUsize,
     tombstones: AtomicUsize,
     /// The smallest sequence number that goes here; 0 while empty.
@@ -207,6 +212,7 @@ impl Default for Memtable {
             versions: SkipSet::new(),
             presence: Presence::default(),
             removals: Removals::default(),
+            emptied: Emptied::default(),
             size_bytes: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             first: AtomicU64::new(0),
@@ -247,17 +253,44 @@ impl Memtable {
             kind: op.kind,
             sequence,
         });
+        self.emptied.wrote(key, sequence);
     }
 
     fn remove_range(&self, payload: &Bytes, op: &Op<'_>, sequence: SequenceNumber) {
         self.size_bytes.fetch_add(RANGE_OVERHEAD_BYTES, Relaxed);
         let middle = op.start + op.key_length;
+        let start = payload.slice(op.start..middle);
         let end = payload.slice(middle..op.start + op.key_and_value.len());
-        self.removals.add(
-            payload.slice(op.start..middle),
-            (!end.is_empty()).then_some(end),
-            sequence,
-        );
+        let end = (!end.is_empty()).then_some(end);
+        self.removals.add(start.clone(), end.clone(), sequence);
+        match end {
+            None => self.emptied.removed(End::Back, start, sequence, |from, until| {
+                self.finds_newer(from, until, sequence)
+            }),
+            Some(end) if start.is_empty() => {
+                self.emptied.removed(End::Front, end, sequence, |until, from| {
+                    self.finds_newer(from.unwrap_or_default(), Some(until), sequence)
+                });
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Whether a version from `from` on and below `until` is above `sequence`, or there are too many to look at.
+    fn finds_newer(&self, from: &[u8], until: Option<&[u8]>, sequence: SequenceNumber) -> bool {
+        let place: &dyn Place = &Target::new(from, SequenceNumber::MAX);
+        let mut next = self.versions.lower_bound(Bound::Included(place));
+        for _ in 0..LOOKED_AT {
+            let Some(entry) = next else { return false };
+            if until.is_some_and(|until| entry.key() >= until) {
+                return false;
+            }
+            if entry.sequence > sequence {
+                return true;
+            }
+            next = entry.next();
+        }
+        true
     }
 
     /// Takes one operation, and a copy of its key and value.
@@ -326,10 +359,13 @@ impl Memtable {
         if removed.is_some_and(|removed| removed.changed_within(first, last, sequence)) {
             return true;
         }
+        let [front, back] = [End::Front, End::Back].map(|end| self.emptied.bound(end, sequence));
+        let first = front.as_deref().map_or(first, |front| front.max(first));
         let place: &dyn Place = &Target::new(first, SequenceNumber::MAX);
         let mut next = self.versions.lower_bound(Bound::Included(place));
         while let Some(newest) = next {
-            if last.is_some_and(|last| newest.key() > last) {
+            let key = newest.key();
+            if last.is_some_and(|last| key > last) || back.as_deref().is_some_and(|b| key >= b) {
                 return false;
             }
             if newest.sequence > sequence {
@@ -370,214 +406,6 @@ impl Memtable {
             }
         }
         if removed > 0 { Lookup::Removed } else { Lookup::Absent }
-    }
-
-    /// Its entries at or below `visible`, and what it says is gone from older data.
-    pub fn source(self: &Arc<Memtable>, visible: SequenceNumber) -> Source {
-        self.source_of(Walked::Kept(self.clone()), visible)
-    }
-
-    /// As [`Memtable::source`], which does not keep the memtable: whoever moves it does, as long as that takes.
-    pub fn lent_source(self: &Arc<Memtable>, visible: SequenceNumber) -> Source {
-        self.source_of(Walked::Lent(Arc::downgrade(self)), visible)
-    }
-
-    fn source_of(&self, memtable: Walked, visible: SequenceNumber) -> Source {
-        let removed = self.removals.now();
-        let cover =
-            removed.map(|removed| -> Box<dyn Cover> { Box::new(RemovedAt::new(removed, visible)) });
-        Source::new(Box::new(self.cursor_of(memtable, visible)), cover)
-    }
-
-    /// Walks the newest versions at or below `visible`, without those in ranges removed since.
-    pub fn cursor(self: &Arc<Memtable>, visible: SequenceNumber) -> MemtableCursor {
-        self.cursor_of(Walked::Kept(self.clone()), visible)
-    }
-
-    fn cursor_of(&self, memtable: Walked, visible: SequenceNumber) -> MemtableCursor {
-        MemtableCursor {
-            memtable,
-            seen: Seen {
-                visible,
-                removed: self.removals.now().map(|removed| RemovedAt::new(removed, visible)),
-                span: None,
-            },
-            forward: true,
-            ahead: Vec::new(),
-            ahead_length: 1,
-            last: None,
-        }
-    }
-
-    /// Up to `count` versions from `bound` on, upwards: of each key the newest visible one.
-    fn upwards(&self, bound: Bound<&[u8]>, reader: &mut Seen, count: usize) -> Vec<Version> {
-        let found = match bound {
-            Bound::Unbounded => self.versions.front(),
-            Bound::Included(key) => {
-                let place: &dyn Place = &Target::new(key, SequenceNumber::MAX);
-                self.versions.lower_bound(Bound::Included(place))
-            }
-            Bound::Excluded(key) => {
-                // All versions of an excluded key sort up to sequence number 0.
-                let place: &dyn Place = &Target::new(key, 0);
-                self.versions.lower_bound(Bound::Excluded(place))
-            }
-        };
-        let mut versions: Vec<Version> = Vec::with_capacity(count);
-        let mut next = found;
-        while let Some(entry) = next
-            && versions.len() < count
-        {
-            // Newest first: the first visible version of a key is the one, older ones are not.
-            let seen =
-                versions.last().is_some_and(|last| compare_keys(last, entry.value()).is_eq());
-            if entry.sequence <= reader.visible && !seen && !reader.hides(entry.value()) {
-                versions.push(entry.value().clone());
-            }
-            next = entry.next();
-        }
-        versions
-    }
-
-    /// Up to `count` versions below `bound`, downwards: of each key the newest visible one.
-    fn downwards(&self, bound: Bound<&[u8]>, reader: &mut Seen, count: usize) -> Vec<Version> {
-        let mut next = match bound {
-            Bound::Excluded(key) => {
-                let place: &dyn Place = &Target::new(key, SequenceNumber::MAX);
-                self.versions.upper_bound(Bound::Excluded(place))
-            }
-            _ => self.versions.back(),
-        };
-        let mut versions: Vec<Version> = Vec::with_capacity(count);
-        while let Some(entry) = next {
-            // Oldest first: each newer visible version of a key takes the older one's place.
-            if entry.sequence <= reader.visible && !reader.hides(entry.value()) {
-                let seen =
-                    versions.last().is_some_and(|last| compare_keys(last, entry.value()).is_eq());
-                if seen {
-                    versions.pop();
-                } else if versions.len() == count {
-                    break;
-                }
-                versions.push(entry.value().clone());
-            }
-            next = entry.prev();
-        }
-        versions
-    }
-}
-
-fn compare_keys(a: &Version, b: &Version) -> Ordering {
-    a.head.cmp(&b.head).then_with(|| a.key().cmp(b.key()))
-}
-
-/// What a reader sees of versions and ranges.
-struct Seen {
-    visible: SequenceNumber,
-    removed: Option<RemovedAt>,
-    /// What was said of the last key.
-    span: Option<Span>,
-}
-
-impl Seen {
-    /// Whether a newer range covers a version.
-    fn hides(&mut self, version: &Version) -> bool {
-        let Some(removed) = &mut self.removed else { return false };
-        let key = version.key();
-        let span = match self.span.take() {
-            Some(span) if span.contains(key) => span,
-            _ => removed.span(key),
-        };
-        self.span.insert(span).sequence > version.sequence
-    }
-}
-
-/// The memtable of a cursor.
-enum Walked {
-    /// It is alive as long as the cursor.
-    Kept(Arc<Memtable>),
-    /// It is alive whenever the cursor is moved.
-    Lent(Weak<Memtable>),
-}
-
-/// How many versions a cursor fetches ahead at most.
-const MAX_AHEAD: usize = 256;
-/// The same of a memtable that is lent: what was fetched keeps the payloads that it is of, each up to a piece of many
-/// ([`crate::engine`]), when the memtable is gone.
-const MAX_AHEAD_LENT: usize = 8;
-
-/// Walks a memtable. It holds no reference into the skip list, so that it may live as long as it
-/// likes; versions are fetched ahead, more of them the longer the walk.
-pub struct MemtableCursor {
-    memtable: Walked,
-    seen: Seen,
-    forward: bool,
-    /// Versions fetched, the current one last.
-    ahead: Vec<Version>,
-    ahead_length: usize,
-    /// The furthest version fetched; `None` before a seek and at the end.
-    last: Option<Version>,
-}
-
-impl MemtableCursor {
-    fn fetch(&mut self, bound: Bound<&[u8]>) {
-        let walk = if self.forward { Memtable::upwards } else { Memtable::downwards };
-        let lent;
-        let (memtable, most) = match &self.memtable {
-            Walked::Kept(memtable) => (memtable, MAX_AHEAD),
-            Walked::Lent(memtable) => {
-                lent = memtable.upgrade().expect("whoever moves the cursor keeps it");
-                (&lent, MAX_AHEAD_LENT)
-            }
-        };
-        self.ahead = walk(memtable, bound, &mut self.seen, self.ahead_length);
-        let whole = self.ahead.len() == self.ahead_length;
-        self.last = self.ahead.last().filter(|_| whole).cloned();
-        self.ahead_length = (self.ahead_length * 2).min(most);
-        self.ahead.reverse();
-    }
-
-    fn version(&self) -> &Version {
-        self.ahead.last().expect("a cursor past its end has no entry")
-    }
-}
-
-impl Cursor for MemtableCursor {
-    fn seek(&mut self, to: Seek<'_>) -> Result<()> {
-        self.forward = to.is_forward();
-        self.ahead_length = 1;
-        self.fetch(match to {
-            Seek::First | Seek::Last => Bound::Unbounded,
-            Seek::AtOrAfter(key) => Bound::Included(key),
-            Seek::Before(key) => Bound::Excluded(key),
-        });
-        Ok(())
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        self.ahead.pop();
-        if self.ahead.is_empty()
-            && let Some(last) = self.last.take()
-        {
-            self.fetch(Bound::Excluded(last.key()));
-        }
-        Ok(())
-    }
-
-    fn key(&self) -> Option<&[u8]> {
-        self.ahead.last().map(Version::key)
-    }
-
-    fn kind(&self) -> (Kind, SequenceNumber) {
-        (self.version().kind, self.version().sequence)
-    }
-
-    fn value(&self) -> &[u8] {
-        self.version().value()
-    }
-
-    fn value_slice(&self) -> Slice {
-        self.version().value_slice()
     }
 }
 

@@ -7,14 +7,19 @@
 //! conditional commits.
 
 use std::fmt;
+use std::ops::Bound;
 
 use super::Keyspace;
+use super::iter::Bounds;
 use super::operation::Operation;
 use crate::engine::{Commit, Seen, Tried, Watched};
 use crate::error::Result;
 use crate::lsm::read::{self, Found};
 use crate::options::{Durability, WriteOptions};
 use crate::slice::Slice;
+
+/// Whoever takes an entry from an end, and has gone over so many removed keys there, removes what lies before it as a range.
+const PASSED: usize = 32;
 
 /// Why [`Keyspace::compare_and_swap`] did not swap: the key's value was not the one expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +217,7 @@ impl Keyspace {
             let seen = engine.look();
             let mut iter = self.walk_seen(&seen).one();
             let found = if first { iter.next() } else { iter.next_back() };
+            let passed = iter.passed();
             drop(iter);
             let Some((key, mut value)) = found.transpose()? else { return Ok(None) };
             let watched = match first {
@@ -219,7 +225,13 @@ impl Keyspace {
                 false => Watched { keyspace: id, first: &key, last: None },
             };
             let was_read = seen.read(id);
-            let popped = self.commit_if(&key, None, options, |commit, how| {
+            // A queue would leave one removed key after the other, and whoever pops next would go over them all.
+            let rest = match first {
+                _ if passed < PASSED => None,
+                true => Some((Bound::Unbounded, Bound::Included(key.to_vec()))),
+                false => Some((Bound::Included(key.to_vec()), Bound::Unbounded)),
+            };
+            let popped = self.remove_if(&key, rest, options, |commit, how| {
                 match engine.commit_unless_changed(commit, how, &was_read, watched)? {
                     Tried::Unknown => {}
                     tried => return Ok(tried == Tried::Done),
@@ -327,6 +339,23 @@ impl Keyspace {
             }
             engine.commit_where(commit, how, is_same)
         })
+    }
+
+    /// Removes `key`, or all keys within bounds, if `commit` finds that it may, which may try more than once.
+    fn remove_if(
+        &self,
+        key: &[u8],
+        bounds: Option<Bounds>,
+        options: WriteOptions,
+        commit: impl FnOnce(Commit<'_>, Durability) -> Result<bool>,
+    ) -> Result<bool> {
+        let Some((from, removal)) = bounds.map(Operation::remove_range).transpose()?.flatten()
+        else {
+            return self.commit_if(key, None, options, commit);
+        };
+        let engine = &self.handle().engine;
+        let durability = options.durability_or(engine.options.durability);
+        removal.commit(engine, self.id(), &from, |ops| commit(ops, durability))
     }
 
     /// Writes `value` if `commit` finds that it may, which may try more than once: a very long one is on the disk by then.

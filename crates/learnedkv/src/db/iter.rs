@@ -99,6 +99,11 @@ impl Iter {
         Iter(Ends::new(handle, view, visible, bounds, options))
     }
 
+    /// How many removed keys it has walked over.
+    pub(crate) fn passed(&self) -> usize {
+        self.0.passed()
+    }
+
     /// The same, of which one entry is wanted: no more is read, and nothing is learned of how far walks go.
     pub(crate) fn one(self) -> Iter {
         Iter(self.0.one())

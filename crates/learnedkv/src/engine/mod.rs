@@ -256,7 +256,7 @@ impl Engine {
     /// Waits while too many memtables of a keyspace wait to be flushed, or those of all take too much.
     fn make_room(&self, keyspaces: &[KeyspaceId]) -> Result<()> {
         let full = || {
-            if self.are_memtables_over() {
+            if self.are_memtables_over() || self.are_pins_over() {
                 return true;
             }
             let view = self.view();

@@ -20,7 +20,8 @@
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::{ArcSwap, Guard};
@@ -104,6 +105,10 @@ impl Pinned {
 pub struct Pins {
     /// Half of what may be pinned is.
     is_tight: AtomicBool,
+    /// Half of the budget and a memtable are.
+    is_over: AtomicBool,
+    /// What is pinned is being spilled.
+    is_spilling: AtomicBool,
     /// How often memtables left the View, and iterators became [`Pinned`] that kept such.
     late: AtomicU64,
     /// How many iterators were noted.
@@ -197,7 +202,24 @@ impl Engine {
     pub fn pinned_memory_bytes(&self) -> u64 {
         let bytes = self.pins.kept_bytes();
         self.pins.is_tight.store(bytes > self.options.pinned_bytes() / 2, Relaxed);
+        let most = self.options.memory_budget_bytes / 2 + self.options.memtable_bytes as u64;
+        self.pins.is_over.store(bytes > most, Relaxed);
         bytes
+    }
+
+    /// Whether writers wait until some of what is pinned was spilled. Cheap while they do not.
+    pub(super) fn are_pins_over(&self) -> bool {
+        self.pins.is_over.load(Relaxed) && self.pins.is_spilling.load(Acquire) && {
+            self.pinned_memory_bytes();
+            self.pins.is_over.load(Relaxed)
+        }
+    }
+
+    /// The job that spills gets on, or has nothing that it could do. Wakes writers that wait in vain.
+    pub fn note_spilling(&self, gets_on: bool) {
+        if self.pins.is_spilling.swap(gets_on, AcqRel) && !gets_on {
+            self.executor.notify();
+        }
     }
 
     /// Puts the memtables that left these keyspaces since View `before` on the list. The cache was fitted before, since the flush

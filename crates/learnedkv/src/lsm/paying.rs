@@ -1,5 +1,5 @@
 //! Reads that cost more than of settled data pay for settling it ([`crate::view::Rent`]): those of values that stand apart
-//! only until they are settled, and walks over many runs.
+//! only until they are settled, walks over many runs, and over what was removed.
 //!
 //! What they pay in is requests of the device. What is in memory costs more too, if less: a walk goes to its place in each
 //! run, and looks at all of them for each entry; a value apart is another place in memory. That is counted in shares of
@@ -21,6 +21,8 @@ const SHARES: u64 = 2048;
 const SEEK_SHARES: u64 = 24;
 /// and each entry for a run more that it is compared with.
 const STEP_SHARES: u64 = 1;
+/// What a removed key takes that a walk goes over, beside that.
+const REMOVED_SHARES: u64 = 3;
 /// What a value takes that stands apart in memory.
 const APART_SHARES: u64 = 4;
 
@@ -34,6 +36,11 @@ pub fn owe_for_merging(engine: &Engine, view: &KeyspaceView, entries: usize) {
         let shares = more.saturating_mul(SEEK_SHARES + STEP_SHARES * entries as u64);
         owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
     }
+}
+
+/// Counts removed keys that a walk went over: none is left of them when they are settled.
+pub fn owe_for_removed(engine: &Engine, view: &KeyspaceView, count: usize) {
+    owe(engine, view, REMOVED_SHARES * count as u64, |by| !by.now.tables.fresh().is_empty());
 }
 
 /// Values that stood apart and were in memory.

@@ -14,6 +14,9 @@
 //! The table is retired at once: it goes with the last View that shows it, or at the next open. Reads
 //! under way keep the old View, and what it holds, to their end; iterators to their next step, if at all.
 //!
+//! Writers that are ahead of it wait, where so much is pinned that half of the budget and a memtable are taken, while it
+//! gets on: each memtable they fill may be kept by the next snapshot. Its tables are not synced: no edit names them.
+//!
 //! A spill that fails loses nothing but memory. It is tried again once the View has changed, somebody asks, or an iterator
 //! comes to be known that keeps what may be written.
 
@@ -118,6 +121,8 @@ impl SpillJob {
             spill.install(&self.engine)?;
             // Nothing here keeps the memtables any more.
             self.engine.fit_cache();
+            // Perhaps writers wait for that.
+            self.engine.executor.notify();
         }
         Ok(true)
     }
@@ -141,7 +146,8 @@ impl Spill {
             .flat_map(|memtable| memtable.ranges(visible).iter().cloned().collect::<Vec<_>>());
         let ranges = Ranges::union(ranges.collect());
         // One snapshot reads it: a filter would take more memory than it saves.
-        let options = TableOptions { filter: None, ..keyspace.options.lsm_table() };
+        let table = keyspace.options.lsm_table();
+        let options = TableOptions { filter: None, is_scratch: true, ..table };
         let apart = keyspace.options.fresh_apart();
         let output = Output::new(engine, options, apart, &segments).separating_nothing();
         Spill {
@@ -242,9 +248,11 @@ impl Job for SpillJob {
         if seen || self.engine.health.check_writable().is_err() || self.engine.ballast.is_given_up()
         {
             self.work = None;
+            self.engine.note_spilling(false);
             return Step::Wait;
         }
         let done = self.advance();
+        self.engine.note_spilling(matches!(done, Ok(true)));
         let result = done.as_ref().map(|_| ()).map_err(Clone::clone);
         match done {
             Ok(true) if self.work.is_some() => return Step::Again,

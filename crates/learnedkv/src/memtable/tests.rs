@@ -1,6 +1,10 @@
 //! Memtables against what a look at each version says.
 
+use std::sync::Arc;
+
+use super::cursor::{MAX_AHEAD, MAX_AHEAD_LENT, Walked};
 use super::*;
+use crate::cursor::{Cursor, Seek};
 use crate::format::batch::{Ops, put_op};
 
 fn put(memtable: &Memtable, key: &str, value: Option<&str>, sequence: u64) {
@@ -143,5 +147,155 @@ fn of_a_lent_memtable_few_versions_are_fetched_ahead() {
             cursor.advance().unwrap();
         }
         assert_eq!((most, count), (expected, 1000));
+    }
+}
+
+/// An operation of the tests on emptied ends.
+#[derive(Clone)]
+enum Written {
+    Version(String, bool),
+    Range(String, Option<String>),
+}
+
+fn apply(memtable: &Memtable, written: &Written, sequence: u64) {
+    let (kind, key, rest) = match written {
+        Written::Version(key, true) => (Kind::Value, key, "v"),
+        Written::Version(key, false) => (Kind::Tombstone, key, ""),
+        Written::Range(from, to) => (Kind::RangeTombstone, from, to.as_deref().unwrap_or("")),
+    };
+    let mut payload = Vec::new();
+    put_op(&mut payload, 1, kind, key.as_bytes(), rest.as_bytes());
+    let payload = Bytes::from(payload);
+    for op in Ops::new(&payload) {
+        memtable.insert(&payload, &op.unwrap(), sequence);
+    }
+}
+
+/// What a walk upwards shows of all that was written, operation by operation.
+fn naive(written: &[(u64, Written)], visible: u64) -> Vec<String> {
+    let mut newest = std::collections::BTreeMap::new();
+    let mut of_time: Vec<_> = written.iter().filter(|(sequence, _)| *sequence <= visible).collect();
+    of_time.sort_by_key(|(sequence, _)| *sequence);
+    for (sequence, written) in of_time {
+        match written {
+            Written::Version(key, is_value) => {
+                let shown = if *is_value {
+                    format!("{key}=v@{sequence}")
+                } else {
+                    format!("{key}-@{sequence}")
+                };
+                newest.insert(key.clone(), shown);
+            }
+            Written::Range(from, to) => {
+                newest.retain(|key, _| key < from || to.as_ref().is_some_and(|to| key >= to));
+            }
+        }
+    }
+    newest.into_values().collect()
+}
+
+fn check_walks(memtable: &Arc<Memtable>, written: &[(u64, Written)], visible: u64, at: &str) {
+    let mut shown = naive(written, visible);
+    assert_eq!(walk(memtable, visible, Seek::First), shown.join(" "), "up at {visible}, {at}");
+    shown.reverse();
+    assert_eq!(walk(memtable, visible, Seek::Last), shown.join(" "), "down at {visible}, {at}");
+}
+
+/// Ranges open at an end, mostly, among versions that come in between, and later than their number says.
+#[test]
+fn what_was_emptied_at_an_end_is_not_walked_over_and_what_came_since_is() {
+    let mut random = 1u64;
+    let mut below = |n: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) % n
+    };
+    let mut emptied = [0, 0];
+    for round in 0..300 {
+        let memtable = Arc::new(Memtable::default());
+        let key = |n: u64| format!("{n:02}");
+        let mut written: Vec<(u64, Written)> = (1..=40)
+            .map(|sequence| {
+                let (one, other) = (below(30), below(30));
+                let (from, to) = (one.min(other), one.max(other) + 1);
+                let op = match below(12) {
+                    0 | 1 => Written::Range(String::new(), Some(key(1 + below(12)))),
+                    2 => Written::Range(key(18 + below(12)), None),
+                    3 => Written::Range(key(from), Some(key(to))),
+                    n => Written::Version(key(one), n % 3 > 0),
+                };
+                (sequence, op)
+            })
+            .collect();
+        // Some change places with their neighbours.
+        for at in 1..written.len() {
+            if below(4) == 0 {
+                written.swap(at - 1, at);
+            }
+        }
+        memtable.expect(1);
+        for (count, (sequence, op)) in written.iter().enumerate() {
+            apply(&memtable, op, *sequence);
+            // All that is written so far and below what is not.
+            let missing = written[count + 1..].iter().map(|(sequence, _)| *sequence).min();
+            let visible = missing.map_or(40, |missing| missing - 1);
+            let so_far = &written[..=count];
+            let at = format!("round {round}, {count}");
+            for visible in [visible, visible / 2] {
+                check_walks(&memtable, so_far, visible, &at);
+                let middle = key(below(30));
+                let from: Vec<_> =
+                    naive(so_far, visible).into_iter().filter(|v| *v >= middle).collect();
+                let seek = Seek::AtOrAfter(middle.as_bytes());
+                assert_eq!(walk(&memtable, visible, seek), from.join(" "), "{middle} at {at}");
+            }
+            for (number, end) in [End::Front, End::Back].into_iter().enumerate() {
+                emptied[number] += usize::from(memtable.emptied.bound(end, visible).is_some());
+            }
+            let (first, last) = (key(below(30)), key(below(30)));
+            let changed = so_far.iter().any(|(sequence, op)| {
+                *sequence > visible
+                    && match op {
+                        Written::Version(key, _) => *key >= first && *key <= last,
+                        Written::Range(from, to) => {
+                            *from <= last && to.as_ref().is_none_or(|to| *to > first)
+                        }
+                    }
+            });
+            let found = memtable.changed_within(first.as_bytes(), Some(last.as_bytes()), visible);
+            // An empty stretch has no change; of ranges a part is told.
+            assert!(found == changed || first > last, "{first} to {last} above {visible}, {at}");
+        }
+    }
+    assert!(emptied.iter().all(|times| *times > 2000), "{emptied:?}");
+}
+
+/// Versions come into what is being emptied, by other threads: each is seen once it is there.
+#[test]
+fn what_comes_into_an_emptied_end_meanwhile_is_seen() {
+    for round in 0..50u64 {
+        let memtable = Arc::new(Memtable::default());
+        memtable.expect(1);
+        let next = AtomicU64::new(1);
+        let log = std::sync::Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let (memtable, next, log) = (&memtable, &next, &log);
+                scope.spawn(move || {
+                    for step in 0..60u64 {
+                        let number = (step * 7 + thread * 31 + round) % 50;
+                        let op = match thread {
+                            0 if step % 3 > 0 => Written::Version(format!("{number:02}"), true),
+                            0 => Written::Range(String::new(), Some(format!("{:02}", step / 2))),
+                            _ => Written::Version(format!("{number:02}"), step % 5 > 0),
+                        };
+                        let sequence = next.fetch_add(1, Relaxed);
+                        apply(memtable, &op, sequence);
+                        log.lock().unwrap().push((sequence, op));
+                    }
+                });
+            }
+        });
+        let written = log.into_inner().unwrap();
+        check_walks(&memtable, &written, 180, &format!("round {round}"));
     }
 }

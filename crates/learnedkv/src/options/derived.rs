@@ -99,6 +99,7 @@ impl KeyspaceOptions {
             compression: self.lsm_compression,
             filter: self.lsm_filter,
             filter_rests: false,
+            is_scratch: false,
         }
     }
 
@@ -112,6 +113,7 @@ impl KeyspaceOptions {
             compression: self.settled_compression,
             filter: self.settled_filter.or(resting),
             filter_rests: self.settled_filter.is_none(),
+            is_scratch: false,
         }
     }
 }

@@ -121,6 +121,7 @@ fn numbered_table(
         compression,
         filter: None,
         filter_rests: false,
+        is_scratch: false,
     };
     let mut writer = TableWriter::create(&context.disk, Path::new("/"), id, options).unwrap();
     for number in 0..ENTRIES {
@@ -200,7 +201,14 @@ const VALUE_BYTES: u64 = 1000;
 /// Blocks as they are by default, and no filter.
 fn options(index: IndexKind, compression: Compression) -> TableOptions {
     let limits = Limits { block_bytes: 4096 };
-    TableOptions { limits, index, compression, filter: None, filter_rests: false }
+    TableOptions {
+        limits,
+        index,
+        compression,
+        filter: None,
+        filter_rests: false,
+        is_scratch: false,
+    }
 }
 
 /// A table of 3000 such entries.

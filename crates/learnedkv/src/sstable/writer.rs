@@ -42,6 +42,8 @@ pub struct TableOptions {
     pub filter: Option<FilterKind>,
     /// Whether that stays in its file until misses have paid for its place in memory.
     pub filter_rests: bool,
+    /// Nothing will name it after a crash: it is not synced.
+    pub is_scratch: bool,
 }
 
 /// Writes one table. Drop it unfinished and its files are left behind for the next open to delete.
@@ -265,7 +267,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Writes what is left and the filter, syncs the files, and says what the manifest has to know. The
+    /// Writes what is left and the filter, syncs the files (but of scratch), and says what the manifest has to know. The
     /// names are not durable yet: sync the directory before the edit.
     ///
     /// # Errors
@@ -295,7 +297,9 @@ impl TableWriter {
         self.out.extend_from_slice(&directory);
         Footer::new(self.tag, directory_offset, &directory).encode(&mut self.out);
         self.write_out()?;
-        self.file.sync().map_err(|e| e.at_path(&self.path))?;
+        if !self.options.is_scratch {
+            self.file.sync().map_err(|e| e.at_path(&self.path))?;
+        }
         // Numbered as the table is: both are never used again.
         let filter = self.filter.take().filter(|_| self.properties.entries > 0);
         let filter = filter.and_then(|filter| filter.finish(self.tag));

@@ -432,6 +432,48 @@ fn each_entry_is_popped_once_among_threads() {
     assert!(keyspace.is_empty().unwrap());
 }
 
+/// A queue left each removed key where it was, and each pop went over all of them: 20,000 took a quarter of a minute.
+#[test]
+fn what_was_popped_is_not_gone_over_again() {
+    for first in [true, false] {
+        let setup =
+            Setup { memtable_bytes: 8 << 20, memory_budget_bytes: 64 << 20, ..Setup::default() };
+        let db = setup.open(&SimDisk::new(1), 1).unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        // What lies below, settled and in a run, is popped as well.
+        (0..300).for_each(|n| push(&keyspace, 10 * n));
+        keyspace.convert().unwrap();
+        (0..300).for_each(|n| push(&keyspace, 10 * n + 1));
+        keyspace.flush().unwrap();
+        (0..300).for_each(|n| push(&keyspace, 10 * n + 2));
+        let mut left: BTreeSet<u64> = (0..3000).filter(|n| n % 10 < 3).collect();
+        for step in 0..5000u64 {
+            // At the other end, at this end now and then, and where it was emptied.
+            let new = match step % 10 {
+                3 if first => step / 100,
+                3 => 1_000_000 - step,
+                _ if first => 10_000 + step,
+                _ => 100_000 - step,
+            };
+            push(&keyspace, new);
+            left.insert(new);
+            let expected = if first { left.pop_first() } else { left.pop_last() };
+            let popped = if first { keyspace.pop_first() } else { keyspace.pop_last() };
+            assert_eq!(popped.unwrap().map(|(key, _)| number(&key)), expected, "step {step}");
+        }
+        let keys = keyspace.keys().map(|key| number(&key.unwrap()));
+        assert!(keys.eq(left.iter().copied()));
+        keyspace.flush().unwrap();
+        let stats = keyspace.stats().unwrap();
+        // Of 5,000 removed keys ranges took the place of most.
+        assert!(stats.removed_ranges > 0, "{stats}");
+        assert!(stats.lsm_entries < 1500 + left.len() as u64, "{stats}");
+        let rest = std::iter::from_fn(|| keyspace.pop_first().unwrap());
+        assert!(rest.map(|(key, _)| number(&key)).eq(left));
+        assert!(keyspace.is_empty().unwrap());
+    }
+}
+
 fn push(keyspace: &Keyspace, key: u64) {
     keyspace.insert(key.to_be_bytes(), padded(key)).unwrap();
 }

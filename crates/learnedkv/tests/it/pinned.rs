@@ -399,3 +399,29 @@ fn iterators_show_one_moment_while_their_memtables_are_taken() {
     // The last flush may hold what it flushed for a moment more.
     executor.wait_until(&mut || db.stats().pinned_memory_bytes == 0);
 }
+
+/// Writers filled memtables faster than what snapshots keep of them was spilled, and nobody held them back: 50 MiB were pinned
+/// of a budget of 16.
+#[test]
+fn writers_wait_while_much_more_is_pinned_than_may_be() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::builder(dir.path()).memory_budget_bytes(16 << 20).memtable_bytes(1 << 20);
+    let db = db.open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (mut snapshots, mut most) = (Vec::new(), 0);
+    for number in 0..160_000u64 {
+        keyspace.insert(number.to_be_bytes(), [number as u8; 100]).unwrap();
+        if number % 2000 == 0 {
+            snapshots.push((number, db.snapshot()));
+            most = most.max(db.stats().pinned_memory_bytes);
+        }
+    }
+    // Half of the budget and a memtable, and those that are full meanwhile.
+    assert!(most < 13 * MIB, "{most} bytes pinned, {}", db.stats());
+    assert!(most > 2 * MIB && db.stats().spills > 5, "too little happened: {}", db.stats());
+    for (number, snapshot) in &snapshots {
+        let last = snapshot.last_key_value(&keyspace).unwrap().unwrap();
+        assert_eq!(*last.0, number.to_be_bytes());
+    }
+}

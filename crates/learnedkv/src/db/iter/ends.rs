@@ -66,6 +66,8 @@ pub(super) struct Ends {
     back: End,
     /// Of what was handed out.
     apart: Apart,
+    /// Removed keys that were walked over, in data that keeps them.
+    passed: usize,
     /// Where both ends must stop, if they must.
     unread: Option<Box<Unread>>,
     error: Option<Error>,
@@ -115,6 +117,7 @@ impl Ends {
             front,
             back,
             apart: Apart::default(),
+            passed: 0,
             unread,
             error,
         };
@@ -187,6 +190,7 @@ impl Ends {
         let mut inside = is_inside(cursor);
         // What was removed behind the bound is not gone through.
         while inside && cursor.kind().0 == Kind::Tombstone {
+            self.passed += 1;
             cursor.advance()?;
             inside = is_inside(cursor);
         }
@@ -369,8 +373,17 @@ impl Ends {
         }
     }
 
+    /// How many removed keys were walked over so far.
+    pub fn passed(&self) -> usize {
+        self.passed
+    }
+
     /// Says how far the walk went, once, if it went anywhere (what was handed out before [`Ends::anew`] is not told of).
     fn tell_length(&mut self) {
+        let passed = std::mem::take(&mut self.passed);
+        if let (true, Some(pin)) = (passed > 0, &self.pin) {
+            paying::owe_for_removed(&self.handle.engine, &pin.view(), passed);
+        }
         let began = |end: &End| end.cursor.is_some() || end.stood.is_some();
         let began = began(&self.front) || began(&self.back);
         if let (true, Some(_), Some(pin)) = (began, self.expected.take(), &self.pin) {

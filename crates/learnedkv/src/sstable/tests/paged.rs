@@ -388,6 +388,7 @@ fn an_index_is_kept_only_where_there_is_room_for_what_it_takes() {
                 compression: Compression::None,
                 filter: None,
                 filter_rests: false,
+                is_scratch: false,
             };
             let mut writer = TableWriter::create(&disk, Path::new("/"), 1, options).unwrap();
             for key in &keys {

@@ -1,0 +1,138 @@
+//! Where a memtable has nothing for a walk: its first keys, or its last, that a range removed, and nothing came since.
+//!
+//! A range hides what is older, but the versions that it hides stand in the memtable still, and a walk looks at each: of a
+//! queue, which is emptied at one end, all that was ever taken out. So of a removed range that is open at an end of the key space it is
+//! remembered that no newer version lies in it. Whoever reads at its number or later begins behind it.
+//!
+//! *Right for concurrent writers.* A writer has put its version in before it looks here, and becomes visible after that; who
+//! removes a range says so here before it looks for newer versions. A fence on both sides: one of them sees the other. Of
+//! ranges that grow only what is new is looked at; so a range and those it grew from are broken together: a writer that has
+//! seen one of them only breaks all. A range that is broken is forgotten, and the next begins anew. No answer depends on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+
+use crate::format::entry::SequenceNumber;
+
+/// An end of the key space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Before the first key: the range has no first key, and a first key behind it.
+    Front,
+    /// Behind the last: it has a first key, and no end.
+    Back,
+}
+
+#[derive(Debug)]
+struct Stretch {
+    /// The first key behind it, or its own first.
+    bound: Bytes,
+    sequence: SequenceNumber,
+    /// Looked through, and nothing newer was found.
+    is_ready: AtomicBool,
+    /// Somebody wrote there since; one for all that grew from each other.
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Stretch {
+    fn holds(&self, end: End, key: &[u8]) -> bool {
+        match end {
+            End::Front => *key < *self.bound,
+            End::Back => *key >= *self.bound,
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire) && !self.is_broken.load(Ordering::Acquire)
+    }
+}
+
+/// See the module page.
+#[derive(Debug, Default)]
+pub struct Emptied {
+    /// Whether there ever was one.
+    any: AtomicBool,
+    front: ArcSwapOption<Stretch>,
+    back: ArcSwapOption<Stretch>,
+}
+
+impl Emptied {
+    fn at(&self, end: End) -> &ArcSwapOption<Stretch> {
+        match end {
+            End::Front => &self.front,
+            End::Back => &self.back,
+        }
+    }
+
+    /// A version of `key` was put in; nobody sees it yet.
+    pub fn wrote(&self, key: &[u8], sequence: SequenceNumber) {
+        fence(Ordering::SeqCst);
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        for end in [End::Front, End::Back] {
+            let stretch = self.at(end).load();
+            if let Some(stretch) = &*stretch
+                && stretch.sequence < sequence
+                && stretch.holds(end, key)
+            {
+                stretch.is_broken.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// A range from `bound` to that end, or from there to `bound`, was removed. `finds_newer` says whether there is a version above
+    /// `sequence` in it, or of a part: between `bound` and another (in the direction of the end), or else to the end.
+    pub fn removed(
+        &self,
+        end: End,
+        bound: Bytes,
+        sequence: SequenceNumber,
+        finds_newer: impl FnOnce(&[u8], Option<&[u8]>) -> bool,
+    ) {
+        let before = self.at(end).load_full();
+        if before.as_ref().is_some_and(|before| before.sequence > sequence) {
+            return;
+        }
+        let before = before.filter(|before| before.is_valid());
+        if before.as_ref().is_some_and(|before| !before.grows(end, &bound)) {
+            return;
+        }
+        let stretch = Arc::new(Stretch {
+            bound,
+            sequence,
+            is_ready: AtomicBool::new(false),
+            is_broken: before.as_ref().map(|before| before.is_broken.clone()).unwrap_or_default(),
+        });
+        self.at(end).store(Some(stretch.clone()));
+        self.any.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let known = before.as_ref().map(|before| &before.bound[..]);
+        if !finds_newer(&stretch.bound, known) {
+            stretch.is_ready.store(true, Ordering::Release);
+        }
+    }
+
+    /// From where to that end there is nothing for who sees `visible`; the first key behind it, for the front.
+    pub fn bound(&self, end: End, visible: SequenceNumber) -> Option<Bytes> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let stretch = self.at(end).load();
+        let stretch = stretch.as_ref().filter(|stretch| stretch.sequence <= visible)?;
+        stretch.is_valid().then(|| stretch.bound.clone())
+    }
+}
+
+impl Stretch {
+    /// Whether a stretch with that bound is more.
+    fn grows(&self, end: End, bound: &[u8]) -> bool {
+        match end {
+            End::Front => *bound > *self.bound,
+            End::Back => *bound < *self.bound,
+        }
+    }
+}
