@@ -349,10 +349,13 @@ impl Recovering<'_> {
 
     fn take(&mut self, header: &RecordHeader, payload: &[u8]) -> Result<()> {
         let state = self.state;
+        // There may be very many keyspaces, and records.
+        let mut written = BTreeSet::new();
         for (sequence, op) in (header.first..).zip(Ops::new(payload)) {
             let op = op?;
             match state.keyspaces.get(&op.keyspace) {
                 Some(keyspace) if sequence > keyspace.flushed => {
+                    written.insert(op.keyspace);
                     let memtable = self.active.entry(op.keyspace).or_default();
                     memtable.expect(sequence);
                     if op.kind == Kind::Pointer {
@@ -374,14 +377,11 @@ impl Recovering<'_> {
                 }
             }
         }
-        let full: Vec<_> = self
-            .active
-            .iter()
-            .filter(|(_, m)| m.is_full(self.memtable_bytes))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in full {
-            if let Some(memtable) = self.active.remove(&id) {
+        for id in written {
+            let is_full = |memtable: &Arc<Memtable>| memtable.is_full(self.memtable_bytes);
+            if self.active.get(&id).is_some_and(is_full)
+                && let Some(memtable) = self.active.remove(&id)
+            {
                 let sealed = Sealed { memtable, up_to: header.last() };
                 self.sealed.entry(id).or_default().insert(0, sealed);
             }

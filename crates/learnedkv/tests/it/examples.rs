@@ -35,6 +35,7 @@ fn the_examples_run() {
     let rows =
         ["20000 keys, a budget of 1 MiB, 200 gets", "| 100 % | 100 % |", "|   0 % |   3 % |"];
     run("paged_indexes", &["20000", "1", "200"], &rows);
+    run("queue", &["3000", "100", "100"], &["pop_first, tenth 9: ", "is_empty flushed: "]);
     run("reads", &["4000", "1"], &["settled 0: ", "scan 0: ", "fresh 0: ", "absent 0: "]);
     let rows = ["opened again: settled ", "8 runs, 2504 entries", " ns a key"];
     run("reopened", &["5000", "100"], &rows);
