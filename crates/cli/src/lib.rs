@@ -17,7 +17,7 @@ use learnedkv_bench::{Result, suite};
 
 /// learnedkv: an embedded, ordered, durable key-value store whose indexes are learned
 #[derive(Debug, Parser)]
-#[command(name = "learnedkv", version, about)]
+#[command(name = "learnedkv", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -393,7 +393,7 @@ pub struct Stats {
     pub attached_filters: u64,
     /// Filters that could not be read and are done without.
     pub dropped_filters: u64,
-    /// Bytes of keys and values put.
+    /// Bytes of keys and values put, with the few that say which operation it is and how long they are.
     pub put_bytes: u64,
     /// Bytes a second that could be put for a short time: as fast as the last flushes were, of some seconds of work. 0
     /// before there was one.

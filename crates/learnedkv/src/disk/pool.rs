@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::{Access, Disk, File};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Those of this process: it is the process that may have only so many files open.
 static POOLS: Mutex<Vec<Weak<OpenFiles>>> = Mutex::new(Vec::new());
@@ -102,7 +102,13 @@ impl OpenFiles {
 
     /// The file at `path`, which must stay there for as long as it is used.
     pub fn file(self: &Arc<OpenFiles>, path: &Path, access: Access) -> PooledFile {
-        PooledFile { files: self.clone(), slot: Arc::default(), path: path.to_owned(), access }
+        PooledFile {
+            files: self.clone(),
+            slot: Arc::default(),
+            path: path.to_owned(),
+            access,
+            was_open: AtomicBool::new(false),
+        }
     }
 
     /// Makes room for one that was just opened.
@@ -139,13 +145,14 @@ pub struct PooledFile {
     slot: Arc<Slot>,
     path: PathBuf,
     access: Access,
+    was_open: AtomicBool,
 }
 
 impl PooledFile {
     /// The file, open for as long as the handle returned is held.
     ///
     /// # Errors
-    /// Those of [`Disk::open`].
+    /// Those of [`Disk::open`]; `Corruption` if it was there before, and is not any more.
     pub fn get(&self) -> Result<Arc<dyn File>> {
         self.slot.used.store(true, Relaxed);
         let opened = {
@@ -153,10 +160,22 @@ impl PooledFile {
             if let Some(file) = &*file {
                 return Ok(file.clone());
             }
-            file.insert(self.files.disk.open(&self.path, self.access)?).clone()
+            let opened = self.files.disk.open(&self.path, self.access);
+            file.insert(opened.map_err(|error| self.missed(error))?).clone()
         };
+        self.was_open.store(true, Relaxed);
         self.files.admit(&self.slot);
         Ok(opened)
+    }
+
+    /// That nobody finds a file which was there once is damage, as where it ends too soon.
+    fn missed(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::NotFound || !self.was_open.load(Relaxed) {
+            return error;
+        }
+        let message = "expected the file that was here, found none: it was removed while the database was open; put it \
+                       back, or that of a backup or checkpoint, and reopen";
+        Error::corruption(message).at_path(&self.path)
     }
 
     /// Where it is.

@@ -39,14 +39,10 @@ impl Engine {
         }
         let disk = &**self.disk();
         create_dir(disk, to)?;
+        // First without the lock: who holds that of a database says nothing to whoever named it by mistake.
+        check_empty(disk, to)?;
         let _lock = disk.lock(&to.join(LOCK))?;
-        if let Some(name) = disk.list(to)?.into_iter().find(|name| name != LOCK) {
-            let message = format!(
-                "a checkpoint needs an empty directory, found {name:?}; remove what an earlier one left \
-                 there, or choose another"
-            );
-            return Err(Error::invalid(message).at_path(to));
-        }
+        check_empty(disk, to)?;
         self.copy_to(to).inspect_err(|_| clear(disk, to))
     }
 
@@ -73,6 +69,15 @@ impl Engine {
         state.log = log.write(disk, to, database)?;
         Manifest::begin(self.disk().clone(), to, database, 1, state).map(drop)
     }
+}
+
+fn check_empty(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    let Some(name) = disk.list(dir)?.into_iter().find(|name| name != LOCK) else { return Ok(()) };
+    let message = format!(
+        "a checkpoint needs an empty directory, found {name:?}; remove what an earlier one left there, or \
+         choose another"
+    );
+    Err(Error::invalid(message).at_path(dir))
 }
 
 /// A second name for a file that is finished and durable; a durable copy where there can be none.

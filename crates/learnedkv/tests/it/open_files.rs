@@ -9,6 +9,7 @@ use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::{Builder, Database, Keyspace, KeyspaceOptions, Store};
 
+use crate::files::{is_about, last_file, read, restore};
 use crate::keys::Keys;
 use crate::workload::{Content, Random, Setup};
 
@@ -169,5 +170,56 @@ fn a_database_of_more_tables_than_the_process_may_open_works() {
         let said = String::from_utf8_lossy(&worked.stdout);
         let failed = String::from_utf8_lossy(&worked.stderr);
         assert!(worked.status.success() && said.contains("it worked"), "{how}: {said}{failed}");
+    }
+}
+
+/// It was a file not found, and no damage: so each sweep stopped there, for ever, and writers were slowed to a hundred puts a second.
+#[test]
+fn a_file_that_goes_while_its_database_is_open_is_damage() {
+    for prefix in ["values-", "table-"] {
+        let disk = SimDisk::new(1);
+        let setup = Setup {
+            max_open_files: 1,
+            automatic_conversion: false,
+            block_cache: false,
+            mapped_reads: false,
+            memtable_bytes: 64 << 10,
+            stream_at: 1 << 20,
+            ..Setup::default()
+        };
+        let db = setup.open(&disk, 1).unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        (0..40u8).for_each(|n| keyspace.insert([n], [n; 700]).unwrap());
+        keyspace.flush().unwrap();
+        let path = last_file(&disk, prefix);
+        let bytes = read(&disk, &path);
+        (40..80u8).for_each(|n| keyspace.insert([n], [n; 700]).unwrap());
+        keyspace.flush().unwrap();
+        disk.remove(&path).unwrap();
+        // Those of the other run are there, and its files take the only place.
+        let missing = (0..80u8).filter(|n| match keyspace.get([*n]) {
+            Ok(value) => {
+                assert!(value.unwrap() == [*n; 700]);
+                false
+            }
+            Err(error) => {
+                assert!(is_about(&error, &path), "{prefix}: {error}");
+                assert!(error.to_string().contains("while the database was open"), "{error}");
+                true
+            }
+        });
+        assert_eq!(missing.count(), 40, "{prefix}");
+        assert!(is_about(&keyspace.convert().unwrap_err(), &path));
+        if prefix == "values-" {
+            assert_eq!(keyspace.stats().unwrap().runs, 0, "the sweep goes round it");
+        }
+        drop(keyspace);
+        drop(db);
+        restore(&disk, &path, &bytes);
+        let db = setup.open(&disk, 1).unwrap();
+        let keyspace = db.find("k").unwrap();
+        (0..80u8).for_each(|n| assert!(keyspace.get([n]).unwrap().unwrap() == [n; 700]));
+        keyspace.convert().unwrap();
+        assert_eq!(keyspace.iter().map(Result::unwrap).count(), 80);
     }
 }
