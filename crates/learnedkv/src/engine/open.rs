@@ -81,9 +81,9 @@ pub fn open(
     let (recovered, memtables) = recover(&context, &loaded, &options)?;
     memtables.show(&mut view, &recovered);
     let next_file = loaded.state.next_file;
-    let (manifest, log, removed_files, ballast) = if options.read_only {
+    let (manifest, log, (removed_files, left_files), ballast) = if options.read_only {
         let log = Log::read_only(disk.clone(), dir, loaded.database, &recovered);
-        (None, log, Vec::new(), Ballast::none(&disk, dir))
+        (None, log, Default::default(), Ballast::none(&disk, dir))
     } else {
         make_durable(&*disk, dir, &recovered)?;
         let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
@@ -94,7 +94,7 @@ pub fn open(
         (Some(manifest), log, removed, ballast)
     };
     let found = OpenReport::of(&recovered, &view);
-    let report = OpenReport { created: !is_database, removed_files, ..found };
+    let report = OpenReport { created: !is_database, removed_files, left_files, ..found };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let engine = Arc::new(Engine {
         allowance: Allowance::new(options.background_bytes_per_s),
@@ -503,10 +503,10 @@ fn remove_orphans(
     manifest: &Manifest,
     log: &Log,
     view: &View,
-) -> Result<Vec<String>> {
+) -> Result<(Vec<String>, Vec<Error>)> {
     let finished = named_files(dir, manifest.state(), view);
     let segments: BTreeSet<_> = log.segments().into_iter().collect();
-    let mut removed = Vec::new();
+    let (mut removed, mut left) = (Vec::new(), Vec::new());
     for name in disk.list(dir)? {
         let path = dir.join(&name);
         let kinds = [table_id(&name), filter_id(&name), value_log::segment_id(&name)];
@@ -514,10 +514,15 @@ fn remove_orphans(
         let orphan = (is_finished && !finished.contains(&path))
             || segment_id(&name).is_some_and(|id| !segments.contains(&id))
             || manifest_number(&name).is_some_and(|number| number != manifest.number());
-        if orphan {
-            disk.remove(&path)?;
-            removed.push(name);
+        if !orphan {
+            continue;
+        }
+        match disk.remove(&path) {
+            Ok(()) => removed.push(name),
+            // A directory of that name, say: nothing will ever ask for it.
+            Err(error) if is_finished => left.push(error.at_path(&path)),
+            Err(error) => return Err(error),
         }
     }
-    Ok(removed)
+    Ok((removed, left))
 }

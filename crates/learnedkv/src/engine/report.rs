@@ -21,6 +21,9 @@ pub struct OpenReport {
     pub log_end: Option<(u64, u64)>,
     /// Files that nothing named and that were removed.
     pub removed_files: Vec<String>,
+    /// Why others, named as tables, filters and value segments are, could not be removed. Nothing reads them, no new file gets
+    /// their numbers, and the next open tries again.
+    pub left_files: Vec<Error>,
     /// Tables whose files are damaged or missing. All else can be read and written; see
     /// [`DamagedTable`].
     pub damaged_tables: Vec<DamagedTable>,

@@ -414,3 +414,31 @@ fn a_relative_path_means_the_same_after_the_process_has_moved() {
         assert!(found.into_iter().eq((0..2000).map(put)), "{name}");
     }
 }
+
+/// A directory under the name of a file that nothing names kept the database from being opened; a filter's name with a number
+/// that was never given out had the open panic.
+#[test]
+fn strangers_with_names_of_ours_keep_no_database_from_being_opened() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().join("db");
+    let small = || Database::builder(&dir).memtable_bytes(16 << 10).memory_budget_bytes(1 << 20);
+    let db = small().open().unwrap();
+    db.keyspace("k", KeyspaceOptions::default()).unwrap().insert("key", "value").unwrap();
+    drop(db);
+    let directories = ["values-00009999", "table-00000777", "filter-00000778"];
+    directories.iter().for_each(|name| std::fs::create_dir(dir.join(name)).unwrap());
+    let never = format!("filter-{}", u64::MAX);
+    std::fs::write(dir.join(&never), "not ours").unwrap();
+    for _ in 0..2 {
+        let db = small().open().unwrap();
+        let left = &db.open_report().left_files;
+        let is_told = |name: &&str| left.iter().any(|e| e.path() == Some(&dir.join(name)));
+        assert!(left.len() == 3 && directories.iter().all(is_told), "{left:?}");
+        let keyspace = db.find("k").unwrap();
+        assert_eq!(keyspace.get("key").unwrap().unwrap(), "value");
+        keyspace.insert("other", [1; 20_000]).unwrap();
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+    }
+    assert!(dir.join(never).exists(), "a stranger's");
+}

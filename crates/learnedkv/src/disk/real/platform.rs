@@ -238,7 +238,9 @@ impl Rings {
 #[cfg(target_os = "linux")]
 pub(super) fn open_direct(path: &Path) -> Result<Option<File>> {
     use std::os::unix::fs::OpenOptionsExt;
-    let Ok(flags) = i32::try_from(rustix::fs::OFlags::DIRECT.bits()) else { return Ok(None) };
+    // Without NONBLOCK it would wait for who writes to a pipe that stands in the place of a file.
+    let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::NONBLOCK;
+    let Ok(flags) = i32::try_from(flags.bits()) else { return Ok(None) };
     match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(e) if says_too_many_open(&e) => Err(e),
         opened => Ok(opened.ok()),

@@ -9,17 +9,18 @@ use crate::disk::{Access, Disk, File};
 use crate::error::{Error, Result};
 use crate::format::filter::{FilterFile, decode_filter, encode_filter};
 use crate::format::manifest::FilterRecord;
+use crate::format::name::{file_name, file_number};
 
-const PREFIX: &str = "filter-";
+const KIND: &str = "filter";
 
 /// The file of a filter.
 pub fn filter_path(dir: &Path, id: u64) -> PathBuf {
-    dir.join(format!("{PREFIX}{id:08}"))
+    dir.join(file_name(KIND, id))
 }
 
 /// The filter whose file is named `name`.
 pub fn filter_id(name: &str) -> Option<u64> {
-    name.strip_prefix(PREFIX)?.parse().ok()
+    file_number(KIND, name)
 }
 
 /// The bytes of the file.
