@@ -231,6 +231,9 @@ impl Memtable {
             self.first.store(sequence, Relaxed);
         }
         self.latest.store(sequence, Relaxed);
+        if self.has_ranges() {
+            self.emptied.arm(sequence);
+        }
     }
 
     /// Takes one operation of `payload`, which it keeps alive.

@@ -5,12 +5,14 @@
 //! remembered that no newer version lies in it. Whoever reads at its number or later begins behind it.
 //!
 //! *Right for concurrent writers.* A writer has put its version in before it looks here, and becomes visible after that; who
-//! removes a range says so here before it looks for newer versions. A fence on both sides: one of them sees the other. Of
+//! removes a range says so here before it looks for newer versions. A fence on both sides: one of them sees the other. So that
+//! others do not pay for the fence, none of this begins before a commit has *armed* it, in the order of the log: whoever comes
+//! after that sees that it is, and ranges that came before it are not remembered. Of
 //! ranges that grow only what is new is looked at; so a range and those it grew from are broken together: a writer that has
 //! seen one of them only breaks all. A range that is broken is forgotten, and the next begins anew. No answer depends on it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -53,8 +55,8 @@ impl Stretch {
 /// See the module page.
 #[derive(Debug, Default)]
 pub struct Emptied {
-    /// Whether there ever was one.
-    any: AtomicBool,
+    /// From which number on ranges are remembered; 0: none is yet.
+    armed: AtomicU64,
     front: ArcSwapOption<Stretch>,
     back: ArcSwapOption<Stretch>,
 }
@@ -67,12 +69,24 @@ impl Emptied {
         }
     }
 
+    /// Ranges are worth remembering from `sequence` on. Called where the log's order is given out, which whoever gets a later
+    /// number comes through after that.
+    pub fn arm(&self, sequence: SequenceNumber) {
+        if self.armed.load(Ordering::Relaxed) == 0 {
+            self.armed.store(sequence, Ordering::Relaxed);
+        }
+    }
+
+    fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) > 0
+    }
+
     /// A version of `key` was put in; nobody sees it yet.
     pub fn wrote(&self, key: &[u8], sequence: SequenceNumber) {
-        fence(Ordering::SeqCst);
-        if !self.any.load(Ordering::Relaxed) {
+        if !self.is_armed() {
             return;
         }
+        fence(Ordering::SeqCst);
         for end in [End::Front, End::Back] {
             let stretch = self.at(end).load();
             if let Some(stretch) = &*stretch
@@ -93,6 +107,9 @@ impl Emptied {
         sequence: SequenceNumber,
         finds_newer: impl FnOnce(&[u8], Option<&[u8]>) -> bool,
     ) {
+        if !self.is_armed() || sequence < self.armed.load(Ordering::Relaxed) {
+            return;
+        }
         let before = self.at(end).load_full();
         if before.as_ref().is_some_and(|before| before.sequence > sequence) {
             return;
@@ -108,7 +125,6 @@ impl Emptied {
             is_broken: before.as_ref().map(|before| before.is_broken.clone()).unwrap_or_default(),
         });
         self.at(end).store(Some(stretch.clone()));
-        self.any.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let known = before.as_ref().map(|before| &before.bound[..]);
         if !finds_newer(&stretch.bound, known) {
@@ -118,7 +134,7 @@ impl Emptied {
 
     /// From where to that end there is nothing for who sees `visible`; the first key behind it, for the front.
     pub fn bound(&self, end: End, visible: SequenceNumber) -> Option<Bytes> {
-        if !self.any.load(Ordering::Relaxed) {
+        if !self.is_armed() {
             return None;
         }
         let stretch = self.at(end).load();

@@ -233,6 +233,7 @@ fn what_was_emptied_at_an_end_is_not_walked_over_and_what_came_since_is() {
             }
         }
         memtable.expect(1);
+        memtable.emptied.arm(1);
         for (count, (sequence, op)) in written.iter().enumerate() {
             apply(&memtable, op, *sequence);
             // All that is written so far and below what is not.
@@ -275,6 +276,7 @@ fn what_comes_into_an_emptied_end_meanwhile_is_seen() {
     for round in 0..50u64 {
         let memtable = Arc::new(Memtable::default());
         memtable.expect(1);
+        memtable.emptied.arm(1);
         let next = AtomicU64::new(1);
         let log = std::sync::Mutex::new(Vec::new());
         std::thread::scope(|scope| {
