@@ -333,3 +333,20 @@ fn values_apart_in_memory_are_paid_for_as_a_share() {
         assert!(mapped >= 19_000 && owed.abs_diff(mapped * 4 / 2048) <= 1, "{owed} of {mapped}");
     }
 }
+
+/// Whoever asked for the first key went over all that was removed before it, for ever.
+#[test]
+fn walks_over_removed_keys_pay_for_a_sweep() {
+    let (db, keyspace) = fresh(&Setup { block_cache: true, ..nothing_kept() }, 100);
+    (0..1500).for_each(|n| keyspace.remove(name(n)).unwrap());
+    keyspace.flush().unwrap();
+    let first =
+        || assert_eq!(*keyspace.first_key_value().unwrap().unwrap().0, *name(1500).as_bytes());
+    let (owed, _) = paid(&db, &keyspace, || (0..100).for_each(|_| first()));
+    assert!(owed.abs_diff(100 * 1500 * 3 / 2048) <= 1, "{owed}");
+    (0..700).for_each(|_| first());
+    let (stats, sweeps) = idle(&db, &keyspace);
+    assert_eq!((stats.settled_entries, stats.lsm_entries, sweeps), (500, 0, 1));
+    let (owed, _) = paid(&db, &keyspace, || (0..100).for_each(|_| first()));
+    assert_eq!(owed, 0);
+}
