@@ -5,17 +5,19 @@
 //! an index is it does not know either, only what it weighs. Parts of the cache have a lock each;
 //! what is larger than a part is not kept.
 //!
-//! The bytes of evicted blocks serve the next blocks that are read or decompressed: nothing is allocated, cleared
-//! and freed for a miss, and the allocator need not keep a heap of freed blocks for each thread
-//! that ever read one (docs/decisions/0005).
+//! Blocks stand in buffers of a [pool](crate::memory), whose slabs, and not what is in them, count: where they would
+//! be too many the cache lets go of what stands in one of them. The pool has a sixteenth more than blocks may
+//! weigh, for pieces that are free.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use quick_cache::sync::Cache;
-use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder};
 
 use crate::format::block::Block;
 use crate::format::entry::TableId;
+use crate::memory::{Buffer, Pool, Room};
 
 /// What names a block: its table and its number in it.
 type Name = (TableId, u64);
@@ -31,15 +33,27 @@ pub trait Weight: Send + Sync {
 
 enum Cached<I> {
     Block(Arc<Block>),
-    Index(Arc<I>),
+    Index(Arc<I>, Arc<Charge>),
 }
 
 impl<I> Clone for Cached<I> {
     fn clone(&self) -> Cached<I> {
         match self {
             Cached::Block(block) => Cached::Block(block.clone()),
-            Cached::Index(index) => Cached::Index(index.clone()),
+            Cached::Index(index, charge) => Cached::Index(index.clone(), charge.clone()),
         }
+    }
+}
+
+/// What an index takes, counted for as long as it is here.
+struct Charge {
+    bytes: u64,
+    all_bytes: Arc<AtomicU64>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.all_bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -49,59 +63,33 @@ struct Bytes;
 impl<I: Weight> quick_cache::Weighter<Name, Cached<I>> for Bytes {
     fn weight(&self, _: &Name, cached: &Cached<I>) -> u64 {
         let bytes = match cached {
-            Cached::Block(block) => block.size_bytes(),
-            Cached::Index(index) => index.size_bytes(),
+            Cached::Block(block) => block.size_bytes() as u64,
+            Cached::Index(_, charge) => charge.bytes,
         };
-        // The cache's own bookkeeping is counted at 64 bytes an entry.
-        bytes as u64 + 64
+        bytes + ENTRY_BYTES
     }
 }
 
+/// The cache's own bookkeeping of an entry, bytes: its place, its name, what is remembered of those that are gone.
+const ENTRY_BYTES: u64 = 128;
 /// How large a part is that has a lock of its own: the fence pointers of a table may take a MiB.
 const PART_BYTES: u64 = 4 << 20;
 /// What a cache that has more does not give up.
 const LEAST_BYTES: u64 = 64 << 10;
 /// More parts than this there are not, however large the cache is.
 const MOST_PARTS: u64 = 64;
-
-/// Buffers kept for the next reads; more than this are given back.
-const KEPT_BUFFERS: usize = 64;
-/// Larger buffers are given back at once.
-const KEPT_BUFFER_BYTES: usize = 64 << 10;
-
-/// The bytes of evicted blocks that nobody else holds.
-#[derive(Clone, Default)]
-struct Recycled(Arc<Mutex<Vec<Vec<u8>>>>);
-
-impl Recycled {
-    fn buffers(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, bytes: Vec<u8>) {
-        let mut buffers = self.buffers();
-        if buffers.len() < KEPT_BUFFERS && bytes.capacity() <= KEPT_BUFFER_BYTES {
-            buffers.push(bytes);
-        }
-    }
-}
-
-impl<I> Lifecycle<Name, Cached<I>> for Recycled {
-    type RequestState = ();
-
-    fn on_evict(&self, (): &mut (), _: Name, cached: Cached<I>) {
-        if let Cached::Block(block) = cached
-            && let Ok(block) = Arc::try_unwrap(block)
-        {
-            self.keep(block.into_bytes());
-        }
-    }
-}
+/// What entries may weigh leaves such a share to free pieces.
+const SHARE_OF_FREE: u64 = 16;
+/// So many slabs at most are emptied for one buffer.
+const MOST_EMPTIED: usize = 16;
 
 /// The block cache, shared by all keyspaces of a database; `I` is an index.
 pub struct BlockCache<I> {
-    kept: Option<Cache<Name, Cached<I>, Bytes, DefaultHashBuilder, Recycled>>,
-    recycled: Recycled,
+    kept: Option<Cache<Name, Cached<I>, Bytes>>,
+    pool: Pool,
+    capacity_bytes: AtomicU64,
+    /// What indexes take.
+    index_bytes: Arc<AtomicU64>,
 }
 
 impl<I: Weight> std::fmt::Debug for BlockCache<I> {
@@ -114,52 +102,85 @@ impl<I: Weight> BlockCache<I> {
     /// A cache of at most `capacity_bytes`; with 0 nothing is kept.
     pub fn new(capacity_bytes: u64) -> BlockCache<I> {
         let items = (capacity_bytes / 4096).max(16) as usize;
-        let recycled = Recycled::default();
         let mut options = OptionsBuilder::new();
-        options.estimated_items_capacity(items).weight_capacity(capacity_bytes);
+        options.estimated_items_capacity(items).weight_capacity(may_weigh(capacity_bytes));
         options.shards((capacity_bytes / PART_BYTES).clamp(1, MOST_PARTS) as usize);
         let options = options.build().ok().filter(|_| capacity_bytes > 0);
         let kept = options.map(|options| {
             let hash = DefaultHashBuilder::default();
-            Cache::with_options(options, Bytes, hash, recycled.clone())
+            Cache::with_options(options, Bytes, hash, DefaultLifecycle::default())
         });
-        BlockCache { kept, recycled }
+        BlockCache {
+            kept,
+            pool: Pool::new(capacity_bytes),
+            capacity_bytes: AtomicU64::new(capacity_bytes),
+            index_bytes: Arc::default(),
+        }
     }
 
-    /// A buffer of `length` bytes to read a block into, its content any.
-    ///
-    /// At most twice as large as asked for: what is cached in it counts, and takes, all of it.
-    pub fn buffer(&self, length: usize) -> Vec<u8> {
-        let kept = {
-            let mut buffers = self.recycled.buffers();
-            let fits = |buffer: &Vec<u8>| (length..=2 * length).contains(&buffer.capacity());
-            match buffers.iter().rposition(fits) {
-                Some(at) => Some(buffers.swap_remove(at)),
-                None => {
-                    // Others are wanted now.
-                    buffers.pop();
-                    None
-                }
+    /// A buffer of `length` bytes to read into what is not kept, its content any.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        self.buffer_for(length, None)
+    }
+
+    /// A buffer of `length` bytes for a block that may be [kept](BlockCache::insert), its content any.
+    pub fn block_buffer(&self, table: TableId, ordinal: u64, length: usize) -> Buffer {
+        self.buffer_for(length, Some((table, ordinal)))
+    }
+
+    fn buffer_for(&self, length: usize, name: Option<Name>) -> Buffer {
+        let within = self.pool.take_within(length, name);
+        within.unwrap_or_else(|| self.buffer_beyond(length, name))
+    }
+
+    /// A buffer where the slabs are full: of what is let go of, or beyond the bound where nothing can be.
+    #[cold]
+    fn buffer_beyond(&self, length: usize, name: Option<Name>) -> Buffer {
+        self.fit_pool();
+        for _ in 0..MOST_EMPTIED {
+            if let Some(buffer) = self.pool.take_within(length, name) {
+                return buffer;
             }
-        };
-        // New ones have few different sizes: among buffers of any, what is freed fits nothing that is asked for next, and
-        // the cache took two thirds more than it holds.
-        let size = length.next_multiple_of((length.next_power_of_two() / 16).max(1));
-        let mut buffer = kept.unwrap_or_else(|| Vec::with_capacity(size));
-        buffer.resize(length, 0);
-        buffer
+            if !self.empty_a_slab() {
+                break;
+            }
+        }
+        self.pool.take(length, name)
     }
 
-    /// Takes back a buffer: what a compressed block was read into, say.
-    pub fn give_back(&self, buffer: Vec<u8>) {
-        self.recycled.keep(buffer);
+    /// Empties a slab, or as much of it as nobody looks at; whether there is one.
+    fn empty_a_slab(&self) -> bool {
+        match self.pool.reclaim() {
+            Room::Made => {}
+            Room::Asks(names) => {
+                let kept = self.kept.iter();
+                kept.for_each(|kept| names.iter().for_each(|name| _ = kept.remove(name)));
+            }
+            Room::None => return false,
+        }
+        true
+    }
+
+    /// Bounds slabs to what indexes and bookkeeping leave.
+    fn fit_pool(&self) {
+        self.pool.set_limit_bytes(self.capacity_bytes().saturating_sub(self.beside_slabs_bytes()));
+    }
+
+    fn beside_slabs_bytes(&self) -> u64 {
+        let entries = self.kept.as_ref().map_or(0, Cache::len) as u64;
+        self.index_bytes.load(Relaxed) + entries * (ENTRY_BYTES + size_of::<Block>() as u64)
+    }
+
+    /// Where blocks get their memory from.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// The block, if it is here.
     pub fn get(&self, table: TableId, ordinal: u64) -> Option<Arc<Block>> {
         match self.kept.as_ref()?.get(&(table, ordinal))? {
             Cached::Block(block) => Some(block),
-            Cached::Index(_) => None,
+            Cached::Index(..) => None,
         }
     }
 
@@ -167,7 +188,7 @@ impl<I: Weight> BlockCache<I> {
     pub fn peek(&self, table: TableId, ordinal: u64) -> Option<Arc<Block>> {
         match self.kept.as_ref()?.peek(&(table, ordinal))? {
             Cached::Block(block) => Some(block),
-            Cached::Index(_) => None,
+            Cached::Index(..) => None,
         }
     }
 
@@ -181,7 +202,7 @@ impl<I: Weight> BlockCache<I> {
     /// A table's index, if it is here.
     pub fn index(&self, table: TableId) -> Option<Arc<I>> {
         match self.kept.as_ref()?.get(&(table, INDEX))? {
-            Cached::Index(index) => Some(index),
+            Cached::Index(index, _) => Some(index),
             Cached::Block(_) => None,
         }
     }
@@ -189,7 +210,10 @@ impl<I: Weight> BlockCache<I> {
     /// Keeps a table's index, at the cost of what is less useful.
     pub fn insert_index(&self, table: TableId, index: &Arc<I>) {
         if let Some(kept) = &self.kept {
-            kept.insert((table, INDEX), Cached::Index(index.clone()));
+            let bytes = index.size_bytes() as u64;
+            self.index_bytes.fetch_add(bytes, Relaxed);
+            let charge = Arc::new(Charge { bytes, all_bytes: self.index_bytes.clone() });
+            kept.insert((table, INDEX), Cached::Index(index.clone(), charge));
         }
     }
 
@@ -200,14 +224,14 @@ impl<I: Weight> BlockCache<I> {
         }
     }
 
-    /// What is here takes.
+    /// What is here takes, with what of its slabs is free, or lent to readers; empty slabs are not counted.
     pub fn used_bytes(&self) -> u64 {
-        self.kept.as_ref().map_or(0, Cache::weight)
+        self.pool.used_bytes() + self.beside_slabs_bytes()
     }
 
     /// The most it may take.
     pub fn capacity_bytes(&self) -> u64 {
-        self.kept.as_ref().map_or(0, Cache::capacity)
+        self.capacity_bytes.load(Relaxed)
     }
 
     /// Whether half of it stays empty where `bytes` are taken from it; a cache that is none never is.
@@ -227,17 +251,29 @@ impl<I: Weight> BlockCache<I> {
 
     /// Sets the most it may take; a cache made with 0 stays empty.
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
-        if let Some(kept) = &self.kept
-            && kept.capacity() != capacity_bytes
-        {
-            kept.set_capacity(capacity_bytes);
+        let Some(kept) = &self.kept else { return };
+        if self.capacity_bytes.swap(capacity_bytes, Relaxed) == capacity_bytes {
+            return;
         }
+        kept.set_capacity(may_weigh(capacity_bytes));
+        self.fit_pool();
+        while self.pool.is_over() && self.empty_a_slab() {}
     }
 }
 
+/// What entries may weigh in a cache of so many bytes.
+fn may_weigh(capacity_bytes: u64) -> u64 {
+    capacity_bytes - capacity_bytes / SHARE_OF_FREE
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::format::block::{BlockBuilder, BlockPlace, NewEntry, Stored};
+    use crate::format::checksum::mix;
+    use crate::format::compression::Codecs;
+    use crate::format::entry::Kind;
 
     impl Weight for () {
         fn size_bytes(&self) -> usize {
@@ -245,20 +281,117 @@ mod tests {
         }
     }
 
-    /// A buffer of 64 KiB took in a block of 4, again and again, and what was cached weighed sixteen times as much.
-    #[test]
-    fn a_buffer_is_no_more_than_twice_what_it_is_for() {
-        let cache = BlockCache::<()>::new(1 << 20);
-        (0..10).for_each(|_| cache.give_back(vec![0; 64 << 10]));
-        for _ in 0..10 {
-            let buffer = cache.buffer(4096);
-            assert!((4096..=8192).contains(&buffer.capacity()), "{}", buffer.capacity());
-            cache.give_back(buffer);
+    struct Of(usize);
+
+    impl Weight for Of {
+        fn size_bytes(&self) -> usize {
+            self.0
         }
-        let first = cache.buffer(4096);
-        let place = first.as_ptr();
-        cache.give_back(first);
-        let second = cache.buffer(3000);
-        assert_eq!(second.as_ptr(), place, "one that suits is taken");
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// A block with a value of so many bytes, as table 1 has it.
+    fn block<I: Weight>(cache: &BlockCache<I>, ordinal: u64, value_bytes: usize) -> Arc<Block> {
+        let value = vec![ordinal as u8; value_bytes];
+        let entry = NewEntry { key: b"k", kind: Kind::Value, sequence: 1, value: &value };
+        let (mut bytes, place) =
+            (Vec::new(), BlockPlace { tag: 1, offset_bytes: 0, ordinal: ordinal as u32 });
+        let entries = std::iter::once(entry);
+        BlockBuilder::default().write(&mut bytes, place, (b"a", b"z"), entries, None);
+        let stored = Stored::check(&bytes, 1, 0).unwrap();
+        let memory = cache.block_buffer(1, ordinal, stored.raw_bytes());
+        Arc::new(stored.unpack(&Codecs::default(), memory).unwrap())
+    }
+
+    /// Reads blocks through the cache; how many were there.
+    fn read<I: Weight>(
+        cache: &BlockCache<I>,
+        ordinals: impl Iterator<Item = u64>,
+        value_bytes: usize,
+    ) -> usize {
+        let mut hits = 0;
+        for ordinal in ordinals {
+            let block = match cache.get(1, ordinal) {
+                Some(block) => {
+                    hits += 1;
+                    block
+                }
+                None => {
+                    let block = block(cache, ordinal, value_bytes);
+                    cache.insert(1, ordinal, &block);
+                    block
+                }
+            };
+            let entries = block.entries();
+            let entry = entries.entry(0).unwrap();
+            assert!(
+                entry.value.len() == value_bytes && entry.value.iter().all(|b| *b == ordinal as u8)
+            );
+        }
+        hits
+    }
+
+    /// What is in it was counted, and not what it took: blocks of other sizes came beside the holes of those that were there.
+    #[test]
+    fn all_that_it_takes_is_bounded_whatever_sizes_come() {
+        let cache = BlockCache::<()>::new(8 * MIB);
+        for (round, value_bytes) in [4000, 600, 12_000, 1500, 30_000, 4000].into_iter().enumerate()
+        {
+            let first = round as u64 * 100_000;
+            let count = 6 * MIB / (value_bytes as u64 + 250);
+            let some = |round: u64| (0..count).map(move |i| first + mix(i ^ round << 32) % count);
+            (0..8).for_each(|round| _ = read(&cache, some(round), value_bytes));
+            let hits = read(&cache, some(8), value_bytes);
+            assert!(hits as u64 > count * 7 / 10, "{value_bytes}: {hits} of {count}");
+            assert!(cache.used_bytes() <= 8 * MIB + MIB / 4, "{} bytes", cache.used_bytes());
+        }
+    }
+
+    #[test]
+    fn what_it_gives_up_goes_back() {
+        let cache = BlockCache::<()>::new(8 * MIB);
+        read(&cache, 0..4000, 4000);
+        assert!(cache.used_bytes() > 7 * MIB && !cache.is_half_empty(0));
+        cache.set_capacity_bytes(2 * MIB);
+        assert!(cache.used_bytes() <= 2 * MIB, "{} bytes", cache.used_bytes());
+        assert!(read(&cache, 0..4000, 4000) > 200);
+        cache.give_up(MIB);
+        assert!(cache.capacity_bytes() == MIB && cache.used_bytes() <= MIB);
+    }
+
+    #[test]
+    fn blocks_that_readers_hold_count_and_keep_others_out() {
+        let cache = BlockCache::<()>::new(4 * MIB);
+        let held: Vec<_> = (0..2000).map(|ordinal| block(&cache, ordinal, 4000)).collect();
+        assert!(cache.used_bytes() > 7 * MIB, "{} bytes", cache.used_bytes());
+        // There is no room for what others read, and they read all the same.
+        read(&cache, 5000..6000, 4000);
+        assert!(cache.used_bytes() < 9 * MIB, "{} bytes", cache.used_bytes());
+        drop(held);
+        read(&cache, 7000..9000, 4000);
+        assert!(cache.used_bytes() <= 4 * MIB, "{} bytes", cache.used_bytes());
+    }
+
+    #[test]
+    fn indexes_take_their_part_for_as_long_as_they_are_here() {
+        let cache = BlockCache::new(8 * MIB);
+        let before = cache.used_bytes();
+        for table in 0..4 {
+            cache.insert_index(table, &Arc::new(Of(MIB as usize / 2)));
+        }
+        assert!(cache.used_bytes() - before >= 2 * MIB);
+        let index = cache.index(2).unwrap();
+        (0..4).for_each(|table| cache.remove_index(table));
+        assert!(index.0 > 0 && cache.used_bytes() == before && cache.index(2).is_none());
+    }
+
+    #[test]
+    fn none_keeps_nothing() {
+        let cache = BlockCache::<()>::new(0);
+        assert_eq!(read(&cache, 0..100, 4000) + read(&cache, 0..100, 4000), 0);
+        assert!(cache.used_bytes() <= 512 << 10 && cache.capacity_bytes() == 0);
+        cache.set_capacity_bytes(MIB);
+        assert_eq!(cache.capacity_bytes(), 0);
     }
 }

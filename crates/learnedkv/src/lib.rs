@@ -52,6 +52,7 @@ mod fuzzing;
 mod inspect;
 mod lsm;
 mod manifest;
+mod memory;
 mod memtable;
 mod options;
 mod slice;

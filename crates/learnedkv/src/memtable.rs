@@ -37,10 +37,11 @@ use crate::format::checksum::{HashedKey, key_hash};
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::Ranges;
 use crate::format::value::LOGGED_TAG_BYTES;
+use crate::memory::Shared;
 use crate::slice::{Lookup, Slice};
 use streamed::Streamed;
 
-/// What an entry takes besides its key and value, reckoned, not measured: a version (64 bytes), the
+/// What an entry takes besides its key and value, reckoned, not measured, and 8 more: a version (56 bytes), the
 /// skip list's node with a tower of two on average (24), the allocator's header (16) and the operation's
 /// own header in the payload (about 8). Its share of [`Presence`] (2 to 18) is counted apart
 /// ([`Memtable::filter_bytes`]).
@@ -52,7 +53,7 @@ const LOOKED_AT: usize = 4096;
 /// One version of a key, in the payload it was committed with.
 #[derive(Clone)]
 struct Version {
-    payload: Bytes,
+    payload: Shared,
     /// The key's first eight bytes, big-endian, zeros behind its end.
     head: u64,
     start: u32,
@@ -77,7 +78,7 @@ impl Version {
     }
 
     fn value_slice(&self) -> Slice {
-        Slice::of_bytes(self.payload.clone(), self.range())
+        Slice::of_shared(self.payload.clone(), self.range())
     }
 }
 
@@ -237,7 +238,7 @@ impl Memtable {
     }
 
     /// Takes one operation of `payload`, which it keeps alive.
-    pub fn insert(&self, payload: &Bytes, op: &Op<'_>, sequence: SequenceNumber) {
+    pub fn insert(&self, payload: &Shared, op: &Op<'_>, sequence: SequenceNumber) {
         self.size_bytes.fetch_add(op.key_and_value.len() + ENTRY_OVERHEAD_BYTES, Relaxed);
         match op.kind {
             Kind::Tombstone => _ = self.tombstones.fetch_add(1, Relaxed),
@@ -259,11 +260,12 @@ impl Memtable {
         self.emptied.wrote(key, sequence);
     }
 
-    fn remove_range(&self, payload: &Bytes, op: &Op<'_>, sequence: SequenceNumber) {
+    fn remove_range(&self, payload: &[u8], op: &Op<'_>, sequence: SequenceNumber) {
         self.size_bytes.fetch_add(RANGE_OVERHEAD_BYTES, Relaxed);
         let middle = op.start + op.key_length;
-        let start = payload.slice(op.start..middle);
-        let end = payload.slice(middle..op.start + op.key_and_value.len());
+        let bytes = |range| payload.get(range).map_or_else(Bytes::new, Bytes::copy_from_slice);
+        let start = bytes(op.start..middle);
+        let end = bytes(middle..op.start + op.key_and_value.len());
         let end = (!end.is_empty()).then_some(end);
         self.removals.add(start.clone(), end.clone(), sequence);
         match end {
@@ -298,7 +300,7 @@ impl Memtable {
 
     /// Takes one operation, and a copy of its key and value.
     pub fn insert_copy(&self, op: &Op<'_>, sequence: SequenceNumber) {
-        let payload = Bytes::copy_from_slice(op.key_and_value);
+        let payload = Shared::from(op.key_and_value.to_vec());
         self.insert(&payload, &Op { start: 0, ..*op }, sequence);
     }
 

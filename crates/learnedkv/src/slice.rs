@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::format::block::Block;
+use crate::memory::Shared;
 
 /// A key or a value that the store handed out.
 ///
@@ -25,6 +26,7 @@ pub struct Slice {
 enum Owner {
     Block(Arc<Block>),
     Bytes(Bytes),
+    Payload(Shared),
     /// A copy of its own, short.
     Short([u8; SHORT_BYTES]),
 }
@@ -39,6 +41,10 @@ impl Slice {
 
     pub(crate) fn of_bytes(bytes: Bytes, range: std::ops::Range<usize>) -> Slice {
         Slice { owner: Owner::Bytes(bytes), start: range.start, end: range.end }
+    }
+
+    pub(crate) fn of_shared(bytes: Shared, range: std::ops::Range<usize>) -> Slice {
+        Slice { owner: Owner::Payload(bytes), start: range.start, end: range.end }
     }
 
     /// A slice with bytes of its own.
@@ -62,6 +68,7 @@ impl Deref for Slice {
         let bytes = match &self.owner {
             Owner::Block(block) => block.bytes(),
             Owner::Bytes(bytes) => bytes,
+            Owner::Payload(bytes) => bytes,
             Owner::Short(bytes) => bytes,
         };
         &bytes[self.start..self.end]

@@ -9,6 +9,7 @@ use super::sheet::{Rounds, Target};
 use super::store::{MEMTABLE_BYTES, Shape, Store, budget_bytes};
 use super::watch::Watch;
 use super::{Run, Scale, remove};
+use crate::engines::Reads;
 use crate::keys::{Generator, LoadOrder};
 use crate::process::{Waiting, answer, wait_to_begin};
 use crate::random::{Rng, mix};
@@ -51,6 +52,9 @@ pub struct MemoryArgs {
     /// How many snapshots are held
     #[arg(long)]
     snapshots: u64,
+    /// How blocks are read
+    #[arg(long)]
+    reads: Reads,
 }
 
 /// What a case found out.
@@ -66,6 +70,14 @@ struct Memory {
     sweeps: u64,
     /// The metadata's bits a key at the end.
     bits: f64,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    reads: Reads,
+    count: u64,
+    snapshots: u64,
 }
 
 /// The rounds of a case.
@@ -85,7 +97,8 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     run.sheet.line(&format!(
         "Keys of 8 B, values of {VALUE_BYTES} B, settled; then as many zipfian updates as keys, {} at \
          most, a get after each; sweeps as they come by themselves, from {} of fresh data on (512 MiB by default: \
-         none would begin); those that began meanwhile are counted. Without snapshots, and with {SNAPSHOTS} of them, \
+         none would begin); those that began meanwhile are counted. Blocks read where the operating system holds them \
+         (mapped), and by calls (buffered), which fill the store's own cache. Without snapshots, and with {SNAPSHOTS} of them, \
          each taken after a hundredth of the updates and held to the end. Each round of each case in a process of its \
          own. Memory that the process has to itself (`RssAnon`, looked at every 2 ms) at its highest, less what it had \
          when it began and the keys and expected versions it holds, and how far above the budget of {} that is. Beside it all resident memory \
@@ -97,18 +110,20 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         run.rounds,
     ));
     let mut rows = Vec::new();
-    for count in KEYS.map(|keys| run.scale.of(keys)) {
-        for snapshots in [0, SNAPSHOTS] {
+    for reads in [Reads::Mapped, Reads::Buffered] {
+        for (keys, snapshots) in [(0, 0), (0, SNAPSHOTS), (1, 0), (1, SNAPSHOTS)] {
+            let case = Case { reads, count: run.scale.of(KEYS[keys]), snapshots };
             let mut measured = Measured::default();
             for round in 0..run.rounds {
                 let seed = mix(run.seed ^ u64::from(round));
-                measured.add(&in_a_child(run, count, snapshots, seed)?, budget);
+                measured.add(&in_a_child(run, case, seed)?, budget);
                 remove(&run.dir)?;
             }
-            rows.push(measured.row(count, snapshots));
+            rows.push(measured.row(case));
         }
     }
     let names = [
+        "blocks",
         "keys",
         "snapshots",
         "sweeps",
@@ -133,10 +148,11 @@ impl Measured {
         self.metadata.push(memory.bits);
     }
 
-    fn row(&self, count: u64, snapshots: u64) -> Vec<String> {
+    fn row(&self, case: Case) -> Vec<String> {
         vec![
-            show_count(count),
-            snapshots.to_string(),
+            case.reads.to_string(),
+            show_count(case.count),
+            case.snapshots.to_string(),
             self.sweeps.show(1.0, 0),
             self.peak.show((1 << 20) as f64, 0),
             self.above.show(1.0, 1),
@@ -152,15 +168,16 @@ impl Measured {
 }
 
 /// One case, once.
-fn in_a_child(run: &Run, count: u64, snapshots: u64, updates_seed: u64) -> Result<Memory> {
+fn in_a_child(run: &Run, case: Case, updates_seed: u64) -> Result<Memory> {
     let mut arguments = vec!["figures-memory".to_string()];
     let mut add = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
     add("dir", run.dir.to_string_lossy().into_owned());
     add("scale", run.scale.name().to_string());
     add("seed", run.seed.to_string());
     add("updates-seed", updates_seed.to_string());
-    add("keys", count.to_string());
-    add("snapshots", snapshots.to_string());
+    add("keys", case.count.to_string());
+    add("snapshots", case.snapshots.to_string());
+    add("reads", case.reads.to_string());
     let memory: Memory = Waiting::start(&arguments)?
         .finish()?
         .map_err(|failed| Error::engine("F7's child", failed))?;
@@ -203,7 +220,7 @@ impl MemoryArgs {
         reset_peak_memory();
         let watch = Watch::begin(&self.dir);
         let min_conversion_bytes = LEAST_CONVERSION_BYTES;
-        let shape = Shape { min_conversion_bytes, ..Shape::default() };
+        let shape = Shape { min_conversion_bytes, reads: self.reads, ..Shape::default() };
         let store = Store::open(&self.dir, scale, shape)?;
         store.ingest(&keys, &values)?;
         let order = LoadOrder::Sorted;

@@ -3,8 +3,6 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::Keyspace;
 use super::database::Handle;
 use super::iter;
@@ -14,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::batch::put_op;
 use crate::format::entry::{ExternalPosition, KeyspaceId};
 use crate::format::log::MAX_BATCH_COUNT;
+use crate::memory::Shared;
 use crate::options::WriteOptions;
 
 /// Operations on any keyspaces of one database, committed together or not at all. Of several on the
@@ -180,7 +179,7 @@ impl Batch {
                 )),
             };
         }
-        let payload = Bytes::from(self.payload);
+        let payload = Shared::from(self.payload);
         let commit = Commit {
             payload: &payload,
             count: self.count,

@@ -121,7 +121,7 @@ impl<'a> Operation<'a> {
         commit: impl FnOnce(Commit<'_>) -> Result<bool>,
     ) -> Result<bool> {
         let most_bytes = OP_OVERHEAD_BYTES + key.len() + self.value.len();
-        let encode = |out: &mut _| put_op(out, keyspace, self.kind, key, &self.value);
+        let encode = |out: &mut &mut [u8]| put_op(out, keyspace, self.kind, key, &self.value);
         let payload = engine.payloads.encode(keyspace, most_bytes, encode);
         let committed = commit(Commit {
             payload: &payload,

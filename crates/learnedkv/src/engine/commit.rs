@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::{Engine, Streamed, streams};
 use crate::error::Result;
 use crate::format::batch::Ops;
 use crate::format::entry::{CarriedPosition, ExternalPosition, KeyspaceId, Kind, SequenceNumber};
+use crate::memory::Shared;
 use crate::memtable::Memtable;
 
 /// The operations of one commit.
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
     /// Encoded by [`crate::format::batch`].
-    pub payload: &'a Bytes,
+    pub payload: &'a Shared,
     /// How many operations it holds.
     pub count: u32,
     /// The keyspaces it changes, each once.

@@ -101,6 +101,7 @@ pub fn open(
         health: Health::new(options.read_only),
         options,
         executor,
+        payloads: Payloads::new(context.cache.pool()),
         context,
         log,
         metrics: EngineMetrics::default(),
@@ -123,7 +124,6 @@ pub fn open(
         commit: Mutex::default(),
         holds: AtomicUsize::new(0),
         held: Mutex::default(),
-        payloads: Payloads::default(),
         next_file: AtomicU64::new(next_file),
         _lock: guard,
     });

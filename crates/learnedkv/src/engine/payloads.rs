@@ -7,10 +7,9 @@
 
 use std::sync::Mutex;
 
-use bytes::{Bytes, BytesMut};
-
 use super::lock;
 use crate::format::entry::KeyspaceId;
+use crate::memory::{Pool, Shared, Tail};
 
 /// How large pieces become.
 const PIECE_BYTES: usize = 256 << 10;
@@ -23,25 +22,32 @@ const MOST_PIECES: usize = 64;
 #[derive(Debug)]
 struct Piece {
     keyspace: KeyspaceId,
-    bytes: BytesMut,
+    /// None before the second payload.
+    left: Option<Tail>,
     /// How large the next one is.
     next_bytes: usize,
 }
 
 /// Pieces that are partly used, one for each keyspace, and writer to it at a time; that used last stands last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Payloads {
+    pool: Pool,
     pieces: Mutex<Vec<Piece>>,
 }
 
 impl Payloads {
+    /// None yet; their memory comes from `pool`, beside its bound.
+    pub fn new(pool: &Pool) -> Payloads {
+        Payloads { pool: pool.clone(), pieces: Mutex::default() }
+    }
+
     /// What `encode` writes for a keyspace, which is at most `most_bytes`.
     pub fn encode(
         &self,
         keyspace: KeyspaceId,
         most_bytes: usize,
-        encode: impl FnOnce(&mut BytesMut),
-    ) -> Bytes {
+        encode: impl FnOnce(&mut &mut [u8]),
+    ) -> Shared {
         let known = {
             let mut pieces = lock(&self.pieces);
             let at = pieces.iter().rposition(|piece| piece.keyspace == keyspace);
@@ -49,20 +55,27 @@ impl Payloads {
         };
         let (piece, payload) = match known {
             Some(mut piece) => {
-                // What is left of the old one lives on in the payloads cut from it.
-                if piece.bytes.capacity() < most_bytes {
-                    piece.bytes = BytesMut::with_capacity(piece.next_bytes.max(most_bytes));
-                    piece.next_bytes = PIECE_BYTES.min(piece.next_bytes * 2);
-                }
-                encode(&mut piece.bytes);
-                let payload = piece.bytes.split().freeze();
+                let mut left = match piece.left.take() {
+                    Some(left) if left.left_bytes() >= most_bytes => left,
+                    // What is left of the old one lives on in the payloads cut from it.
+                    _ => {
+                        let bytes = piece.next_bytes.max(most_bytes);
+                        piece.next_bytes = PIECE_BYTES.min(piece.next_bytes * 2);
+                        Tail::of(self.pool.take_to_last(bytes))
+                    }
+                };
+                let payload = left.cut(encode);
+                piece.left = Some(left);
                 (piece, payload)
             }
             None => {
-                let mut alone = BytesMut::with_capacity(most_bytes);
-                encode(&mut alone);
-                let bytes = BytesMut::new();
-                (Piece { keyspace, bytes, next_bytes: FIRST_BYTES }, alone.freeze())
+                let mut alone = vec![0; most_bytes];
+                let mut left = alone.as_mut_slice();
+                encode(&mut left);
+                let unwritten = left.len();
+                alone.truncate(most_bytes - unwritten.min(most_bytes));
+                let piece = Piece { keyspace, left: None, next_bytes: FIRST_BYTES };
+                (piece, Shared::from(alone))
             }
         };
         let mut pieces = lock(&self.pieces);
@@ -76,19 +89,25 @@ impl Payloads {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BufMut;
+
     use super::*;
 
     const A: KeyspaceId = 1;
     const B: KeyspaceId = 2;
 
-    fn put(payloads: &Payloads, keyspace: KeyspaceId, length: usize) -> Bytes {
-        payloads.encode(keyspace, length, |out| out.extend_from_slice(&vec![7; length]))
+    fn payloads() -> Payloads {
+        Payloads::new(&Pool::new(1 << 20))
+    }
+
+    fn put(payloads: &Payloads, keyspace: KeyspaceId, length: usize) -> Shared {
+        payloads.encode(keyspace, length, |out| out.put_slice(&vec![7; length]))
     }
 
     #[test]
     fn payloads_share_a_piece_and_large_ones_have_their_own() {
-        let payloads = Payloads::default();
-        assert_eq!(put(&payloads, A, 3), [7; 3][..], "the first stands alone");
+        let payloads = payloads();
+        assert_eq!(put(&payloads, A, 3), [7; 3], "the first stands alone");
         let (a, b) = (put(&payloads, A, 3), put(&payloads, A, 1));
         let large = put(&payloads, A, PIECE_BYTES + 1);
         assert_eq!((a.len(), b.len(), large.len()), (3, 1, PIECE_BYTES + 1));
@@ -98,7 +117,7 @@ mod tests {
     /// What is seldom written held pieces full of what was written to other keyspaces meanwhile.
     #[test]
     fn a_keyspace_that_is_seldom_written_holds_nothing_of_others() {
-        let payloads = Payloads::default();
+        let payloads = payloads();
         let mut seldom = Vec::new();
         for round in 0..20_000 {
             if round % 200 == 0 {
@@ -114,14 +133,17 @@ mod tests {
 
     #[test]
     fn of_keyspaces_that_are_written_in_turn_few_pieces_are_kept() {
-        let payloads = Payloads::default();
+        let payloads = payloads();
         for round in 0..3 {
             for keyspace in 0..1000 {
-                assert!(put(&payloads, keyspace, 50).is_unique(), "{keyspace} in round {round}");
+                assert_eq!(put(&payloads, keyspace, 50), [7; 50], "{keyspace} in {round}");
             }
         }
         assert_eq!(lock(&payloads.pieces).len(), MOST_PIECES);
-        let kept: usize = lock(&payloads.pieces).iter().map(|p| p.bytes.capacity()).sum();
-        assert_eq!(kept, 0, "none of them wrote twice while it was known");
+        assert!(
+            lock(&payloads.pieces).iter().all(|piece| piece.left.is_none()),
+            "none wrote twice while known"
+        );
+        assert_eq!(payloads.pool.held_bytes(), 0);
     }
 }

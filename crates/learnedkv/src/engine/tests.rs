@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use crate::memory::Shared;
 
 use super::*;
 use crate::Database;
@@ -24,7 +24,7 @@ fn engine(disk: &SimDisk, executor: Arc<dyn Executor>) -> Arc<Engine> {
 }
 
 /// A commit of one operation on keyspace 1.
-fn commit_of<'a>(payload: &'a Bytes, streamed: &'a [Streamed]) -> Commit<'a> {
+fn commit_of<'a>(payload: &'a Shared, streamed: &'a [Streamed]) -> Commit<'a> {
     Commit { payload, count: 1, keyspaces: &[1], streamed, external_position: None }
 }
 

@@ -45,6 +45,7 @@ use super::checksum::seal;
 use super::compression::{Codecs, MOST_EXPANSION, RAW, check_mark};
 use super::entry::{Kind, SequenceNumber};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Buffer;
 
 mod builder;
 mod entries;
@@ -128,11 +129,11 @@ impl<'a> Stored<'a> {
         self.head.raw_end as usize
     }
 
-    /// The block, in `memory`: any buffer, best of [`Stored::raw_bytes`].
+    /// The block, in `memory`: a buffer of [`Stored::raw_bytes`].
     ///
     /// # Errors
     /// `Corruption` if its content is none (a writer's bug that the checksum sealed).
-    pub fn unpack(&self, codecs: &Codecs, memory: Vec<u8>) -> Result<Block> {
+    pub fn unpack(&self, codecs: &Codecs, memory: Buffer) -> Result<Block> {
         unpack(self, codecs, memory).map_err(|e| in_file(e, self.offset_bytes))
     }
 
@@ -163,7 +164,7 @@ pub struct Block {
 
 /// What a block's bytes stand in.
 enum Memory {
-    Own(Vec<u8>),
+    Own(Buffer),
     /// Those of a file in memory.
     Lent(Bytes),
 }
@@ -197,7 +198,7 @@ impl Block {
     ///
     /// # Errors
     /// As [`Stored::unpack`].
-    pub fn keep(mut bytes: Vec<u8>, head: Head, offset_bytes: u64) -> Result<Block> {
+    pub fn keep(mut bytes: Buffer, head: Head, offset_bytes: u64) -> Result<Block> {
         bytes.truncate(head.raw_end as usize);
         Block::new(Memory::Own(bytes), head).map_err(|e| in_file(e, offset_bytes))
     }
@@ -237,16 +238,8 @@ impl Block {
 
     fn capacity_bytes(&self) -> usize {
         match &self.bytes {
-            Memory::Own(bytes) => bytes.capacity(),
+            Memory::Own(bytes) => bytes.capacity_bytes(),
             Memory::Lent(_) => 0,
-        }
-    }
-
-    /// The block's bytes, to be used for another, if they are its own.
-    pub fn into_bytes(self) -> Vec<u8> {
-        match self.bytes {
-            Memory::Own(bytes) => bytes,
-            Memory::Lent(_) => Vec::new(),
         }
     }
 
@@ -321,10 +314,10 @@ fn parse(bytes: &[u8]) -> Result<Head> {
     }
 }
 
-fn unpack(stored: &Stored<'_>, codecs: &Codecs, mut memory: Vec<u8>) -> Result<Block> {
+fn unpack(stored: &Stored<'_>, codecs: &Codecs, mut memory: Buffer) -> Result<Block> {
     let Stored { bytes, head, .. } = stored;
     let bytes = bytes.get(..head.stored_end as usize).unwrap_or_default();
-    memory.resize(head.raw_end as usize, 0);
+    memory.truncate(head.raw_end as usize);
     let content_start = if stored.is_compressed() { head.ends[2] as usize } else { bytes.len() };
     let (before, content) = bytes.split_at_checked(content_start).unwrap_or_default();
     if let Some((place, raw)) = memory.split_at_mut_checked(content_start) {

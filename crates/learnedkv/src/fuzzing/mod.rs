@@ -34,6 +34,7 @@ use crate::format::value::{
     check_packed, join_chunks,
 };
 use crate::manifest::{self, CURRENT, State};
+use crate::memory::{Buffer, Shared};
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
 use crate::sstable::filter;
@@ -77,12 +78,13 @@ fn decode_block(bytes: Vec<u8>) -> Result<Block> {
     let stored = Stored::check(&bytes, TAG, OFFSET)?;
     // Memory in proportion, before anything is decompressed.
     assert!(stored.raw_bytes() <= 24 + MOST_EXPANSION * bytes.len());
-    let unpacked = stored.unpack(&Codecs::default(), Vec::new());
+    let memory = Buffer::of(&vec![0xee; stored.raw_bytes()]);
+    let unpacked = stored.unpack(&Codecs::default(), memory);
     if stored.is_compressed() {
         return unpacked;
     }
     let head = stored.head();
-    let kept = Block::keep(bytes, head, OFFSET);
+    let kept = Block::keep(Buffer::of(&bytes), head, OFFSET);
     assert_eq!(unpacked.is_ok(), kept.is_ok());
     kept
 }
@@ -292,7 +294,7 @@ pub fn batch(bytes: &[u8]) -> bool {
 
 fn apply_batch(payload: &[u8], first: SequenceNumber) -> Result<usize> {
     let memtable = Arc::new(Memtable::default());
-    let payload = bytes::Bytes::copy_from_slice(payload);
+    let payload = Shared::from(payload.to_vec());
     let mut operations = 0;
     for (sequence, op) in (first..).zip(Ops::new(&payload)) {
         let op = op?;

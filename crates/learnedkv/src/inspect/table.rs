@@ -11,6 +11,7 @@ use crate::format::compression::Codecs;
 use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section};
+use crate::memory::Pool;
 use crate::sstable::index::{self, SECTION_PREFIX};
 use crate::sstable::opening::{Window, read_directory, read_section};
 use crate::sstable::reader::{PROPERTIES, RANGES};
@@ -117,7 +118,7 @@ fn tell_properties(of: &Properties, told: &mut Told<'_>) {
 
 /// Tells of each block; ends where the next one cannot be found.
 fn blocks(file: Arc<dyn File>, tag: u64, properties: &Properties, told: &mut Told<'_>) {
-    let (codecs, end) = (Codecs::default(), properties.data_bytes);
+    let (codecs, end, pool) = (Codecs::default(), properties.data_bytes, Pool::new(0));
     // What a damaged file says of its length is not believed.
     let there = file.length_bytes().map_or(0, |length| length.min(end));
     let (mut window, mut offset) = (Window::new(file, there), 0);
@@ -127,7 +128,8 @@ fn blocks(file: Arc<dyn File>, tag: u64, properties: &Properties, told: &mut Tol
             .map(|head| block::peek(head).map_or(0, |(_, length)| length as u64));
         let block = length.and_then(|length| {
             let stored = Stored::check(window.get(offset, length)?, tag, offset)?;
-            Ok((length, stored.is_compressed(), stored.unpack(&codecs, Vec::new())?))
+            let memory = pool.take(stored.raw_bytes(), None);
+            Ok((length, stored.is_compressed(), stored.unpack(&codecs, memory)?))
         });
         match block {
             Ok((length, is_compressed, block)) => {

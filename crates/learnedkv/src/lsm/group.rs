@@ -162,7 +162,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::AtomicU64;
 
-    use bytes::Bytes;
+    use crate::memory::Shared;
 
     use super::super::flush::FlushJob;
     use super::*;
@@ -196,7 +196,7 @@ mod tests {
             let mut payload = Vec::new();
             put_op(&mut payload, keyspace, Kind::Value, b"key", b"value");
             let commit = Commit {
-                payload: &Bytes::from(payload),
+                payload: &Shared::from(payload),
                 count: 1,
                 keyspaces: &[keyspace],
                 streamed: &[],

@@ -1,8 +1,8 @@
 //! Reads that cost more than of settled data pay for settling it ([`crate::view::Rent`]): those of values that stand apart
-//! only until they are settled, walks over many runs, and over what was removed.
+//! only until they are settled, gets that ask several runs, walks over many, and over what was removed.
 //!
 //! What they pay in is requests of the device. What is in memory costs more too, if less: a walk goes to its place in each
-//! run, and looks at all of them for each entry; a value apart is another place in memory. That is counted in shares of
+//! run, and looks at all of them for each entry; a get looks for its key in each that its filter does not speak for; a value apart is another place in memory. That is counted in shares of
 //! a request, which each thread gathers until they are one ([`owe`]): whose keyspace pays it is chance, in proportion.
 
 use std::sync::Arc;
@@ -21,6 +21,8 @@ const SHARES: u64 = 2048;
 const SEEK_SHARES: u64 = 24;
 /// and each entry for a run more that it is compared with.
 const STEP_SHARES: u64 = 1;
+/// What a get takes in a run that it asks in vain.
+const IN_VAIN_SHARES: u64 = 12;
 /// What a removed key takes that a walk goes over, beside that.
 const REMOVED_SHARES: u64 = 3;
 /// What a value takes that stands apart in memory.
@@ -36,6 +38,11 @@ pub fn owe_for_merging(engine: &Engine, view: &KeyspaceView, entries: usize) {
         let shares = more.saturating_mul(SEEK_SHARES + STEP_SHARES * entries as u64);
         owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
     }
+}
+
+/// Counts runs that a get asked in vain, before it found its key or came to the settled run.
+pub fn owe_for_runs(engine: &Engine, view: &KeyspaceView, in_vain: u64) {
+    owe(engine, view, IN_VAIN_SHARES * in_vain, |by| !by.now.tables.fresh().is_empty());
 }
 
 /// Counts removed keys that a walk went over: none is left of them when they are settled.

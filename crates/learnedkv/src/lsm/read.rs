@@ -217,6 +217,9 @@ pub fn met_in(view: &KeyspaceView, error: Error) -> Error {
 /// Counts `sought`, a lookup in `view`; the cache makes way for a filter that came into memory.
 pub(super) fn account(engine: &Arc<Engine>, view: &KeyspaceView, sought: &Sought<'_>) {
     sought.count(&engine.context.metrics);
+    if sought.asked_in_vain() > 0 {
+        paying::owe_for_runs(engine, view, sought.asked_in_vain());
+    }
     restore::pay(engine, view, sought);
     if sought.has_woken() {
         engine.fit_cache();

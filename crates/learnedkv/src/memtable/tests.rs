@@ -11,7 +11,7 @@ fn put(memtable: &Memtable, key: &str, value: Option<&str>, sequence: u64) {
     let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
     let mut payload = Vec::new();
     put_op(&mut payload, 1, kind, key.as_bytes(), value.unwrap_or_default().as_bytes());
-    let payload = Bytes::from(payload);
+    let payload = Shared::from(payload);
     memtable.expect(sequence);
     for op in Ops::new(&payload) {
         memtable.insert(&payload, &op.unwrap(), sequence);
@@ -165,7 +165,7 @@ fn apply(memtable: &Memtable, written: &Written, sequence: u64) {
     };
     let mut payload = Vec::new();
     put_op(&mut payload, 1, kind, key.as_bytes(), rest.as_bytes());
-    let payload = Bytes::from(payload);
+    let payload = Shared::from(payload);
     for op in Ops::new(&payload) {
         memtable.insert(&payload, &op.unwrap(), sequence);
     }

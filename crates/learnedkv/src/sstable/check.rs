@@ -222,7 +222,7 @@ impl Check<'_> {
     fn blocks(&mut self) {
         let data_bytes = self.record.properties.data_bytes;
         let mut window = Window::new(self.file.clone(), data_bytes.min(self.length));
-        let (mut offset, mut ordinal, mut memory) = (0, 0, Vec::new());
+        let (mut offset, mut ordinal) = (0, 0);
         while offset < data_bytes {
             let by_index = self.index_end(ordinal, offset);
             let taken = window.get(offset, BLOCK_HEADER_BYTES as u64).and_then(|head| {
@@ -240,13 +240,13 @@ impl Check<'_> {
             let block = taken.and_then(|end| {
                 let bytes = window.get(offset, end - offset)?;
                 let stored = Stored::check(bytes, self.record.tag, offset)?;
-                stored.unpack(&self.context.codecs, std::mem::take(&mut memory))
+                let memory = self.context.cache.buffer(stored.raw_bytes());
+                stored.unpack(&self.context.codecs, memory)
             });
             self.witness.read(window.take_read_bytes());
             let next = match block {
                 Ok(block) => {
                     self.check_block(ordinal, offset, by_index.zip(by_header), &block);
-                    memory = block.into_bytes();
                     by_header
                 }
                 Err(e) => {

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use super::lines;
 use crate::disk::Turn;
+use crate::memory::lines;
 
 /// As many threads lend without minding one another.
 const LENDERS: usize = 8;

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::lines::Lines;
+use crate::memory::lines::Lines;
 
 /// What answered a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -13,7 +13,6 @@ mod graveyard;
 pub mod index;
 pub mod lenders;
 pub mod lengths;
-pub mod lines;
 pub mod lookups;
 pub mod opening;
 pub mod partition;
@@ -27,11 +26,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use self::graveyard::{Graveyard, Part, Retired};
-use self::lines::Tally;
 use self::lookups::Lookups;
 use self::sought::Reads;
 use crate::format::entry::TableId;
 use crate::format::name::{file_name, file_number};
+use crate::memory::lines::Tally;
 
 /// The file of a table.
 pub fn table_path(dir: &Path, id: TableId) -> PathBuf {

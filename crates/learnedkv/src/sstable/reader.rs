@@ -438,6 +438,7 @@ impl Table {
     ) -> Result<Lookup> {
         let (index, is_there) = found.map_err(|e| e.at_path(&self.path))?;
         if !is_there {
+            sought.miss();
             self.miss(sought);
             return Ok(self.without_entry(sought.key()));
         }

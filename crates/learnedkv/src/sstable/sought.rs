@@ -53,6 +53,7 @@ pub struct Sought<'a> {
     /// What was asked last, and then what answered.
     answer: Cell<Answer>,
     spared: Cell<u64>,
+    in_vain: Cell<u64>,
     /// Misses have paid for a filter of this table, which has none.
     pub(super) unfiltered: Cell<Option<TableId>>,
     /// It brought a filter into memory.
@@ -71,6 +72,7 @@ impl<'a> Sought<'a> {
             asks_settled: Cell::new(false),
             answer: Cell::new(Answer::Fresh),
             spared: Cell::new(0),
+            in_vain: Cell::new(0),
             unfiltered: Cell::new(None),
             has_woken: Cell::new(false),
         }
@@ -87,6 +89,7 @@ impl<'a> Sought<'a> {
             (&self.stops, &other.stops),
             (&self.false_positives, &other.false_positives),
             (&self.reads.requests, &other.reads.requests),
+            (&self.in_vain, &other.in_vain),
         ] {
             own.update(|count| count + others.take());
         }
@@ -121,6 +124,18 @@ impl<'a> Sought<'a> {
     /// It has found nothing in runs, and one filter over them would have spared it asking so many.
     pub fn pass(&self, spares: u64) {
         self.spared.update(|spared| spared + spares);
+    }
+
+    /// The block of a table that must hold the key does not.
+    pub(super) fn miss(&self) {
+        if !self.asks_settled.get() {
+            self.in_vain.update(|count| count + 1);
+        }
+    }
+
+    /// How many tables that are not settled were asked in vain, and their filters had not said so.
+    pub fn asked_in_vain(&self) -> u64 {
+        self.in_vain.get()
     }
 
     /// How many it would have been spared.

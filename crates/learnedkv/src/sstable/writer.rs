@@ -27,7 +27,7 @@ use crate::format::table::{Footer, Properties, Section, encode_directory};
 use crate::format::value::ValuePointer;
 
 /// How much is gathered before it is written.
-const WRITE_BYTES: usize = 1 << 20;
+const WRITE_BYTES: usize = 256 << 10;
 
 /// How a table is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl TableWriter {
             lower: Separator::default(),
             block: BlockBuilder::default(),
             codec: options.compression.codec(),
-            out: Vec::new(),
+            out: Vec::with_capacity(WRITE_BYTES + WRITE_BYTES / 8),
             written_bytes: 0,
         })
     }

@@ -280,7 +280,7 @@ impl Segment {
             let mut bytes = self.context.cache.buffer(pointer.stored_bytes() as usize);
             let file = self.file.get();
             let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, place.0));
-            self.context.cache.give_back(bytes);
+            drop(bytes);
             let was_there = residence.was_there();
             residence.saw(is_there);
             if !is_there {

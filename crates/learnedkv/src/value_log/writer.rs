@@ -11,7 +11,7 @@ use crate::format::compression::Codec;
 use crate::format::value::{CHUNK_BYTES, ValuePointer, ValueWriter, encode_header, put_value};
 
 /// How much is gathered before it is written.
-const WRITE_BYTES: usize = 1 << 20;
+const WRITE_BYTES: usize = 256 << 10;
 
 /// Writes one segment. Drop it unfinished and the file is left behind for the next open to delete.
 pub struct SegmentWriter {
@@ -32,7 +32,9 @@ impl SegmentWriter {
         let path = segment_path(dir, id);
         let file = disk.create(&path)?;
         let tag = disk.random_u64();
-        Ok(SegmentWriter { id, tag, path, file, out: encode_header(tag), written_bytes: 0 })
+        let mut out = Vec::with_capacity(WRITE_BYTES + WRITE_BYTES / 8);
+        out.extend_from_slice(&encode_header(tag));
+        Ok(SegmentWriter { id, tag, path, file, out, written_bytes: 0 })
     }
 
     /// Its random tag.

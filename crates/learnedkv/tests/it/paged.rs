@@ -51,6 +51,9 @@ fn check(keyspace: &Keyspace, number: u64) {
     assert_eq!(found.as_deref(), Some(&value(number)[..]), "{number}");
 }
 
+/// Blocks that work under way has read, and what is free beside them in slabs: a few, of 16 KiB.
+const WORK_BYTES: u64 = 32 << 10;
+
 /// What the budget governs.
 fn held_bytes(stats: &Stats) -> u64 {
     let keyspaces = &stats.keyspaces;
@@ -89,7 +92,8 @@ fn memory_stays_within_the_budget_however_large_the_store_is() {
         }
         let after = db.stats();
         most = most.max(held_bytes(&after));
-        assert!(most <= BUDGET_BYTES * 11 / 10, "{store:?}: {most} bytes of {BUDGET_BYTES}");
+        let allowed = BUDGET_BYTES * 11 / 10 + WORK_BYTES;
+        assert!(most <= allowed, "{store:?}: {most} bytes of {BUDGET_BYTES}");
         let loads = after.index_loads - before.index_loads;
         let requests = after.read_requests - before.read_requests;
         assert!(loads > 0 && loads < GETS, "{store:?}: {loads} loads");

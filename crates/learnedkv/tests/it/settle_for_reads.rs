@@ -300,6 +300,38 @@ fn walks_over_many_runs_in_memory_pay_for_a_sweep() {
     assert_eq!(idle(&db, &keyspace).0.unsettled_requests, 0);
 }
 
+/// A get looks in one run after another for its key, also where all are in memory.
+#[test]
+fn gets_that_ask_runs_in_vain_pay_for_a_sweep() {
+    let keyspace = KeyspaceOptions::default().lsm_filter(None);
+    let (db, keyspace) = open(&Setup { block_cache: true, keyspace, ..nothing_kept() });
+    for part in 0..3 {
+        (part..KEYS).step_by(3).for_each(|n| keyspace.insert(name(n), [n as u8; 100]).unwrap());
+        keyspace.flush().unwrap();
+    }
+    assert_eq!(idle(&db, &keyspace).0.runs, 3);
+    (0..KEYS).for_each(|n| assert!(keyspace.contains_key(name(n)).unwrap()));
+    let newest =
+        || (0..3000).for_each(|n| assert!(keyspace.get(name(n * 3 % 1998 + 2)).unwrap().is_some()));
+    assert!((0..3).all(|_| paid(&db, &keyspace, newest).0 == 0), "the first run has it");
+    // Two runs in vain, of twelve shares each; less than one request is not seen.
+    let (owed, _) = paid(&db, &keyspace, || {
+        (0..3000).for_each(|n| assert!(keyspace.get(name(n * 3 % 1998)).unwrap().is_some()))
+    });
+    assert!(owed.abs_diff(3000 * 24 / 2048) <= 1, "{owed}");
+    for round in 0.. {
+        get(&keyspace, 20_000);
+        if idle(&db, &keyspace).1 > 0 {
+            // One in vain on average: 117 requests a round, of 1,088 and what is written, asked for again and again.
+            assert!((8..16).contains(&round), "{round}");
+            break;
+        }
+        assert!(round < 30, "{}", keyspace.stats().unwrap());
+    }
+    get(&keyspace, 20_000);
+    assert_eq!(idle(&db, &keyspace).0.unsettled_requests, 0);
+}
+
 /// A value apart takes longer in memory too. On the system's disk, in whose cache what was just written is.
 #[test]
 fn values_apart_in_memory_are_paid_for_as_a_share() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::compression::Compression;
+use crate::memory::Buffer;
 use std::cmp::Ordering;
 
 type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
@@ -32,10 +33,10 @@ fn build(lower: &[u8], upper: &[u8], entries: Entries) -> Vec<u8> {
 fn decode(bytes: Vec<u8>, tag: u64, offset_bytes: u64) -> Result<Block> {
     let stored = Stored::check(&bytes, tag, offset_bytes)?;
     if stored.is_compressed() {
-        return stored.unpack(&Codecs::default(), vec![0xee; 7]);
+        return stored.unpack(&Codecs::default(), Buffer::of(&vec![0xee; stored.raw_bytes()]));
     }
     let head = stored.head();
-    Block::keep(bytes, head, offset_bytes)
+    Block::keep(Buffer::of(&bytes), head, offset_bytes)
 }
 
 /// Bytes that nothing compresses.
@@ -204,7 +205,7 @@ fn compressed_blocks_are_what_raw_ones_are() {
             assert_eq!(stored.lower(), b"ka", "{how}");
             assert_eq!(stored.raw_bytes(), raw.len(), "{how}");
             assert!(packed.len() <= raw.len() - (raw.len() - 24).div_ceil(8), "{how}");
-            let block = stored.unpack(&Codecs::default(), vec![9; 3]).unwrap();
+            let block = stored.unpack(&Codecs::default(), Buffer::of(&vec![9; raw.len()])).unwrap();
             assert_eq!(block.bytes()[24..], raw[24..], "{how}");
             let expected = decode(raw, 1, 0).unwrap();
             assert_eq!((block.entries().ordinal(), block.count()), (3, entries.len()));

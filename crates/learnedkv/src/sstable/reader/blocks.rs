@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{Blocks, Caching, Indexed, Reads, Table};
 use crate::error::{Error, Result};
 use crate::format::block::{Block, Stored};
+use crate::memory::Buffer;
 
 impl Indexed<'_> {
     /// The block of that number, from memory or the disk.
@@ -60,7 +61,8 @@ impl Indexed<'_> {
         caching: Caching,
         reads: &Reads,
     ) -> Result<Arc<Block>> {
-        let mut bytes = self.table.context.cache.buffer((end - start) as usize);
+        let (cache, id) = (&self.table.context.cache, self.table.record.id);
+        let mut bytes = cache.block_buffer(id, ordinal, (end - start) as usize);
         self.table.context.metrics.request(bytes.len(), reads);
         let around = self.table.context.go_around(1);
         self.table.read_at(&mut bytes, start, around)?;
@@ -119,7 +121,7 @@ impl Indexed<'_> {
         reads: &Reads,
     ) -> Result<Blocks> {
         let (start, end) = (self.extent(first)?.0, self.extent(last)?.1);
-        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        let mut bytes = self.table.context.cache.buffer(end.saturating_sub(start) as usize);
         self.table.context.metrics.request(bytes.len(), reads);
         self.table.read_at(&mut bytes, start, around)?;
         let mut blocks = Vec::with_capacity((last - first) as usize + 1);
@@ -140,12 +142,10 @@ impl Indexed<'_> {
 
 impl Table {
     /// The block in `bytes`, which are its own if it is not compressed.
-    pub(super) fn decode(&self, bytes: Vec<u8>, ordinal: u64, start: u64) -> Result<Block> {
+    pub(super) fn decode(&self, bytes: Buffer, ordinal: u64, start: u64) -> Result<Block> {
         let stored = self.check(&bytes, ordinal, start)?;
         if stored.is_compressed() {
-            let block = self.unpack(&stored)?;
-            self.context.cache.give_back(bytes);
-            return Ok(block);
+            return self.unpack(&stored);
         }
         let head = stored.head();
         Block::keep(bytes, head, start).map_err(|e| e.at_path(&self.path))
@@ -171,7 +171,8 @@ impl Table {
     }
 
     pub(super) fn unpack(&self, stored: &Stored<'_>) -> Result<Block> {
-        let memory = self.context.cache.buffer(stored.raw_bytes());
+        let ordinal = u64::from(stored.ordinal());
+        let memory = self.context.cache.block_buffer(self.record.id, ordinal, stored.raw_bytes());
         stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
     }
 

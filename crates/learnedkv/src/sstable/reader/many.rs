@@ -196,7 +196,7 @@ impl<'a> Round<'a> {
                 Ok(file) => {
                     let length = (piece.end() - piece.start()) as usize;
                     context.metrics.request(length, piece.reads);
-                    let buffer = context.cache.buffer(length);
+                    let buffer = vec![0; length];
                     let offset_bytes = piece.start();
                     requests.push(ReadRequest { file, offset_bytes, buffer, around });
                     asked.push(piece);
@@ -213,7 +213,7 @@ impl<'a> Round<'a> {
         let read = context.disk.read_many(requests);
         for (piece, read) in asked.into_iter().zip(read) {
             match read {
-                Ok(bytes) => self.decode(piece, bytes, caching, around),
+                Ok(bytes) => self.decode(piece, &bytes, caching, around),
                 // The lookup of a single key knows what to do when the file ends too early.
                 Err(e) if e.is_corruption() => {}
                 Err(e) => self.fail(piece, e),
@@ -230,7 +230,7 @@ impl<'a> Round<'a> {
     }
 
     /// Puts the blocks of a piece at hand; damaged ones are left out.
-    fn decode(&mut self, piece: &Piece<'_>, bytes: Vec<u8>, caching: Caching, around: bool) {
+    fn decode(&mut self, piece: &Piece<'_>, bytes: &[u8], caching: Caching, around: bool) {
         let table = piece.table;
         let mut keep = |ordinal, block| {
             let block = Arc::new(block);
@@ -239,12 +239,6 @@ impl<'a> Round<'a> {
             }
             self.at_hand.insert((table.record.id, ordinal), block);
         };
-        if let [(ordinal, (start, _))] = piece.blocks[..] {
-            if let Ok(block) = table.decode(bytes, ordinal, start) {
-                keep(ordinal, block);
-            }
-            return;
-        }
         for &(ordinal, (start, end)) in &piece.blocks {
             let within = (start - piece.start()) as usize..(end - piece.start()) as usize;
             let stored = table.check(&bytes[within], ordinal, start);
@@ -252,7 +246,6 @@ impl<'a> Round<'a> {
                 keep(ordinal, block);
             }
         }
-        table.context.cache.give_back(bytes);
     }
 
     fn answer(&self, probe: &Probe<'_>, named: (u64, u64), caching: Caching) -> Result<Lookup> {

@@ -147,7 +147,7 @@ impl<'a> Indexed<'a> {
         let file = self.table.file();
         let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, start))
             && self.table.check(&bytes, ordinal, start).is_ok();
-        self.table.context.cache.give_back(bytes);
+        drop(bytes);
         self.table.mapped.residence.saw(is_there);
         if !is_there {
             self.table.context.lost_mapping();

@@ -14,18 +14,19 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     // Ground.
     ("learned", &[]),
     ("error", &[]),
-    ("format", &["learned", "error"]),
+    ("memory", &[]),
+    ("format", &["learned", "error", "memory"]),
     ("disk", &["error"]),
     ("executor", &["error"]),
     // Parts.
-    ("slice", &["format"]),
+    ("slice", &["format", "memory"]),
     ("cursor", &["error", "format", "slice"]),
-    ("cache", &["error", "format"]),
+    ("cache", &["error", "format", "memory"]),
     ("wal", &["error", "format", "disk"]),
     ("manifest", &["error", "format", "disk"]),
-    ("sstable", &["learned", "error", "format", "disk", "slice", "cursor", "cache"]),
+    ("sstable", &["learned", "error", "format", "memory", "disk", "slice", "cursor", "cache"]),
     ("value_log", &["error", "format", "disk", "slice", "sstable"]),
-    ("memtable", &["error", "format", "slice", "cursor", "value_log"]),
+    ("memtable", &["error", "format", "memory", "slice", "cursor", "value_log"]),
     ("options", &["error", "format", "sstable"]),
     ("view", &["error", "format", "manifest", "memtable", "options", "sstable", "value_log"]),
     // What the stores share, and the stores.
@@ -45,6 +46,7 @@ pub const ROOMS: &[(&str, &[&str])] = &[
 const ENGINE_USES: &[&str] = &[
     "error",
     "format",
+    "memory",
     "disk",
     "executor",
     "cache",
@@ -59,6 +61,7 @@ const ENGINE_USES: &[&str] = &[
 const RUNS: &[&str] = &[
     "error",
     "format",
+    "memory",
     "executor",
     "slice",
     "cursor",
@@ -87,15 +90,17 @@ const STORE: &[&str] = &[
 ];
 const VERIFY: &[&str] =
     &["error", "format", "disk", "executor", "wal", "manifest", "sstable", "value_log", "engine"];
-const INSPECT: &[&str] = &["error", "format", "disk", "wal", "manifest", "sstable", "value_log"];
+const INSPECT: &[&str] =
+    &["error", "format", "memory", "disk", "wal", "manifest", "sstable", "value_log"];
 const FUZZING: &[&str] = &[
-    "error", "format", "disk", "slice", "cursor", "memtable", "wal", "manifest", "options",
-    "sstable",
+    "error", "format", "memory", "disk", "slice", "cursor", "memtable", "wal", "manifest",
+    "options", "sstable",
 ];
 /// `manifest` only for the state that a plan of an edit sees.
 const TOP: &[&str] = &[
     "error",
     "format",
+    "memory",
     "disk",
     "executor",
     "slice",

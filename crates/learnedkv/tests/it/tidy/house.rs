@@ -25,6 +25,8 @@ const EXECUTOR: &str = "crates/learnedkv/src/executor/";
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/learnedkv/src/disk/real/",
     "crates/learnedkv/src/disk/real.rs",
+    "crates/learnedkv/src/memory/pieces.rs",
+    "crates/learnedkv/src/memory/tail.rs",
     // Rivals in other languages: a C API that is loaded at run time, and a memory map that heed
     // marks so.
     "crates/bench/src/engines/rocksdb/ffi.rs",
@@ -37,7 +39,7 @@ const BANNED: &[Banned] = &[
         within: &["crates/"],
         except: UNSAFE_ROOMS,
         in_tests: true,
-        instead: "keep `unsafe` in disk/real, or name a new room in docs/ARCHITECTURE.md and here",
+        instead: "keep `unsafe` in disk/real and memory, or name a new room in docs/ARCHITECTURE.md and here",
         sample: "unsafe { go() }",
     },
     Banned {
@@ -65,21 +67,20 @@ const BANNED: &[Banned] = &[
         sample: "std::thread::sleep(delay);",
     },
     Banned {
-        words: &[
-            "std::fs",
-            "std::net",
-            "std::process",
-            "std::env",
-            "rustix",
-            "memmap2",
-            "libc",
-            "io_uring",
-        ],
+        words: &["std::fs", "std::net", "std::process", "std::env", "rustix", "libc", "io_uring"],
         within: LIBRARIES,
         except: &[DISK],
         in_tests: false,
         instead: "every byte goes through the Disk trait",
         sample: "let file = std::fs::File::open(path)?;",
+    },
+    Banned {
+        words: &["memmap2"],
+        within: LIBRARIES,
+        except: &[DISK, "crates/learnedkv/src/memory/pieces.rs"],
+        in_tests: false,
+        instead: "every byte goes through the Disk trait, and memory through room `memory`",
+        sample: "let map = memmap2::MmapMut::map_anon(1)?;",
     },
     Banned {
         words: &[
