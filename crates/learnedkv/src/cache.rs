@@ -70,8 +70,9 @@ impl<I: Weight> quick_cache::Weighter<Name, Cached<I>> for Bytes {
     }
 }
 
-/// The cache's own bookkeeping of an entry, bytes: its place, its name, what is remembered of those that are gone.
-const ENTRY_BYTES: u64 = 128;
+/// Bookkeeping of an entry, bytes, reckoned: a place of 64, half as many again for what is remembered of those that are gone, all
+/// in tables that double as they grow; what the pool has of its piece (56), and the allocator of the block's own (16).
+const ENTRY_BYTES: u64 = 256;
 /// How large a part is that has a lock of its own: the fence pointers of a table may take a MiB.
 const PART_BYTES: u64 = 4 << 20;
 /// What a cache that has more does not give up.
