@@ -45,15 +45,31 @@ impl<I> Clone for Cached<I> {
     }
 }
 
-/// What an index takes, counted for as long as it is here.
+/// How many indexes there are, and what they take.
+#[derive(Default)]
+struct Indexes {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// An index that is counted for as long as it is here.
 struct Charge {
     bytes: u64,
-    all_bytes: Arc<AtomicU64>,
+    of: Arc<Indexes>,
+}
+
+impl Charge {
+    fn new(bytes: u64, of: &Arc<Indexes>) -> Charge {
+        of.count.fetch_add(1, Relaxed);
+        of.bytes.fetch_add(bytes, Relaxed);
+        Charge { bytes, of: of.clone() }
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.all_bytes.fetch_sub(self.bytes, Relaxed);
+        self.of.count.fetch_sub(1, Relaxed);
+        self.of.bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -72,7 +88,7 @@ impl<I: Weight> quick_cache::Weighter<Name, Cached<I>> for Bytes {
 
 /// Bookkeeping of an entry, bytes, reckoned: a place of 64, half as many again for what is remembered of those that are gone, all
 /// in tables that double as they grow; what the pool has of its piece (56), and the allocator of the block's own (16).
-const ENTRY_BYTES: u64 = 256;
+pub(crate) const ENTRY_BYTES: u64 = 256;
 /// How large a part is that has a lock of its own: the fence pointers of a table may take a MiB.
 const PART_BYTES: u64 = 4 << 20;
 /// What a cache that has more does not give up.
@@ -89,8 +105,7 @@ pub struct BlockCache<I> {
     kept: Option<Cache<Name, Cached<I>, Bytes>>,
     pool: Pool,
     capacity_bytes: AtomicU64,
-    /// What indexes take.
-    index_bytes: Arc<AtomicU64>,
+    indexes: Arc<Indexes>,
 }
 
 impl<I: Weight> std::fmt::Debug for BlockCache<I> {
@@ -115,7 +130,7 @@ impl<I: Weight> BlockCache<I> {
             kept,
             pool: Pool::new(capacity_bytes),
             capacity_bytes: AtomicU64::new(capacity_bytes),
-            index_bytes: Arc::default(),
+            indexes: Arc::default(),
         }
     }
 
@@ -167,9 +182,17 @@ impl<I: Weight> BlockCache<I> {
         self.pool.set_limit_bytes(self.capacity_bytes().saturating_sub(self.beside_slabs_bytes()));
     }
 
+    /// The same, and gives back what is beyond.
+    fn shrink_pool(&self) {
+        self.fit_pool();
+        while self.pool.is_over() && self.empty_a_slab() {}
+    }
+
     fn beside_slabs_bytes(&self) -> u64 {
         let entries = self.kept.as_ref().map_or(0, Cache::len) as u64;
-        self.index_bytes.load(Relaxed) + entries * (ENTRY_BYTES + size_of::<Block>() as u64)
+        let blocks = entries.saturating_sub(self.indexes.count.load(Relaxed));
+        let of_indexes = self.indexes.bytes.load(Relaxed);
+        of_indexes + entries * ENTRY_BYTES + blocks * size_of::<Block>() as u64
     }
 
     /// Where blocks get their memory from.
@@ -211,10 +234,10 @@ impl<I: Weight> BlockCache<I> {
     /// Keeps a table's index, at the cost of what is less useful.
     pub fn insert_index(&self, table: TableId, index: &Arc<I>) {
         if let Some(kept) = &self.kept {
-            let bytes = index.size_bytes() as u64;
-            self.index_bytes.fetch_add(bytes, Relaxed);
-            let charge = Arc::new(Charge { bytes, all_bytes: self.index_bytes.clone() });
+            let charge = Arc::new(Charge::new(index.size_bytes() as u64, &self.indexes));
             kept.insert((table, INDEX), Cached::Index(index.clone(), charge));
+            // It took the place of blocks, of which pieces are left.
+            self.shrink_pool();
         }
     }
 
@@ -257,8 +280,7 @@ impl<I: Weight> BlockCache<I> {
             return;
         }
         kept.set_capacity(may_weigh(capacity_bytes));
-        self.fit_pool();
-        while self.pool.is_over() && self.empty_a_slab() {}
+        self.shrink_pool();
     }
 }
 

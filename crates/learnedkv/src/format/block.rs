@@ -318,6 +318,14 @@ fn unpack(stored: &Stored<'_>, codecs: &Codecs, mut memory: Buffer) -> Result<Bl
     let Stored { bytes, head, .. } = stored;
     let bytes = bytes.get(..head.stored_end as usize).unwrap_or_default();
     memory.truncate(head.raw_end as usize);
+    if memory.len() < head.raw_end as usize {
+        let message = format!(
+            "data block: expected {} bytes of memory, found {}",
+            head.raw_end,
+            memory.len()
+        );
+        return Err(Error::invalid(message));
+    }
     let content_start = if stored.is_compressed() { head.ends[2] as usize } else { bytes.len() };
     let (before, content) = bytes.split_at_checked(content_start).unwrap_or_default();
     if let Some((place, raw)) = memory.split_at_mut_checked(content_start) {

@@ -207,6 +207,8 @@ fn compressed_blocks_are_what_raw_ones_are() {
             assert!(packed.len() <= raw.len() - (raw.len() - 24).div_ceil(8), "{how}");
             let block = stored.unpack(&Codecs::default(), Buffer::of(&vec![9; raw.len()])).unwrap();
             assert_eq!(block.bytes()[24..], raw[24..], "{how}");
+            let short = Buffer::of(&vec![9; raw.len() - 1]);
+            assert!(stored.unpack(&Codecs::default(), short).is_err(), "{how}");
             let expected = decode(raw, 1, 0).unwrap();
             assert_eq!((block.entries().ordinal(), block.count()), (3, entries.len()));
             for index in 0..entries.len() {

@@ -4,6 +4,7 @@
 use std::sync::Barrier;
 
 use super::*;
+use crate::cache::ENTRY_BYTES;
 use crate::cache::Weight;
 use crate::format::manifest::TableRecord;
 use crate::sstable::index::fence::Fence;
@@ -127,8 +128,7 @@ fn cached_indexes_are_the_caches_bytes_and_go_with_their_table() {
     let held = f.context.cache.index(1).expect("in the cache");
     let (used, section) = (f.context.cache.used_bytes(), f.table.index_bytes());
     assert!(held.size_bytes() as u64 >= section, "{} of {section}", held.size_bytes());
-    let beside = used - held.size_bytes() as u64;
-    assert!((64..500).contains(&beside), "{beside} bytes of bookkeeping");
+    assert_eq!(used, held.size_bytes() as u64 + ENTRY_BYTES);
     assert_eq!((metadata(), f.loads()), (without, 2));
     drop(held);
     let context = f.context.clone();
