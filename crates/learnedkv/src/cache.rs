@@ -17,6 +17,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder};
 
 use crate::format::block::Block;
 use crate::format::entry::TableId;
+use crate::memory::lines::Tally;
 use crate::memory::{Buffer, Pool, Room};
 
 /// What names a block: its table and its number in it.
@@ -97,6 +98,8 @@ const LEAST_BYTES: u64 = 64 << 10;
 const MOST_PARTS: u64 = 64;
 /// What entries may weigh leaves such a share to free pieces.
 const SHARE_OF_FREE: u64 = 16;
+/// After so many blocks of a thread it is looked how much bookkeeping leaves to slabs: parts are locked one by one for it.
+const INSERTS_A_FIT: u64 = 64;
 /// So many slabs at most are emptied for one buffer.
 const MOST_EMPTIED: usize = 16;
 
@@ -106,6 +109,8 @@ pub struct BlockCache<I> {
     pool: Pool,
     capacity_bytes: AtomicU64,
     indexes: Arc<Indexes>,
+    /// How many blocks were kept so far.
+    inserted: Tally,
 }
 
 impl<I: Weight> std::fmt::Debug for BlockCache<I> {
@@ -131,37 +136,32 @@ impl<I: Weight> BlockCache<I> {
             pool: Pool::new(capacity_bytes),
             capacity_bytes: AtomicU64::new(capacity_bytes),
             indexes: Arc::default(),
+            inserted: Tally::default(),
         }
     }
 
-    /// A buffer of `length` bytes to read into what is not kept, its content any.
+    /// A buffer of `length` bytes, its content any.
     pub fn buffer(&self, length: usize) -> Buffer {
-        self.buffer_for(length, None)
-    }
-
-    /// A buffer of `length` bytes for a block that may be [kept](BlockCache::insert), its content any.
-    pub fn block_buffer(&self, table: TableId, ordinal: u64, length: usize) -> Buffer {
-        self.buffer_for(length, Some((table, ordinal)))
-    }
-
-    fn buffer_for(&self, length: usize, name: Option<Name>) -> Buffer {
-        let within = self.pool.take_within(length, name);
-        within.unwrap_or_else(|| self.buffer_beyond(length, name))
+        if self.pool.is_over() {
+            // What readers held was more than there may be, and is less by now.
+            self.empty_a_slab();
+        }
+        self.pool.take_within(length).unwrap_or_else(|| self.buffer_beyond(length))
     }
 
     /// A buffer where the slabs are full: of what is let go of, or beyond the bound where nothing can be.
     #[cold]
-    fn buffer_beyond(&self, length: usize, name: Option<Name>) -> Buffer {
+    fn buffer_beyond(&self, length: usize) -> Buffer {
         self.fit_pool();
         for _ in 0..MOST_EMPTIED {
-            if let Some(buffer) = self.pool.take_within(length, name) {
+            if let Some(buffer) = self.pool.take_within(length) {
                 return buffer;
             }
             if !self.empty_a_slab() {
                 break;
             }
         }
-        self.pool.take(length, name)
+        self.pool.take(length)
     }
 
     /// Empties a slab, or as much of it as nobody looks at; whether there is one.
@@ -219,6 +219,10 @@ impl<I: Weight> BlockCache<I> {
     /// Keeps a block, at the cost of less useful ones.
     pub fn insert(&self, table: TableId, ordinal: u64, block: &Arc<Block>) {
         if let Some(kept) = &self.kept {
+            block.label((table, ordinal));
+            if self.inserted.passes(1, INSERTS_A_FIT) > 0 {
+                self.fit_pool();
+            }
             kept.insert((table, ordinal), Cached::Block(block.clone()));
         }
     }
@@ -323,7 +327,7 @@ mod tests {
         let entries = std::iter::once(entry);
         BlockBuilder::default().write(&mut bytes, place, (b"a", b"z"), entries, None);
         let stored = Stored::check(&bytes, 1, 0).unwrap();
-        let memory = cache.block_buffer(1, ordinal, stored.raw_bytes());
+        let memory = cache.buffer(stored.raw_bytes());
         Arc::new(stored.unpack(&Codecs::default(), memory).unwrap())
     }
 
@@ -391,7 +395,13 @@ mod tests {
         // There is no room for what others read, and they read all the same.
         read(&cache, 5000..6000, 4000);
         assert!(cache.used_bytes() < 9 * MIB, "{} bytes", cache.used_bytes());
-        drop(held);
+        // The last block of each slab stays: none of these is empty, and in no slab is too little free for what comes.
+        let some: Vec<_> = held.iter().step_by(3).cloned().collect();
+        some.iter().zip(0..).for_each(|(block, n)| cache.insert(1, n * 3, block));
+        drop((held, some));
+        let before = cache.used_bytes();
+        read(&cache, 6000..6200, 4000);
+        assert!(cache.used_bytes() <= 4 * MIB, "{} bytes of {before}", cache.used_bytes());
         read(&cache, 7000..9000, 4000);
         assert!(cache.used_bytes() <= 4 * MIB, "{} bytes", cache.used_bytes());
     }

@@ -243,6 +243,13 @@ impl Block {
         }
     }
 
+    /// Says under what its memory is kept, if that is its own.
+    pub fn label(&self, label: (u64, u64)) {
+        if let Memory::Own(bytes) = &self.bytes {
+            bytes.label(label);
+        }
+    }
+
     /// All bytes of the block.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -128,7 +128,7 @@ fn blocks(file: Arc<dyn File>, tag: u64, properties: &Properties, told: &mut Tol
             .map(|head| block::peek(head).map_or(0, |(_, length)| length as u64));
         let block = length.and_then(|length| {
             let stored = Stored::check(window.get(offset, length)?, tag, offset)?;
-            let memory = pool.take(stored.raw_bytes(), None);
+            let memory = pool.take(stored.raw_bytes());
             Ok((length, stored.is_compressed(), stored.unpack(&codecs, memory)?))
         });
         match block {

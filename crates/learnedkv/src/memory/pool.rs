@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::lines::place;
 use super::pieces::{Piece, cut};
 
-/// What a buffer is for: whoever gave it knows what to let go of.
+/// What a buffer is kept under: whoever gave it knows what to let go of.
 pub type Label = (u64, u64);
 
 /// Slabs: a 2,048th of what all may take, within these; but a 32nd where that is less than the first, and no less than
@@ -78,7 +78,7 @@ struct Kind {
 struct Slab {
     kind: Kind,
     free: Vec<Piece>,
-    /// For each piece, what it is for; none if it is free, or nobody could let go of it.
+    /// For each piece, what to ask for it; none if it is free, or was asked for, or is nobody's who could let go of it.
     labels: Box<[Option<Label>]>,
     labelled: usize,
 }
@@ -173,26 +173,26 @@ impl Pool {
     /// A buffer of `length` bytes that is beside the bound: whoever asks for it counts it, and for how long he has it
     /// nothing here says.
     pub fn take_to_last(&self, length: usize) -> Buffer {
-        self.take_of(length, None, Asked::ToLast).unwrap_or_else(|| Buffer::empty(self))
+        self.take_of(length, Asked::ToLast).unwrap_or_else(|| Buffer::empty(self))
     }
 
     /// A buffer of `length` bytes, its content any; `None` if that took a slab more than there may be.
-    pub fn take_within(&self, length: usize, label: Option<Label>) -> Option<Buffer> {
-        self.take_of(length, label, Asked::Within)
+    pub fn take_within(&self, length: usize) -> Option<Buffer> {
+        self.take_of(length, Asked::Within)
     }
 
     /// A buffer of `length` bytes, its content any.
-    pub fn take(&self, length: usize, label: Option<Label>) -> Buffer {
+    pub fn take(&self, length: usize) -> Buffer {
         // Only the bound can say no.
-        self.take_of(length, label, Asked::InAnyCase).unwrap_or_else(|| Buffer::empty(self))
+        self.take_of(length, Asked::InAnyCase).unwrap_or_else(|| Buffer::empty(self))
     }
 
-    fn take_of(&self, length: usize, label: Option<Label>, asked: Asked) -> Option<Buffer> {
+    fn take_of(&self, length: usize, asked: Asked) -> Option<Buffer> {
         let (count, piece_bytes) = self.0.pieces_for(length);
         let kind = Kind { piece_bytes, lasts: asked == Asked::ToLast };
         let at = self.own_part();
         let mut part = self.0.part(at);
-        let taken = part.take(kind, label, &self.0);
+        let taken = part.take(kind, &self.0);
         let (slab, piece) = match taken {
             Some(taken) => taken,
             None => {
@@ -202,7 +202,7 @@ impl Pool {
                 part = self.0.part(at);
                 self.0.empty_bytes.fetch_add(slab.bytes(), Relaxed);
                 part.add(slab);
-                part.take(kind, label, &self.0)?
+                part.take(kind, &self.0)?
             }
         };
         drop(part);
@@ -311,7 +311,7 @@ impl Part {
         self.with_free.entry(kind).or_default().insert(number);
     }
 
-    fn take(&mut self, kind: Kind, label: Option<Label>, all: &Slabs) -> Option<(u32, Piece)> {
+    fn take(&mut self, kind: Kind, all: &Slabs) -> Option<(u32, Piece)> {
         let with_free = self.with_free.get_mut(&kind)?;
         let number = *with_free.first()?;
         let slab = self.slabs.get_mut(number as usize)?.as_mut()?;
@@ -325,7 +325,6 @@ impl Part {
         if slab.free.is_empty() {
             with_free.remove(&number);
         }
-        slab.label(piece.number(), label);
         Some((number, piece))
     }
 
@@ -397,13 +396,22 @@ impl Buffer {
     /// These bytes in a slab of their own.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn of(bytes: &[u8]) -> Buffer {
-        let mut buffer = Pool::new(0).take(bytes.len(), None);
+        let mut buffer = Pool::new(0).take(bytes.len());
         buffer.copy_from_slice(bytes);
         buffer
     }
 
     fn empty(pool: &Pool) -> Buffer {
         Buffer { piece: None, length: 0, slab: 0, part: 0, pool: pool.0.clone() }
+    }
+
+    /// Says under what it is kept from now on: by that it may be [asked for](Pool::reclaim), once.
+    pub fn label(&self, label: Label) {
+        if let Some(piece) = &self.piece
+            && let Some(slab) = self.pool.part(self.part as usize).slab(self.slab)
+        {
+            slab.label(piece.number(), Some(label));
+        }
     }
 
     /// What it takes of its slab, bytes.

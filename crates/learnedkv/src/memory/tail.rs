@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_cut_off_stays_as_it_was_written() {
         let pool = Pool::new(1 << 20);
-        let mut tail = Tail::of(pool.take(1000, None));
+        let mut tail = Tail::of(pool.take(1000));
         let mut cut = Vec::new();
         for number in 0..40u8 {
             let left = tail.left_bytes();

@@ -19,9 +19,9 @@ impl Keeper {
     }
 
     /// Takes a buffer as the cache does. Whether it was within the bound.
-    fn take(&mut self, length: usize, label: Option<Label>) -> (Buffer, bool) {
+    fn take(&mut self, length: usize) -> (Buffer, bool) {
         for _ in 0..64 {
-            if let Some(buffer) = self.pool.take_within(length, label) {
+            if let Some(buffer) = self.pool.take_within(length) {
                 return (buffer, true);
             }
             match self.pool.reclaim() {
@@ -30,16 +30,17 @@ impl Keeper {
                 Room::None => break,
             }
         }
-        (self.pool.take(length, label), false)
+        (self.pool.take(length), false)
     }
 
     /// Keeps one more buffer, marked; whether it was within the bound.
     fn keep(&mut self, length: usize) -> bool {
         let label = (1, self.next);
         self.next += 1;
-        let (mut buffer, within) = self.take(length, Some(label));
+        let (mut buffer, within) = self.take(length);
         assert_eq!(buffer.len(), length);
         buffer.fill(label.1 as u8);
+        buffer.label(label);
         self.kept.insert(label, buffer);
         within
     }
@@ -58,7 +59,7 @@ fn a_buffer_takes_at_most_a_fourth_more_than_it_holds() {
     for limit_bytes in [0, 64 * MIB, 1 << 30, 1 << 40] {
         let pool = Pool::new(limit_bytes);
         for length in (0..=20_000).step_by(61).chain([100_000, 1 << 20, 5_000_000]) {
-            let buffer = pool.take(length, None);
+            let buffer = pool.take(length);
             assert_eq!(buffer.len(), length);
             let capacity = buffer.capacity_bytes();
             // And what lines round up.
@@ -131,10 +132,11 @@ fn a_lower_bound_gives_memory_back() {
 #[test]
 fn buffers_that_readers_hold_do_not_keep_others_from_reading() {
     let mut keeper = Keeper::new(MIB);
-    let held: Vec<_> = (0..500).map(|number| keeper.take(5000, Some((2, number))).0).collect();
+    let held: Vec<_> = (0..500).map(|_| keeper.take(5000).0).collect();
+    held.iter().zip(0..).for_each(|(buffer, number)| buffer.label((2, number)));
     let beyond = keeper.pool.held_bytes();
     assert!(beyond > 2 * MIB && keeper.pool.is_over());
-    let (unlabelled, within) = keeper.take(5000, None);
+    let (unlabelled, within) = keeper.take(5000);
     assert!(!within || keeper.pool.held_bytes() == beyond);
     let mut asked = 0;
     while let Room::Asks(labels) = keeper.pool.reclaim() {
@@ -154,8 +156,7 @@ fn threads_give_back_what_others_took() {
             let (pool, to) = (pool.clone(), to.clone());
             scope.spawn(move || {
                 for round in 0..5000u64 {
-                    let mut buffer =
-                        pool.take(2000 + (mix(round) % 5000) as usize, Some((1, round)));
+                    let mut buffer = pool.take(2000 + (mix(round) % 5000) as usize);
                     buffer.fill(mark);
                     to.send((mark, buffer)).unwrap();
                 }

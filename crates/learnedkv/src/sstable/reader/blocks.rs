@@ -61,8 +61,7 @@ impl Indexed<'_> {
         caching: Caching,
         reads: &Reads,
     ) -> Result<Arc<Block>> {
-        let (cache, id) = (&self.table.context.cache, self.table.record.id);
-        let mut bytes = cache.block_buffer(id, ordinal, (end - start) as usize);
+        let mut bytes = self.table.context.cache.buffer((end - start) as usize);
         self.table.context.metrics.request(bytes.len(), reads);
         let around = self.table.context.go_around(1);
         self.table.read_at(&mut bytes, start, around)?;
@@ -171,8 +170,7 @@ impl Table {
     }
 
     pub(super) fn unpack(&self, stored: &Stored<'_>) -> Result<Block> {
-        let ordinal = u64::from(stored.ordinal());
-        let memory = self.context.cache.block_buffer(self.record.id, ordinal, stored.raw_bytes());
+        let memory = self.context.cache.buffer(stored.raw_bytes());
         stored.unpack(&self.context.codecs, memory).map_err(|e| e.at_path(&self.path))
     }
 
