@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn threads_that_run_together_have_lines_of_their_own_mostly() {
         for stack_bytes in [2 << 20, 8 << 20] {
-            let (barrier, places) = (Barrier::new(4), Mutex::new(BTreeSet::new()));
+            let (barrier, places) = (Barrier::new(LINES), Mutex::new(BTreeSet::new()));
             std::thread::scope(|scope| {
-                for _ in 0..4 {
+                for _ in 0..LINES {
                     let thread = std::thread::Builder::new().stack_size(stack_bytes);
                     let noted = || {
                         assert_eq!(place(LINES), place(LINES));
@@ -104,7 +104,8 @@ mod tests {
                 }
             });
             let places = places.into_inner().unwrap();
-            assert!(places.len() >= 3, "stacks of {stack_bytes} bytes: {places:?}");
+            // By chance alone ten, and less than seven once in thousands of times.
+            assert!(places.len() >= 7, "stacks of {stack_bytes} bytes: {places:?}");
         }
     }
 
