@@ -47,7 +47,8 @@ impl Clipped {
     pub fn is_inhabited(&self) -> bool {
         let properties = self.table.properties();
         let below = self.upper.as_ref().is_none_or(|upper| properties.smallest < *upper);
-        properties.entries > 0 && below && properties.largest >= self.lower
+        let above = self.lower.is_empty() || properties.largest >= self.lower;
+        properties.entries > 0 && below && above
     }
 
     /// The ranges of the table that count.
@@ -210,7 +211,8 @@ struct Here {
 impl Here {
     fn of(clip: Clipped, index: Loan) -> Arc<Here> {
         let properties = clip.table.properties();
-        let whole = clip.holds(&properties.smallest) && clip.holds(&properties.largest);
+        let below = clip.upper.as_ref().is_none_or(|upper| properties.largest < *upper);
+        let whole = below && (clip.lower.is_empty() || properties.smallest >= clip.lower);
         Arc::new(Here { clip, index, whole })
     }
 

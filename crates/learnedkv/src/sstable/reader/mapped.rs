@@ -23,13 +23,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 
 use super::{Caching, Indexed, Table, TableContext};
-use crate::disk::{Mapping, Purpose, Residence, Served};
+use crate::disk::{Mapping, Purpose, Residence, Served, fetch_ahead};
 use crate::format::block::{Block, Entries};
 use crate::slice::Slice;
 use crate::sstable::lenders::{Lender, Lenders};
 
 /// A table just written is checked so many bytes at a time, or a block.
 const CHECK_BYTES: u64 = 256 << 10;
+/// So much of a block a search looks at, mostly: its head, its entries' places, their heads and keys; bytes. The processor
+/// is asked for it at once, or else each place says where the next is, and each is waited for (docs/decisions/0054).
+const HEAD_BYTES: usize = 1 << 10;
 
 /// See the module page.
 #[derive(Default)]
@@ -131,6 +134,7 @@ impl<'a> Indexed<'a> {
             return None;
         }
         let bytes = map.lenders.bytes().get(start as usize..end as usize)?;
+        fetch_ahead(&bytes[..bytes.len().min(HEAD_BYTES)]);
         if !map.checked.has(ordinal) {
             self.table.check(bytes, ordinal, start).ok()?;
             map.checked.add(ordinal);
