@@ -5,12 +5,13 @@
 //! an index is it does not know either, only what it weighs. Parts of the cache have a lock each;
 //! what is larger than a part is not kept.
 //!
-//! Blocks stand in buffers of a [pool](crate::memory), whose slabs, and not what is in them, count: where they would
-//! be too many the cache lets go of what stands in one of them. The pool has a sixteenth more than blocks may
+//! Blocks stand in buffers of a [pool](crate::memory), whose slabs, and not what is in them, count, beside bookkeeping and
+//! indexes: where they would be too many the cache lets go of what stands in one of them. So does whoever takes buffers to read
+//! for himself, a merge too: for as long as he has them the cache has less. The pool has a sixteenth more than blocks may
 //! weigh, for pieces that are free.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder};
@@ -108,6 +109,8 @@ pub struct BlockCache<I> {
     kept: Option<Cache<Name, Cached<I>, Bytes>>,
     pool: Pool,
     capacity_bytes: AtomicU64,
+    /// For whoever bounds slabs, or says by what.
+    fitting: Mutex<()>,
     indexes: Arc<Indexes>,
     /// How many blocks were kept so far.
     inserted: Tally,
@@ -135,6 +138,7 @@ impl<I: Weight> BlockCache<I> {
             kept,
             pool: Pool::new(capacity_bytes),
             capacity_bytes: AtomicU64::new(capacity_bytes),
+            fitting: Mutex::default(),
             indexes: Arc::default(),
             inserted: Tally::default(),
         }
@@ -179,6 +183,8 @@ impl<I: Weight> BlockCache<I> {
 
     /// Bounds slabs to what indexes and bookkeeping leave.
     fn fit_pool(&self) {
+        // Or the bound of a capacity that was would come after that of the one that is.
+        let _fitting = self.fitting.lock().unwrap_or_else(PoisonError::into_inner);
         self.pool.set_limit_bytes(self.capacity_bytes().saturating_sub(self.beside_slabs_bytes()));
     }
 
@@ -219,11 +225,12 @@ impl<I: Weight> BlockCache<I> {
     /// Keeps a block, at the cost of less useful ones.
     pub fn insert(&self, table: TableId, ordinal: u64, block: &Arc<Block>) {
         if let Some(kept) = &self.kept {
-            block.label((table, ordinal));
             if self.inserted.passes(1, INSERTS_A_FIT) > 0 {
                 self.fit_pool();
             }
             kept.insert((table, ordinal), Cached::Block(block.clone()));
+            // Not before: it would be asked for in vain by whoever comes between, and never again.
+            block.label((table, ordinal));
         }
     }
 
@@ -280,11 +287,25 @@ impl<I: Weight> BlockCache<I> {
     /// Sets the most it may take; a cache made with 0 stays empty.
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
         let Some(kept) = &self.kept else { return };
-        if self.capacity_bytes.swap(capacity_bytes, Relaxed) == capacity_bytes {
-            return;
+        let is_another = {
+            let _fitting = self.fitting.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_another = self.capacity_bytes.swap(capacity_bytes, Relaxed) != capacity_bytes;
+            if is_another {
+                kept.set_capacity(may_weigh(capacity_bytes));
+            }
+            is_another
+        };
+        // Where readers held more than there may be nobody else looks, if blocks are mapped.
+        if is_another || self.pool.is_over() {
+            self.shrink_pool();
         }
-        kept.set_capacity(may_weigh(capacity_bytes));
-        self.shrink_pool();
+    }
+}
+
+impl<I> Drop for BlockCache<I> {
+    /// A slice that a user keeps has its slab, and no others.
+    fn drop(&mut self) {
+        self.pool.let_go();
     }
 }
 
@@ -400,10 +421,27 @@ mod tests {
         some.iter().zip(0..).for_each(|(block, n)| cache.insert(1, n * 3, block));
         drop((held, some));
         let before = cache.used_bytes();
+        // As is said again and again, whatever it is.
+        cache.set_capacity_bytes(4 * MIB);
+        assert!(cache.used_bytes() <= 4 * MIB, "{} bytes of {before}", cache.used_bytes());
         read(&cache, 6000..6200, 4000);
         assert!(cache.used_bytes() <= 4 * MIB, "{} bytes of {before}", cache.used_bytes());
         read(&cache, 7000..9000, 4000);
         assert!(cache.used_bytes() <= 4 * MIB, "{} bytes", cache.used_bytes());
+    }
+
+    #[test]
+    fn a_block_that_is_kept_for_longer_than_the_cache_keeps_its_slab_alone() {
+        let cache = BlockCache::<()>::new(8 * MIB);
+        read(&cache, 0..4000, 4000);
+        let kept = (0..4000).rev().find_map(|ordinal| cache.get(1, ordinal)).unwrap();
+        let payload = cache.pool().take_to_last(100);
+        let pool = cache.pool().clone();
+        assert!(pool.held_bytes() > 6 * MIB);
+        drop(cache);
+        assert!(pool.held_bytes() <= 192 << 10, "{} bytes", pool.held_bytes());
+        drop((kept, payload));
+        assert_eq!(pool.held_bytes(), 0);
     }
 
     #[test]

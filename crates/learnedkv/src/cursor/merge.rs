@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 
 use super::{Cover, Cursor, Seek, Source};
 use crate::error::Result;
+use crate::format::bytes::first_eight;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::range::Stretch;
 use crate::slice::Slice;
@@ -43,14 +44,7 @@ struct Place {
 impl Place {
     #[inline]
     fn of(source: usize, key: &[u8], forward: bool) -> Place {
-        let lead = match key.first_chunk() {
-            Some(bytes) => u64::from_be_bytes(*bytes),
-            None => {
-                let mut bytes = [0; 8];
-                bytes[..key.len()].copy_from_slice(key);
-                u64::from_be_bytes(bytes)
-            }
-        };
+        let lead = first_eight(key);
         Place { lead: if forward { lead } else { !lead }, source }
     }
 }
@@ -271,40 +265,54 @@ impl Cursor for MergeCursor {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::error::{Error, ErrorKind};
+    use crate::format::range::{KeyRange, Ranges};
 
-    /// Keys of one byte in order; the value says whose they are.
-    struct Bytes {
-        keys: Vec<[u8; 1]>,
+    /// Keys in order; the value says whose they are. It fails once `fails_in` moves were made.
+    struct Keys {
+        keys: Vec<Vec<u8>>,
         owner: u8,
         at: Option<usize>,
         forward: bool,
+        fails_in: usize,
     }
 
-    impl Cursor for Bytes {
+    impl Keys {
+        fn go(&mut self, at: Option<usize>) -> Result<()> {
+            self.at = at;
+            let left = self.fails_in.checked_sub(1);
+            left.map(|left| self.fails_in = left).ok_or_else(|| {
+                self.at = None;
+                Error::new(ErrorKind::Io, "the disk is gone")
+            })
+        }
+    }
+
+    impl Cursor for Keys {
         fn seek(&mut self, to: Seek<'_>) -> Result<()> {
             self.forward = to.is_forward();
             let before = |key: &[u8]| self.keys.partition_point(|k| k.as_slice() < key);
-            self.at = match to {
+            let at = match to {
                 Seek::First => Some(0),
                 Seek::AtOrAfter(key) => Some(before(key)),
                 Seek::Last => self.keys.len().checked_sub(1),
                 Seek::Before(key) => before(key).checked_sub(1),
             };
-            Ok(())
+            self.go(at)
         }
 
         fn advance(&mut self) -> Result<()> {
-            self.at =
-                self.at.and_then(|at| if self.forward { Some(at + 1) } else { at.checked_sub(1) });
-            Ok(())
+            let next = |at: usize| if self.forward { Some(at + 1) } else { at.checked_sub(1) };
+            self.go(self.at.and_then(next))
         }
 
         fn key(&self) -> Option<&[u8]> {
-            self.keys.get(self.at?).map(<[u8; 1]>::as_slice)
+            self.keys.get(self.at?).map(Vec::as_slice)
         }
 
         fn kind(&self) -> (Kind, SequenceNumber) {
@@ -320,45 +328,140 @@ mod tests {
         }
     }
 
-    fn walked(cursor: &mut MergeCursor, to: Seek<'_>) -> Vec<(u8, u8)> {
-        let mut found = Vec::new();
-        cursor.seek(to).unwrap();
-        while let Some(key) = cursor.key() {
-            found.push((key[0], cursor.value()[0]));
-            cursor.advance().unwrap();
+    /// What is shown, and whose it is.
+    type Model = BTreeMap<Vec<u8>, u8>;
+
+    struct Gone(Ranges);
+
+    impl Cover for Gone {
+        fn stretch(&mut self, key: &[u8]) -> Stretch {
+            self.0.stretch(key)
         }
-        found
     }
 
-    /// Each key once, with the value of the newest source that has it, from wherever the walk begins: also where one
-    /// source shows many in a row, and where several end on the same key.
-    #[test]
-    fn the_newest_of_equal_keys_is_shown_in_both_directions() {
-        let mut state = 7u64;
-        let mut draw = |below: u64| {
+    fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed;
+        move |below| {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             (state >> 33) % below
-        };
-        for round in 0..600 {
-            let (mut model, mut sources) = (BTreeMap::new(), Vec::new());
-            for owner in 0..draw(5) as u8 {
-                // From very few keys to nearly all.
-                let share = 1 + draw(40);
-                let keys: Vec<_> = (0..40u8).filter(|_| draw(40) < share).map(|k| [k]).collect();
-                keys.iter().for_each(|key| _ = model.entry(key[0]).or_insert(owner));
-                let cursor = Bytes { keys, owner, at: None, forward: true };
-                sources.push(Source::new(Box::new(cursor), None));
-            }
-            let mut cursor = MergeCursor::new(sources);
-            let from = [draw(42) as u8];
-            let up: Vec<_> = model.range(from[0]..).map(|(k, o)| (*k, *o)).collect();
-            let down: Vec<_> = model.range(..from[0]).rev().map(|(k, o)| (*k, *o)).collect();
-            assert_eq!(walked(&mut cursor, Seek::AtOrAfter(&from)), up, "round {round}");
-            assert_eq!(walked(&mut cursor, Seek::Before(&from)), down, "round {round}");
-            let all: Vec<_> = model.into_iter().collect();
-            assert_eq!(walked(&mut cursor, Seek::First), all, "round {round}");
-            let back = walked(&mut cursor, Seek::Last);
-            assert!(back.iter().rev().eq(&all), "round {round}: {back:?}");
         }
+    }
+
+    /// Keys whose first eight bytes are the same, also with the zeros behind shorter ones, and others.
+    fn universe() -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for first in [0, b'a', 0xff] {
+            for length in [0, 1, 2, 7, 8, 9, 16] {
+                keys.push(vec![first; length]);
+                keys.push([&vec![first; length][..], &[0]].concat());
+                keys.push([&vec![first; length][..], b"b"].concat());
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Some sources, and what they show together.
+    fn some(
+        draw: &mut impl FnMut(u64) -> u64,
+        all: &[Vec<u8>],
+        with_covers: bool,
+    ) -> (Vec<Keys>, Vec<Option<Ranges>>, Model) {
+        let (mut sources, mut covers, mut model) = (Vec::new(), Vec::new(), Model::new());
+        let mut hidden: Vec<KeyRange> = Vec::new();
+        for owner in 0..draw(6) as u8 {
+            // From very few keys to nearly all.
+            let share = 1 + draw(40);
+            let keys: Vec<_> = all.iter().filter(|_| draw(40) < share).cloned().collect();
+            for key in &keys {
+                let is_hidden = hidden.iter().any(|range| range.contains(key));
+                if !is_hidden && !model.contains_key(key) {
+                    model.insert(key.clone(), owner);
+                }
+            }
+            let mut ranges = Vec::new();
+            while with_covers && draw(2) == 0 {
+                let [a, b] = [0; 2].map(|_| draw(all.len() as u64 + 1) as usize);
+                let (a, b) = (a.min(b), a.max(b));
+                if a < b {
+                    ranges.push(KeyRange { start: all[a].clone(), end: all.get(b).cloned() });
+                }
+            }
+            hidden.extend(ranges.iter().cloned());
+            covers.push((!ranges.is_empty()).then(|| Ranges::union(ranges)));
+            sources.push(Keys { keys, owner, at: None, forward: true, fails_in: usize::MAX });
+        }
+        (sources, covers, model)
+    }
+
+    fn merged(sources: Vec<Keys>, covers: Vec<Option<Ranges>>) -> MergeCursor {
+        let cover = |ranges| Box::new(Gone(ranges)) as Box<dyn Cover>;
+        let one =
+            |(keys, ranges): (Keys, Option<Ranges>)| Source::new(Box::new(keys), ranges.map(cover));
+        MergeCursor::new(sources.into_iter().zip(covers).map(one).collect())
+    }
+
+    /// What it shows from somewhere on, to an error if one comes.
+    fn walked(cursor: &mut MergeCursor, to: Seek<'_>) -> (Vec<(Vec<u8>, u8)>, Result<()>) {
+        let mut found = Vec::new();
+        let mut moved = cursor.seek(to);
+        while let (Ok(()), Some(key)) = (&moved, cursor.key()) {
+            found.push((key.to_vec(), cursor.value()[0]));
+            moved = cursor.advance();
+        }
+        (found, moved)
+    }
+
+    /// Each key once, with the value of the newest source that has it and none that a newer source covers, from
+    /// wherever the walk begins: also where one source shows many in a row, where several end on the same key, and
+    /// where keys differ behind their first eight bytes, or in how many zeros they end with.
+    #[test]
+    fn the_newest_of_equal_keys_is_shown_in_both_directions() {
+        let (mut draw, all) = (draws(7), universe());
+        let mut shown = 0;
+        for round in 0..2000 {
+            let (sources, covers, model) = some(&mut draw, &all, round % 2 == 1);
+            let mut cursor = merged(sources, covers);
+            let from = all[draw(all.len() as u64) as usize].clone();
+            let pairs = |(key, owner): (&Vec<u8>, &u8)| (key.clone(), *owner);
+            let up: Vec<_> = model.range(from.clone()..).map(pairs).collect();
+            let down: Vec<_> = model.range(..from.clone()).rev().map(pairs).collect();
+            let mut back: Vec<_> = model.iter().map(pairs).collect();
+            shown += back.len();
+            assert_eq!(walked(&mut cursor, Seek::AtOrAfter(&from)).0, up, "round {round}");
+            assert_eq!(walked(&mut cursor, Seek::Before(&from)).0, down, "round {round}");
+            assert_eq!(walked(&mut cursor, Seek::First).0, back, "round {round}");
+            back.reverse();
+            assert_eq!(walked(&mut cursor, Seek::Last).0, back, "round {round}");
+        }
+        assert!(shown > 20_000, "{shown} entries");
+    }
+
+    /// Nothing else than what comes is shown before an error, and nothing after it.
+    #[test]
+    fn after_a_source_failed_the_walk_is_past_its_end() {
+        let (mut draw, all) = (draws(11), universe());
+        let mut failed = 0;
+        for round in 0..1000 {
+            let (mut sources, covers, model) = some(&mut draw, &all, round % 2 == 1);
+            let Some(failing) = (sources.len() as u64).checked_sub(1).map(|last| draw(last + 1))
+            else {
+                continue;
+            };
+            sources[failing as usize].fails_in = draw(30) as usize;
+            let mut cursor = merged(sources, covers);
+            let (found, moved) = walked(&mut cursor, Seek::First);
+            let expected: Vec<_> = model.into_iter().take(found.len()).collect();
+            assert_eq!(found, expected, "round {round}");
+            if moved.is_err() {
+                failed += 1;
+                for _ in 0..3 {
+                    assert!(cursor.key().is_none(), "round {round}: a key after an error");
+                    cursor.advance().unwrap();
+                }
+            }
+        }
+        assert!(failed > 300, "{failed} failed");
     }
 }

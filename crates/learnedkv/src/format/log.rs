@@ -42,6 +42,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Where the first record stands.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
+/// By so many bytes [`next_candidate`] tells a record.
+pub const CANDIDATE_BYTES: usize = 24;
 /// What stands before a record's payload (without the external position).
 pub const RECORD_HEADER_BYTES: usize = 40;
 /// The most operations in one batch.
@@ -135,14 +137,32 @@ pub fn read_record(
     segment: u64,
     offset_bytes: usize,
 ) -> Result<Record<'_>> {
-    let mut reader = Reader::at(bytes, offset_bytes);
+    read_record_from(
+        bytes.get(offset_bytes..).unwrap_or_default(),
+        database,
+        segment,
+        offset_bytes as u64,
+    )
+}
+
+/// The same, of bytes that begin with the record.
+///
+/// # Errors
+/// As [`read_record`].
+pub fn read_record_from(
+    bytes: &[u8],
+    database: u64,
+    segment: u64,
+    offset_bytes: u64,
+) -> Result<Record<'_>> {
+    let mut reader = Reader::new(bytes);
     let expected = reader.u64()?;
     let found_segment = reader.u64()?;
     let first = reader.u64()?;
     let synced = reader.u64()?;
     let payload_length = reader.u32()? as usize;
     let count_and_flags = reader.u32()?;
-    let at = |e: Error| e.at_offset(offset_bytes as u64);
+    let at = |e: Error| e.at_offset(offset_bytes);
     if found_segment != segment {
         return Err(at(Error::corruption(format!(
             "expected a record of log segment {segment}, found {found_segment}"
@@ -158,8 +178,8 @@ pub fn read_record(
         None
     };
     let payload = reader.take(payload_length)?;
-    let covered = bytes.get(offset_bytes + 8..reader.position()).unwrap_or_default();
-    let found = checksum(place(database, segment), offset_bytes as u64, covered);
+    let covered = bytes.get(8..reader.position()).unwrap_or_default();
+    let found = checksum(place(database, segment), offset_bytes, covered);
     if found != expected {
         return Err(at(Error::corruption(format!(
             "log record: expected checksum {expected:016x}, found {found:016x}"
@@ -209,9 +229,18 @@ pub fn peek_segment(bytes: &[u8], offset_bytes: usize) -> Option<u64> {
     Reader::at(bytes, offset_bytes + 8).u64().ok()
 }
 
+/// How many bytes a record takes that begins with `bytes`, going by its header, unchecked; `None` if it is not of `segment`.
+pub fn peek_record_bytes(bytes: &[u8], segment: u64) -> Option<usize> {
+    let mut reader = Reader::at(bytes, 32);
+    let (payload_length, count_and_flags) = (reader.u32().ok()?, reader.u32().ok()?);
+    let flags = (count_and_flags >> 24) as u8;
+    let length_bytes = record_bytes(payload_length as usize, flags & EXTERNAL_POSITION != 0);
+    (peek_segment(bytes, 0) == Some(segment)).then_some(length_bytes)
+}
+
 /// The first offset at or after `from_bytes` where a record may stand that begins with operation `first`
 /// or a later one: a multiple of 8 where the segment's number is right and that of the operation may be.
-/// `None` when there is none. A cheap filter for [`read_record`].
+/// `None` when there is none: of the last [`CANDIDATE_BYTES`] only their beginning is one. A cheap filter for [`read_record`].
 pub fn next_candidate(
     bytes: &[u8],
     segment: u64,

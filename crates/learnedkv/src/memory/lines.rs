@@ -22,7 +22,8 @@ pub struct Lines<T>([Line<T>; LINES]);
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// A number below `of`, a power of two beyond one, that is this thread's for as long as it lives.
+/// A number below `of`, a power of two beyond one, by where this thread's stack is: mostly the same for one thread (a
+/// deep call may have another), and mostly another for another.
 pub fn place(of: usize) -> usize {
     let on_stack = 0u8;
     let stack = (std::ptr::from_ref(&on_stack).addr() >> STACKS_APART) as u64;

@@ -5,10 +5,11 @@
 //!   small pool). What is longer than a quarter of a slab has one for itself, of whole pages.
 //! * What is free is taken from the slab that is oldest by number: younger ones become empty.
 //! * **A bound.** All slabs together take no more than [`Pool::set_limit_bytes`] says, or [`FLOOR_SLABS`] slabs. Where another
-//!   would be too many, an empty one of any size goes back; if there is none, [`Pool::reclaim`] names what stands in that one
-//!   which has most free, and its caller lets go of it where he can. What cannot be let go of (a reader looks at it) stays, and
+//!   would be too many, an empty one of any size goes back; if there is none, [`Pool::reclaim`] names what stands in one, of its
+//!   part that which has most free, and its caller lets go of it where he can. What cannot be let go of (a reader looks at it) stays, and
 //!   such a slab is not named again. Whoever must read gets his buffer in any case, beyond the bound if need be.
-//! * Beside the bound stands what is *lent to last* ([`Pool::take_to_last`]): others count that.
+//! * Beside the bound stands what is *lent to last* ([`Pool::take_to_last`]): others count that. Its slabs are small, since one
+//!   piece keeps all of its slab.
 //! * An empty slab is kept for as long as the bound allows: pages that are there already cost a writer nothing.
 //! * There are several *parts*, each with its lock; a thread takes from its own, a buffer returns where it is
 //!   from. The bound is that of all.
@@ -29,6 +30,8 @@ pub type Label = (u64, u64);
 const USUAL_SLAB_BYTES: u64 = 64 << 10;
 const MOST_SLAB_BYTES: u64 = 4 << 20;
 const LEAST_SLAB_BYTES: u64 = 16 << 10;
+/// The most a slab has of what is lent to last, if it is not one buffer.
+const MOST_LASTING_BYTES: usize = 256 << 10;
 /// However low the bound, so many slabs may be: reads need some, of a few sizes.
 const FLOOR_SLABS: u64 = 2;
 /// Shorter pieces there are not, and all are multiples of [`ALIGNMENT_BYTES`].
@@ -48,6 +51,8 @@ pub struct Pool(Arc<Slabs>);
 struct Slabs {
     slab_bytes: usize,
     limit_bytes: AtomicU64,
+    /// However low that is, so many may be.
+    floor_bytes: AtomicU64,
     held_bytes: AtomicU64,
     /// Of those, slabs that nothing stands in.
     empty_bytes: AtomicU64,
@@ -142,6 +147,7 @@ impl Pool {
         Pool(Arc::new(Slabs {
             slab_bytes: slab_bytes as usize,
             limit_bytes: AtomicU64::new(limit_bytes),
+            floor_bytes: AtomicU64::new(FLOOR_SLABS * slab_bytes),
             held_bytes: AtomicU64::new(0),
             empty_bytes: AtomicU64::new(0),
             lasting_bytes: AtomicU64::new(0),
@@ -152,6 +158,14 @@ impl Pool {
     /// Sets the bound. It is the caller's to [reclaim](Pool::reclaim) what is beyond.
     pub fn set_limit_bytes(&self, limit_bytes: u64) {
         self.0.limit_bytes.store(limit_bytes, Relaxed);
+    }
+
+    /// No slab stays that nothing stands in, from now on: somebody's buffers may be here for much longer than whoever
+    /// would take others.
+    pub fn let_go(&self) {
+        self.0.floor_bytes.store(0, Relaxed);
+        self.0.limit_bytes.store(0, Relaxed);
+        while self.give_back_empty() {}
     }
 
     /// What all slabs take, bytes.
@@ -188,8 +202,9 @@ impl Pool {
     }
 
     fn take_of(&self, length: usize, asked: Asked) -> Option<Buffer> {
-        let (count, piece_bytes) = self.0.pieces_for(length);
-        let kind = Kind { piece_bytes, lasts: asked == Asked::ToLast };
+        let lasts = asked == Asked::ToLast;
+        let (count, piece_bytes) = self.0.pieces_for(length, lasts);
+        let kind = Kind { piece_bytes, lasts };
         let at = self.own_part();
         let mut part = self.0.part(at);
         let taken = part.take(kind, &self.0);
@@ -210,21 +225,31 @@ impl Pool {
         Some(Buffer { piece, length, slab, part, pool })
     }
 
-    /// Gives an empty slab back, or names all that stands in the one which has most free.
+    /// Gives an empty slab back, or names all that stands in one: of the first part, this thread's own before the others,
+    /// that has such a slab, the one which has most free.
     pub fn reclaim(&self) -> Room {
-        let (own, count) = (self.own_part(), self.0.parts.len());
-        let parts = || (0..count).map(|step| (own + step) % count);
-        if self.0.empty_bytes.load(Relaxed) > 0 {
-            for at in parts() {
-                let empty = self.0.part(at).remove_empty();
-                if let Some(slab) = empty {
-                    self.0.forget(slab);
-                    return Room::Made;
-                }
-            }
+        if self.give_back_empty() {
+            return Room::Made;
         }
-        let mut asks = parts().filter_map(|at| self.0.part(at).name_one());
+        let mut asks = self.parts().filter_map(|at| self.0.part(at).name_one());
         asks.next().map_or(Room::None, Room::Asks)
+    }
+
+    /// Gives an empty slab back; whether there was one.
+    fn give_back_empty(&self) -> bool {
+        if self.0.empty_bytes.load(Relaxed) == 0 {
+            return false;
+        }
+        let slab = self.parts().find_map(|at| self.0.part(at).remove_empty());
+        let found = slab.is_some();
+        slab.into_iter().for_each(|slab| self.0.forget(slab));
+        found
+    }
+
+    /// All parts, this thread's own first.
+    fn parts(&self) -> impl Iterator<Item = usize> {
+        let (own, count) = (self.own_part(), self.0.parts.len());
+        (0..count).map(move |step| (own + step) % count)
     }
 
     fn own_part(&self) -> usize {
@@ -249,14 +274,16 @@ impl Slabs {
     }
 
     /// How many pieces of how many bytes a slab has, one of which takes `length`.
-    fn pieces_for(&self, length: usize) -> (usize, usize) {
+    fn pieces_for(&self, length: usize, lasts: bool) -> (usize, usize) {
+        let most = if lasts { MOST_LASTING_BYTES } else { self.slab_bytes };
+        let slab_bytes = self.slab_bytes.min(most);
         let least = length.max(LEAST_PIECE_BYTES).next_multiple_of(ALIGNMENT_BYTES);
         let alone = least.next_multiple_of((least.next_power_of_two() / 16).max(PAGE_BYTES));
-        let count = self.slab_bytes / least;
+        let count = slab_bytes / least;
         // The four highest bits of the count say the size.
         let low = count.checked_ilog2().unwrap_or_default().saturating_sub(3);
         let count = (count >> low << low).max(1);
-        let piece_bytes = self.slab_bytes / count / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+        let piece_bytes = slab_bytes / count / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
         match count >= USUAL_PIECES || count > 1 && piece_bytes < alone {
             true => (count, piece_bytes),
             false => (1, alone),
@@ -264,7 +291,7 @@ impl Slabs {
     }
 
     fn bound_bytes(&self) -> u64 {
-        self.limit_bytes.load(Relaxed).max(FLOOR_SLABS * self.slab_bytes as u64)
+        self.limit_bytes.load(Relaxed).max(self.floor_bytes.load(Relaxed))
     }
 
     /// What slabs take beside buffers that are lent to last.

@@ -142,7 +142,8 @@ fn buffers_that_readers_hold_do_not_keep_others_from_reading() {
     while let Room::Asks(labels) = keeper.pool.reclaim() {
         asked += labels.len();
     }
-    assert!(asked <= 500, "each is asked for once: {asked}");
+    // But for those that stand beside the one nobody can let go of.
+    assert!((490..=500).contains(&asked), "each is asked for once: {asked}");
     drop((held, unlabelled));
     assert!(!keeper.pool.is_over() && keeper.pool.held_bytes() <= MIB);
 }

@@ -2,7 +2,7 @@
 //!
 //! Blocks come from the cache where they are there; else they are read, more of them at once the
 //! longer the walk goes on (readahead). A bulk walk (merge, sweep) reads large pieces from the start
-//! and leaves the cache alone. [`source`] adds what the tables say is gone from older data.
+//! and puts nothing into the cache; its blocks' memory counts with the cache's, which has so much less meanwhile. [`source`] adds what the tables say is gone from older data.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -316,6 +316,12 @@ impl RunCursor {
             if self.walk == Walk::Bulk { READAHEAD_BYTES } else { FIRST_READAHEAD_BYTES };
     }
 
+    /// Past the end, for good: what comes next after an error is not what comes next.
+    fn give_up(&mut self) {
+        self.clear();
+        self.at = usize::MAX;
+    }
+
     /// Goes to the table that `to` leads to, and to the entry in it; then on to the next tables
     /// while there is none.
     fn find(&mut self, to: Seek<'_>) -> Result<()> {
@@ -380,7 +386,7 @@ impl RunCursor {
 
     fn next_table(&mut self) {
         self.clear();
-        self.at = if self.forward { self.at + 1 } else { self.at.wrapping_sub(1) };
+        self.at = if self.forward { self.at.saturating_add(1) } else { self.at.wrapping_sub(1) };
     }
 
     fn seek_up(&mut self, here: &Here, key: &[u8]) -> Result<bool> {
@@ -531,23 +537,23 @@ impl RunCursor {
 
 impl Cursor for RunCursor {
     fn seek(&mut self, to: Seek<'_>) -> Result<()> {
-        self.find(to).inspect_err(|_| self.block = None)
+        self.find(to).inspect_err(|_| self.give_up())
     }
 
     fn advance(&mut self) -> Result<()> {
         self.index = if self.forward { self.index + 1 } else { self.index.wrapping_sub(1) };
-        let more = self.settle().inspect_err(|_| self.block = None)?;
+        let more = self.settle().inspect_err(|_| self.give_up())?;
         if more {
             return Ok(());
         }
         self.next_table();
         let to = if self.forward { Seek::First } else { Seek::Last };
-        self.enter(to).inspect_err(|_| self.block = None)
+        self.enter(to).inspect_err(|_| self.give_up())
     }
 
     fn skip(&mut self, to: Seek<'_>) -> Result<()> {
         if let (true, Seek::AtOrAfter(key)) = (self.forward, to)
-            && self.skip_ahead(key).inspect_err(|_| self.block = None)?
+            && self.skip_ahead(key).inspect_err(|_| self.give_up())?
         {
             return Ok(());
         }

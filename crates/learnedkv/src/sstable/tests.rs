@@ -337,6 +337,43 @@ fn of_many_keys_one_that_cannot_be_read_fails_all_and_leaves_no_trace() {
     assert_eq!(over_faulty.metrics.fallbacks.load(Relaxed), 0, "a failed read is no lie");
 }
 
+/// It went on with the next table, as if the rest of that which failed had never been.
+#[test]
+fn a_walk_is_past_its_end_for_good_after_a_read_failed() {
+    let context = context(0);
+    let honest = table(&context, IndexKind::Exact, Compression::None);
+    let faulty = FaultyDisk::new(context.disk.clone());
+    let over_faulty = context_on(Arc::new(faulty.clone()), 0, false);
+    let table = Arc::new(Table::open(&over_faulty, honest.record()).unwrap());
+    let middle = key(ENTRIES);
+    let below = Clipped { table: table.clone(), lower: Vec::new(), upper: Some(middle.clone()) };
+    let above = Clipped { table, lower: middle, upper: None };
+    for to in [Seek::First, Seek::Last] {
+        let mut failed = 0;
+        for failing in 0.. {
+            let mut cursor = RunCursor::new(vec![below.clone(), above.clone()], Walk::Cached);
+            // One alone would be tried once more, by a block.
+            let fault = Fault::at(failing).from_then_on().of(&[OperationKind::Read]);
+            let counts = faulty.fail(fault);
+            let mut moved = cursor.seek(to);
+            while moved.is_ok() && cursor.key().is_some() {
+                moved = cursor.advance();
+            }
+            faulty.clear_faults();
+            if counts.fired() == 0 {
+                break;
+            }
+            moved.expect_err("a read failed");
+            failed += 1;
+            for _ in 0..3 {
+                assert!(cursor.key().is_none(), "read {failing} failed");
+                cursor.advance().unwrap();
+            }
+        }
+        assert!(failed >= 2, "{failed} walks failed");
+    }
+}
+
 type Locate = fn((u64, u64), u64) -> (u64, u64);
 type Extent = fn((u64, u64), u64) -> (u64, u64);
 

@@ -9,12 +9,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::reading::Reading;
 use super::{Log, segment_path};
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, Result};
 use crate::format::entry::SequenceNumber;
-use crate::format::log::{SEGMENT_HEADER_BYTES, encode_segment_header, read_record, write_record};
+use crate::format::log::{SEGMENT_HEADER_BYTES, encode_segment_header, write_record};
 use crate::format::manifest::LogState;
+
+/// It is written so many bytes at a time, or a record.
+const WRITE_BYTES: usize = 256 << 10;
 
 /// What a copy of the log will hold.
 #[derive(Debug)]
@@ -63,24 +67,27 @@ impl LogCopy {
         let mut ended = Vec::new();
         let open_from = self.segments.last().map_or(1, |(id, _)| id + 1);
         for (id, file) in &self.segments {
-            let mut bytes = vec![0; file.length_bytes()? as usize];
-            file.read_exact_at(&mut bytes, 0)?;
+            let (mut from, mut offset) = (Reading::of(file.clone())?, SEGMENT_HEADER_BYTES as u64);
+            // What is not written yet, and what it goes to.
             let mut out = encode_segment_header(*id, database).to_vec();
+            let mut copy = None;
             while next <= self.up_to
-                && let Ok(record) = read_record(&bytes, self.database, *id, out.len())
+                && let Some(record) = from.record(offset, (self.database, *id), offset)?
                 && record.header.first == next
             {
-                let offset = out.len();
-                out.resize(offset + record.length_bytes, 0);
-                let place = out.get_mut(offset..).unwrap_or_default();
-                write_record(place, database, offset as u64, &record.header, record.payload);
+                let start = out.len();
+                out.resize(start + record.length_bytes, 0);
+                let place = out.get_mut(start..).unwrap_or_default();
+                write_record(place, database, offset, &record.header, record.payload);
                 next = record.header.last() + 1;
+                offset += record.length_bytes as u64;
+                if out.len() >= WRITE_BYTES {
+                    write(disk, &segment_path(dir, *id), &mut copy, &mut out, offset)?;
+                }
             }
-            if out.len() > SEGMENT_HEADER_BYTES {
-                let copy = disk.create(&segment_path(dir, *id))?;
-                copy.write_all_at(&out, 0)?;
-                copy.sync()?;
-                ended.push((*id, out.len() as u64));
+            if offset > SEGMENT_HEADER_BYTES as u64 {
+                write(disk, &segment_path(dir, *id), &mut copy, &mut out, offset)?.sync()?;
+                ended.push((*id, offset));
             }
         }
         if next != self.up_to + 1 {
@@ -93,4 +100,21 @@ impl LogCopy {
         let first = if ended.is_empty() { next } else { first };
         Ok(LogState { ended, open_from, first })
     }
+}
+
+/// Writes `out`, which ends at `end`, to the copy, made if there is none yet.
+fn write<'f>(
+    disk: &dyn Disk,
+    path: &Path,
+    copy: &'f mut Option<Arc<dyn File>>,
+    out: &mut Vec<u8>,
+    end: u64,
+) -> Result<&'f Arc<dyn File>> {
+    let file = match copy.take() {
+        Some(file) => file,
+        None => disk.create(path)?,
+    };
+    file.write_all_at(out, end - out.len() as u64)?;
+    out.clear();
+    Ok(copy.insert(file))
 }

@@ -19,6 +19,7 @@
 //! The log never knows a memtable or a table. Reading it back is [`recovery`].
 
 mod copy;
+mod reading;
 pub mod recovery;
 mod retention;
 mod segments;

@@ -12,15 +12,13 @@
 
 use std::path::Path;
 
+use super::reading::Reading;
 use super::{segment_id, segment_path};
 use crate::disk::{Access, Disk, File};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::checksum::checksum;
 use crate::format::entry::SequenceNumber;
-use crate::format::log::{
-    Record, RecordHeader, SEGMENT_HEADER_BYTES, check_segment_header, next_candidate, peek_segment,
-    read_record,
-};
+use crate::format::log::{RecordHeader, SEGMENT_HEADER_BYTES};
 use crate::format::manifest::LogState;
 
 /// A segment of an earlier life.
@@ -83,7 +81,7 @@ pub fn recover(
     let mut found: Vec<u64> = names.iter().filter_map(|name| segment_id(name)).collect();
     found.sort_unstable();
     let newest = found.last().copied().unwrap_or(0);
-    let mut reading = Reading {
+    let mut reading = Replay {
         disk,
         dir,
         database,
@@ -96,26 +94,25 @@ pub fn recover(
         },
     };
     for &(segment, end) in &state.ended {
-        let bytes = reading.read(segment)?;
-        let stop = reading.records(&bytes, segment, end as usize, apply)?;
-        if stop as u64 != end {
+        let stop = reading.records(&mut reading.read(segment)?, segment, end, apply)?;
+        if stop != end {
             return Err(Error::corruption(format!(
                 "expected log records up to byte {end}, found none that continues the log"
             ))
             .at_path(&segment_path(dir, segment))
-            .at_offset(stop as u64));
+            .at_offset(stop));
         }
     }
     let open: Vec<u64> = found.into_iter().filter(|id| *id >= state.open_from).collect();
     let mut stopped: Option<(u64, u64)> = None;
     for &segment in &open {
-        let bytes = reading.read(segment)?;
-        let before = reading.next;
-        let stop = reading.records(&bytes, segment, bytes.len(), apply)?;
+        let mut file = reading.read(segment)?;
+        let (before, limit) = (reading.next, file.length_bytes());
+        let stop = reading.records(&mut file, segment, limit, apply)?;
         // A later segment continues the log only if the earlier ones are complete: the sequence
         // numbers show it. Empty segments in between continue nothing and stop nothing.
         if reading.next > before || stopped.is_none() {
-            stopped = Some((segment, stop as u64));
+            stopped = Some((segment, stop));
         }
     }
     reading.recovered.end = stopped;
@@ -144,17 +141,17 @@ pub fn make_durable(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Resul
 }
 
 /// A segment is written again in pieces of so many bytes.
-const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
+const PIECE_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 256 << 10 };
 
 /// Writes what a segment holds of records beyond `synced` in its place, so that the system holds none of it to be
 /// durable.
 fn write_again(file: &dyn File, ended: &Ended, synced: SequenceNumber) -> Result<()> {
     let mut bytes = Vec::new();
-    for (piece, at) in ended.pieces.iter().zip((0..).step_by(PIECE_BYTES)) {
+    for (piece, at) in ended.pieces.iter().zip((0..).step_by(PIECE_BYTES as usize)) {
         if piece.last <= synced {
             continue;
         }
-        bytes.resize(PIECE_BYTES.min((ended.end - at) as usize), 0);
+        bytes.resize(PIECE_BYTES.min(ended.end - at) as usize, 0);
         file.read_exact_at(&mut bytes, at)?;
         if checksum(0, at, &bytes) != piece.checksum {
             return Err(Error::corruption(format!(
@@ -170,7 +167,22 @@ fn write_again(file: &dyn File, ended: &Ended, synced: SequenceNumber) -> Result
     Ok(())
 }
 
-struct Reading<'a> {
+/// What stands from `start` to `end`, zeros where the file ends before that.
+fn piece(file: &mut Reading, start: u64, end: u64, last: SequenceNumber) -> Result<Piece> {
+    let length_bytes = (end - start) as usize;
+    let bytes = file.bytes(start, start, length_bytes)?;
+    let checksum = match bytes.get(..length_bytes) {
+        Some(bytes) => checksum(0, start, bytes),
+        None => {
+            let mut bytes = bytes.to_vec();
+            bytes.resize(length_bytes, 0);
+            checksum(0, start, &bytes)
+        }
+    };
+    Ok(Piece { last, checksum })
+}
+
+struct Replay<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
     database: u64,
@@ -183,10 +195,10 @@ struct Reading<'a> {
     recovered: Recovered,
 }
 
-impl Reading<'_> {
-    fn read(&self, segment: u64) -> Result<Vec<u8>> {
+impl Replay<'_> {
+    fn read(&self, segment: u64) -> Result<Reading> {
         let path = segment_path(self.dir, segment);
-        let file = self.disk.open(&path, Access::Sequential).map_err(|e| match e.kind() {
+        Reading::open(self.disk, &path).map_err(|e| match e.kind() {
             ErrorKind::NotFound => {
                 let message = format!(
                     "the manifest names this log segment, but it is not there: operations from {} on \
@@ -196,74 +208,68 @@ impl Reading<'_> {
                 Error::corruption(message).at_path(&path).at_offset(0)
             }
             _ => e,
-        })?;
-        let mut bytes = vec![0; file.length_bytes()? as usize];
-        file.read_exact_at(&mut bytes, 0)?;
-        Ok(bytes)
+        })
     }
 
     /// Applies the records that continue the log, up to byte `limit`. Returns where it stopped.
     fn records(
         &mut self,
-        bytes: &[u8],
+        file: &mut Reading,
         segment: u64,
-        limit: usize,
+        limit: u64,
         apply: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
-    ) -> Result<usize> {
+    ) -> Result<u64> {
         let path = segment_path(self.dir, segment);
         // The header only tells the version. A damaged one stops nothing: each record is checked by
         // itself, and a segment whose making was cut short has none.
-        if let Err(e) = check_segment_header(bytes, segment, self.database)
-            && e.kind() == ErrorKind::Unsupported
-        {
-            return Err(e.at_path(&path));
+        match file.check_header(self.database, segment) {
+            Err(e) if !e.is_corruption() => return Err(e.at_path(&path)),
+            _ => {}
         }
-        let mut offset = SEGMENT_HEADER_BYTES;
+        let mut offset = SEGMENT_HEADER_BYTES as u64;
         let first = self.next;
-        // Of each piece that a record reaches beyond, that record's last operation.
-        let mut lasts = Vec::new();
+        // What stands in the file is looked at once: each piece that records have reached beyond, as they were read.
+        let (mut pieces, mut whole) = (Vec::new(), 0);
         while offset < limit {
-            let Ok(record) = self.record(bytes, segment, offset) else { break };
+            let Some(record) = file.record(whole, (self.database, segment), offset)? else { break };
             if record.header.first != self.next {
                 break;
             }
             apply(&record.header, record.payload)
-                .map_err(|e| e.at_path(&path).at_offset(offset as u64))?;
+                .map_err(|e| e.at_path(&path).at_offset(offset))?;
             self.synced = self.synced.max(record.header.synced);
             self.next = record.header.last() + 1;
             self.recovered.operations += u64::from(record.header.count);
-            offset += record.length_bytes;
-            lasts.resize(offset / PIECE_BYTES, self.next - 1);
+            offset += record.length_bytes as u64;
+            while whole + PIECE_BYTES <= offset {
+                pieces.push(piece(file, whole, whole + PIECE_BYTES, self.next - 1)?);
+                whole += PIECE_BYTES;
+            }
         }
         if self.next > first {
-            let (end, last) = (offset as u64, self.next - 1);
-            lasts.resize(offset.div_ceil(PIECE_BYTES), last);
-            let chunks = bytes.get(..offset).unwrap_or_default().chunks(PIECE_BYTES);
-            let pieces = chunks.zip((0..).step_by(PIECE_BYTES)).zip(lasts);
-            let piece = |((chunk, at), last)| Piece { last, checksum: checksum(0, at, chunk) };
-            let pieces = pieces.map(piece).collect();
+            let (end, last) = (offset, self.next - 1);
+            if whole < end {
+                pieces.push(piece(file, whole, end, last)?);
+            }
             self.recovered.ended.push(Ended { segment, end, first, last, pieces });
         }
         Ok(offset)
-    }
-
-    fn record<'b>(&self, bytes: &'b [u8], segment: u64, offset: usize) -> Result<Record<'b>> {
-        read_record(bytes, self.database, segment, offset)
     }
 
     /// Looks for valid records behind the end: what they say was synced, and how many are dropped.
     fn look_behind(&mut self, open: &[u64], stopped: Option<(u64, u64)>) -> Result<()> {
         let (last_segment, stop) = stopped.unwrap_or((0, 0));
         for &segment in open.iter().filter(|id| **id >= last_segment) {
-            let bytes = self.read(segment)?;
+            let mut file = self.read(segment)?;
             let mut offset =
-                if segment == last_segment { stop as usize } else { SEGMENT_HEADER_BYTES };
-            while let Some(candidate) = next_candidate(&bytes, segment, self.next, offset) {
+                if segment == last_segment { stop } else { SEGMENT_HEADER_BYTES as u64 };
+            while let Some(candidate) = file.candidate(segment, self.next, offset)? {
                 offset = candidate + 8;
-                if let Ok(record) = self.record(&bytes, segment, candidate) {
+                let record = file.record(candidate, (self.database, segment), candidate)?;
+                if let Some(record) = record {
                     self.synced = self.synced.max(record.header.synced);
                     self.recovered.dropped_records += 1;
-                    offset = candidate + record.length_bytes;
+                    offset = candidate + record.length_bytes as u64;
                 }
             }
         }
@@ -274,24 +280,14 @@ impl Reading<'_> {
     /// there and the next segment does not begin with a record either.
     fn missing_at(&self, open: &[u64], stop: (u64, u64)) -> Result<(u64, u64)> {
         let Some(&next) = open.iter().find(|id| **id > stop.0) else { return Ok(stop) };
-        let bytes = self.read(next)?;
-        let begins_otherwise = !self.is_unused(&bytes, next)
-            && self.record(&bytes, next, SEGMENT_HEADER_BYTES).is_err();
+        let (mut file, start) = (self.read(next)?, SEGMENT_HEADER_BYTES as u64);
+        let begins_otherwise = !file.is_unused(self.database, next)?
+            && file.record(start, (self.database, next), start)?.is_none();
         // Behind the stop stand zeros, or what the file held before.
-        let holds_more = |bytes: &[u8]| next_candidate(bytes, stop.0, 0, stop.1 as usize).is_some();
-        if begins_otherwise && !holds_more(&self.read(stop.0)?) {
-            return Ok((next, SEGMENT_HEADER_BYTES as u64));
+        if begins_otherwise && self.read(stop.0)?.candidate(stop.0, 0, stop.1)?.is_none() {
+            return Ok((next, start));
         }
         Ok(stop)
-    }
-
-    /// Whether no record was written to a segment yet: it holds zeros, or those of an earlier one whose
-    /// file it was.
-    fn is_unused(&self, bytes: &[u8], segment: u64) -> bool {
-        let records = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
-        let of_another = peek_segment(bytes, SEGMENT_HEADER_BYTES).filter(|found| *found < segment);
-        records.iter().all(|byte| *byte == 0)
-            || of_another.is_some_and(|old| self.record(bytes, old, SEGMENT_HEADER_BYTES).is_ok())
     }
 
     fn check_synced(&self, open: &[u64], stopped: Option<(u64, u64)>) -> Result<()> {

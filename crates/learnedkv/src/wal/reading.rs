@@ -1,0 +1,199 @@
+//! A segment's file, read piece by piece: it may be much longer than what is in it, or than memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::disk::{Access, Disk, File};
+use crate::error::Result;
+use crate::format::entry::SequenceNumber;
+use crate::format::log::{
+    CANDIDATE_BYTES, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, check_segment_header,
+    next_candidate, peek_record_bytes, peek_segment, read_record_from,
+};
+
+/// So much is read at once, bytes.
+const WINDOW_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 1 << 20 };
+
+/// A segment's file, and that part of it which is in memory: a window, or a record if that is longer.
+pub(super) struct Reading {
+    file: Arc<dyn File>,
+    length_bytes: u64,
+    /// Where the window begins in the file.
+    start: u64,
+    window: Vec<u8>,
+}
+
+impl Reading {
+    /// The file at `path`; nothing is read.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<Reading> {
+        Reading::of(disk.open(path, Access::Sequential)?)
+    }
+
+    /// The same of a file that is open.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn of(file: Arc<dyn File>) -> Result<Reading> {
+        let length_bytes = file.length_bytes()?;
+        Ok(Reading { file, length_bytes, start: 0, window: Vec::new() })
+    }
+
+    pub fn length_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    /// What stands from `offset` on: `least` bytes of it, or all that there are, and what else is in memory. What
+    /// stands before `keep` may be let go of.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn bytes(&mut self, keep: u64, offset: u64, least: usize) -> Result<&[u8]> {
+        let keep = keep.min(offset);
+        let end = offset.saturating_add(least as u64).min(self.length_bytes);
+        let window_end = self.start + self.window.len() as u64;
+        if offset < self.start || (end > window_end && keep >= window_end) {
+            self.window.clear();
+            self.start = keep;
+        }
+        if end > self.start + self.window.len() as u64 {
+            self.window.drain(..(keep - self.start.min(keep)) as usize);
+            self.start = self.start.max(keep);
+            let read = self.window.len();
+            let until = end.max(self.start + WINDOW_BYTES).min(self.length_bytes);
+            self.window.resize((until - self.start) as usize, 0);
+            let fresh = self.window.get_mut(read..).unwrap_or_default();
+            let done = self.file.read_exact_at(fresh, self.start + read as u64);
+            done.inspect_err(|_| self.window.truncate(read))?;
+        }
+        let at = offset.saturating_sub(self.start);
+        Ok(self.window.get(at as usize..).unwrap_or_default())
+    }
+
+    /// The record of a database and a segment that stands at `offset`; `None`: there stands none that is whole.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn record(
+        &mut self,
+        keep: u64,
+        (database, segment): (u64, u64),
+        offset: u64,
+    ) -> Result<Option<Record<'_>>> {
+        let head = self.bytes(keep, offset, RECORD_HEADER_BYTES)?;
+        let Some(length_bytes) = peek_record_bytes(head, segment) else { return Ok(None) };
+        let bytes = self.bytes(keep, offset, length_bytes)?;
+        Ok(read_record_from(bytes, database, segment, offset).ok())
+    }
+
+    /// The first place from `from` on where a record may stand that begins with operation `first` or a later one.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn candidate(
+        &mut self,
+        segment: u64,
+        first: SequenceNumber,
+        from: u64,
+    ) -> Result<Option<u64>> {
+        let mut from = from.next_multiple_of(8);
+        loop {
+            let bytes = self.bytes(from, from, CANDIDATE_BYTES)?;
+            if let Some(at) = next_candidate(bytes, segment, first, 0) {
+                return Ok(Some(from + at as u64));
+            }
+            let Some(looked_at) = bytes.len().checked_sub(CANDIDATE_BYTES) else { return Ok(None) };
+            from += looked_at as u64 / 8 * 8 + 8;
+        }
+    }
+
+    /// Whether no record was written to it yet: it holds zeros, or those of an earlier one whose file it was.
+    ///
+    /// # Errors
+    /// Any error of the disk.
+    pub fn is_unused(&mut self, database: u64, segment: u64) -> Result<bool> {
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let of_record = peek_segment(self.bytes(start, start, 16)?, 0);
+        if let Some(old) = of_record.filter(|found| *found < segment)
+            && self.record(start, (database, old), start)?.is_some()
+        {
+            return Ok(true);
+        }
+        let mut at = start;
+        while at < self.length_bytes {
+            let bytes = self.bytes(at, at, 1)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(true)
+    }
+
+    /// Checks that it begins with its header.
+    ///
+    /// # Errors
+    /// As [`check_segment_header`]; any error of the disk.
+    pub fn check_header(&mut self, database: u64, segment: u64) -> Result<()> {
+        check_segment_header(self.bytes(0, 0, SEGMENT_HEADER_BYTES)?, segment, database)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::format::log::{RecordHeader, record_bytes, write_record};
+
+    /// Records of all lengths, some longer than the window, and zeros for a hundred windows behind them: each is found,
+    /// by its place and by looking for it, and never much more than a window and a record is in memory.
+    #[test]
+    fn what_is_in_memory_of_a_segment_is_a_window_or_a_record() {
+        let window = WINDOW_BYTES as usize;
+        let lengths = [0, 5, 1000, window - 40, window, 3 * window + 1, 1, 900, 4000, 77];
+        let (mut bytes, mut places) = (vec![0; SEGMENT_HEADER_BYTES], Vec::new());
+        for (first, length) in (1..).zip(lengths) {
+            let offset = bytes.len();
+            let header =
+                RecordHeader { segment: 9, first, count: 1, synced: 0, external_position: None };
+            bytes.resize(offset + record_bytes(length, false), 0);
+            write_record(&mut bytes[offset..], 7, offset as u64, &header, &vec![9; length]);
+            places.push(offset as u64);
+        }
+        let end = bytes.len() as u64;
+        bytes.resize(bytes.len() + 100 * window, 0);
+        let disk = SimDisk::new(1);
+        let path = Path::new("/log");
+        disk.create(path).unwrap().write_all_at(&bytes, 0).unwrap();
+
+        let mut reading = Reading::open(&disk, path).unwrap();
+        for keep_bytes in [0, 1 << 10] {
+            for (&place, length) in places.iter().zip(lengths) {
+                let keep = place.saturating_sub(keep_bytes);
+                let record = reading.record(keep, (7, 9), place).unwrap().unwrap();
+                assert_eq!(record.payload, vec![9; length]);
+                assert!(reading.window.len() <= 2 * window.max(length) + 2048);
+                assert_eq!(reading.bytes(keep, keep, 8).unwrap()[..8], bytes[keep as usize..][..8]);
+            }
+            assert!(reading.record(end, (7, 9), end).unwrap().is_none());
+            assert!(reading.record(0, (7, 8), places[0]).unwrap().is_none(), "another segment's");
+        }
+        for from in [0, places[3] + 1, places[4] - 16] {
+            let mut found = Vec::new();
+            let mut at = from;
+            while let Some(place) = reading.candidate(9, 1, at).unwrap() {
+                found.push(place);
+                at = place + 8;
+                assert!(reading.window.len() <= 2 * window);
+            }
+            let behind: Vec<_> = places.iter().copied().filter(|place| *place >= from).collect();
+            assert_eq!(found, behind, "from {from}");
+        }
+        assert_eq!(reading.candidate(9, 11, 0).unwrap(), None);
+        assert!(!reading.is_unused(7, 9).unwrap());
+        assert!(reading.is_unused(7, 10).unwrap(), "the file was another segment's before");
+    }
+}
