@@ -189,7 +189,8 @@ pub fn read_record_from(
         return Err(at(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "log record with count {count} and flags {flags:#04x}: written by a newer version"
+                "expected a log record with operations and no flags but {EXTERNAL_POSITION:#04x}, found {count} and flags \
+                 {flags:#04x}: a newer version of learnedkv wrote it; open the database with that"
             ),
         )));
     }

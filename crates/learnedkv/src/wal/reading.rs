@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{Access, Disk, File};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::format::entry::SequenceNumber;
 use crate::format::log::{
     CANDIDATE_BYTES, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, check_segment_header,
@@ -75,7 +75,7 @@ impl Reading {
     /// The record of a database and a segment that stands at `offset`; `None`: there stands none that is whole.
     ///
     /// # Errors
-    /// Any error of the disk.
+    /// `Unsupported` if one stands there, whole, that a newer version wrote; any error of the disk.
     pub fn record(
         &mut self,
         keep: u64,
@@ -85,7 +85,12 @@ impl Reading {
         let head = self.bytes(keep, offset, RECORD_HEADER_BYTES)?;
         let Some(length_bytes) = peek_record_bytes(head, segment) else { return Ok(None) };
         let bytes = self.bytes(keep, offset, length_bytes)?;
-        Ok(read_record_from(bytes, database, segment, offset).ok())
+        match read_record_from(bytes, database, segment, offset) {
+            Ok(record) => Ok(Some(record)),
+            // Its checksum is right: the log does not end here.
+            Err(e) if e.kind() == ErrorKind::Unsupported => Err(e),
+            Err(_) => Ok(None),
+        }
     }
 
     /// The first place from `from` on where a record may stand that begins with operation `first` or a later one.

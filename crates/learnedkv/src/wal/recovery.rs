@@ -68,7 +68,8 @@ pub struct Recovered {
 /// log calls [`make_durable`].
 ///
 /// # Errors
-/// `Corruption` if records are missing that were durable once; any error of the disk or of `apply`.
+/// `Corruption` if records are missing that were durable once; `Unsupported` if a newer version wrote one; any error of
+/// the disk or of `apply`.
 pub fn recover(
     disk: &dyn Disk,
     dir: &Path,
@@ -231,7 +232,8 @@ impl Replay<'_> {
         // What stands in the file is looked at once: each piece that records have reached beyond, as they were read.
         let (mut pieces, mut whole) = (Vec::new(), 0);
         while offset < limit {
-            let Some(record) = file.record(whole, (self.database, segment), offset)? else { break };
+            let found = file.record(whole, (self.database, segment), offset);
+            let Some(record) = found.map_err(|e| e.at_path(&path))? else { break };
             if record.header.first != self.next {
                 break;
             }
@@ -265,8 +267,9 @@ impl Replay<'_> {
                 if segment == last_segment { stop } else { SEGMENT_HEADER_BYTES as u64 };
             while let Some(candidate) = file.candidate(segment, self.next, offset)? {
                 offset = candidate + 8;
-                let record = file.record(candidate, (self.database, segment), candidate)?;
-                if let Some(record) = record {
+                let found = file.record(candidate, (self.database, segment), candidate);
+                let at_path = |e: Error| e.at_path(&segment_path(self.dir, segment));
+                if let Some(record) = found.map_err(at_path)? {
                     self.synced = self.synced.max(record.header.synced);
                     self.recovered.dropped_records += 1;
                     offset = candidate + record.length_bytes as u64;

@@ -8,6 +8,7 @@ use super::*;
 use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::{CrashKind, SimDisk, Stage};
 use crate::disk::{Access, OperationKind};
+use crate::format::log::mend_record;
 use crate::format::manifest::LogState;
 
 mod recycled;
@@ -473,4 +474,44 @@ fn a_log_that_is_another_than_was_read_is_not_written_again() {
     sim.open(&path, Access::Random).unwrap().write_all_at(&[0; 500], end - 500).unwrap();
     let error = recovery::make_durable(&faulty, Path::new("/"), &found).unwrap_err();
     assert!(error.is_corruption() && error.path() == Some(&*path), "{error}");
+}
+
+/// It was taken for a torn end: what followed was dropped, and the segment cut there.
+#[test]
+fn a_record_of_a_newer_version_is_refused_not_cut_off() {
+    let disk = SimDisk::new(1);
+    let log = log_on(&disk);
+    let commits: Vec<_> = [10, 20, 30].map(|bytes| commit(&log, bytes)).into();
+    drop(log);
+    let path = segment_path(Path::new("/"), 1);
+    let file = disk.open(&path, Access::Random).unwrap();
+    let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let places = [0, 1].map(|before| {
+        let earlier = [10, 20].iter().take(before).map(|bytes| record_bytes(*bytes, false));
+        SEGMENT_HEADER_BYTES + earlier.sum::<usize>()
+    });
+    for place in places {
+        let mut newer = bytes.clone();
+        newer[place + 39] |= 2;
+        mend_record(&mut newer, DATABASE, 1, place).unwrap();
+        // The first; and one behind where the log seems to end.
+        for torn in [None, places.iter().position(|at| *at == place).filter(|at| *at > 0)] {
+            let mut bytes = newer.clone();
+            torn.inspect(|_| bytes[SEGMENT_HEADER_BYTES] ^= 1);
+            file.write_all_at(&bytes, 0).unwrap();
+            let state = LogState::default();
+            let found =
+                recovery::recover(&disk, Path::new("/"), DATABASE, &state, 0, &mut |_, _| Ok(()));
+            let error = found.expect_err("a record of a newer version");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert_eq!((error.path(), error.offset_bytes()), (Some(&*path), Some(place as u64)));
+        }
+    }
+    file.write_all_at(&bytes, 0).unwrap();
+    let found =
+        recovery::recover(&disk, Path::new("/"), DATABASE, &LogState::default(), 0, &mut |_, _| {
+            Ok(())
+        });
+    assert_eq!(Some(&found.unwrap().last), commits.last());
 }
