@@ -44,6 +44,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 /// By so many bytes [`next_candidate`] tells a record.
 pub const CANDIDATE_BYTES: usize = 24;
+/// So many bytes at most fill a record up.
+pub const RECORD_FILL_BYTES: usize = ALIGNMENT - 1;
 /// What stands before a record's payload (without the external position).
 pub const RECORD_HEADER_BYTES: usize = 40;
 /// The most operations in one batch.

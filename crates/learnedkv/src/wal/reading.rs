@@ -7,8 +7,8 @@ use crate::disk::{Access, Disk, File};
 use crate::error::{ErrorKind, Result};
 use crate::format::entry::SequenceNumber;
 use crate::format::log::{
-    CANDIDATE_BYTES, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, check_segment_header,
-    next_candidate, peek_record_bytes, peek_segment, read_record_from,
+    CANDIDATE_BYTES, RECORD_FILL_BYTES, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES,
+    check_segment_header, next_candidate, peek_record_bytes, peek_segment, read_record_from,
 };
 
 /// So much is read at once, bytes.
@@ -84,6 +84,11 @@ impl Reading {
     ) -> Result<Option<Record<'_>>> {
         let head = self.bytes(keep, offset, RECORD_HEADER_BYTES)?;
         let Some(length_bytes) = peek_record_bytes(head, segment) else { return Ok(None) };
+        // Of what fills it up some may be cut off.
+        let least_end = offset.saturating_add((length_bytes - RECORD_FILL_BYTES) as u64);
+        if least_end > self.length_bytes {
+            return Ok(None);
+        }
         let bytes = self.bytes(keep, offset, length_bytes)?;
         match read_record_from(bytes, database, segment, offset) {
             Ok(record) => Ok(Some(record)),
@@ -186,6 +191,17 @@ mod tests {
             assert!(reading.record(end, (7, 9), end).unwrap().is_none());
             assert!(reading.record(0, (7, 8), places[0]).unwrap().is_none(), "another segment's");
         }
+        // One that would reach beyond the file's end is none, and is not read.
+        let file = disk.open(path, Access::Random).unwrap();
+        let lying =
+            RecordHeader { segment: 9, first: 11, count: 1, synced: 0, external_position: None };
+        let mut head = vec![0; record_bytes(0, false)];
+        write_record(&mut head, 7, end, &lying, &[]);
+        head[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
+        file.write_all_at(&head, end).unwrap();
+        assert!(reading.record(places[9], (7, 9), end).unwrap().is_none());
+        assert!(reading.window.len() <= 2 * window);
+        file.write_all_at(&vec![0; head.len()], end).unwrap();
         for from in [0, places[3] + 1, places[4] - 16] {
             let mut found = Vec::new();
             let mut at = from;
