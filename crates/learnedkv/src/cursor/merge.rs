@@ -3,7 +3,7 @@
 //! The sources stand in a list, that whose key comes next at its end. One step moves that source and puts it back in
 //! its place: where runs lie side by side that is mostly the same end, where they lie one in the other it is among a
 //! few. The first bytes of each key stand in the list itself ([`Place::lead`]), so most comparisons look at no source.
-//! (A loser tree, Knuth 5.4.1, compares less often, but there are rarely ten sources, and it asks each of them.)
+//! (A loser tree, Knuth 5.4.1, compares less often, which pays where there are many more sources than the few here.)
 
 use std::cmp::Ordering;
 

@@ -148,6 +148,21 @@ fn buffers_that_readers_hold_do_not_keep_others_from_reading() {
     assert!(!keeper.pool.is_over() && keeper.pool.held_bytes() <= MIB);
 }
 
+/// Slabs of a large pool are large: a sixteenth of what had been lent to last kept all of it.
+#[test]
+fn what_is_lent_to_last_keeps_little_else_however_large_the_pool() {
+    let pool = Pool::new(8 << 30);
+    let mut all: Vec<_> = (0..512).map(|_| pool.take_to_last(256 << 10)).collect();
+    let mut number = 0;
+    all.retain(|_| {
+        number += 1;
+        number % 16 == 0
+    });
+    pool.set_limit_bytes(0);
+    while pool.reclaim() == Room::Made {}
+    assert_eq!(pool.held_bytes(), 8 << 20, "what 32 buffers take");
+}
+
 #[test]
 fn threads_give_back_what_others_took() {
     let pool = Pool::new(256 * MIB);

@@ -2,7 +2,8 @@
 //!
 //! Blocks come from the cache where they are there; else they are read, more of them at once the
 //! longer the walk goes on (readahead). A bulk walk (merge, sweep) reads large pieces from the start
-//! and puts nothing into the cache; its blocks' memory counts with the cache's, which has so much less meanwhile. [`source`] adds what the tables say is gone from older data.
+//! and puts nothing into the cache; its blocks' memory counts with the cache's, which has so much less
+//! meanwhile. [`source`] adds what the tables say is gone from older data.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@
 //! which the copy does not have. Records say which database they belong to, so they are written
 //! anew, at the same places of segments of the same numbers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::reading::Reading;
@@ -23,6 +23,7 @@ const WRITE_BYTES: usize = 256 << 10;
 /// What a copy of the log will hold.
 #[derive(Debug)]
 pub struct LogCopy {
+    dir: PathBuf,
     database: u64,
     /// Numbers and open files, in the order of the log.
     segments: Vec<(u64, Arc<dyn File>)>,
@@ -47,7 +48,15 @@ impl Log {
         let later = self.segments().into_iter().filter(|id| *id >= state.open_from);
         let open = |id| Ok((id, self.disk.open(&segment_path(&self.dir, id), Access::Sequential)?));
         let segments = ended.chain(later).map(open).collect::<Result<_>>()?;
-        Ok(LogCopy { database: self.database, segments, next: state.first, up_to, _copies: copies })
+        let dir = self.dir.clone();
+        Ok(LogCopy {
+            dir,
+            database: self.database,
+            segments,
+            next: state.first,
+            up_to,
+            _copies: copies,
+        })
     }
 }
 
@@ -67,12 +76,15 @@ impl LogCopy {
         let mut ended = Vec::new();
         let open_from = self.segments.last().map_or(1, |(id, _)| id + 1);
         for (id, file) in &self.segments {
+            let path = segment_path(dir, *id);
             let (mut from, mut offset) = (Reading::of(file.clone())?, SEGMENT_HEADER_BYTES as u64);
             // What is not written yet, and what it goes to.
             let mut out = encode_segment_header(*id, database).to_vec();
             let mut copy = None;
             while next <= self.up_to
-                && let Some(record) = from.record(offset, (self.database, *id), offset)?
+                && let Some(record) = from
+                    .record(offset, (self.database, *id), offset)
+                    .map_err(|e| e.at_path(&segment_path(&self.dir, *id)))?
                 && record.header.first == next
             {
                 let start = out.len();
@@ -82,11 +94,11 @@ impl LogCopy {
                 next = record.header.last() + 1;
                 offset += record.length_bytes as u64;
                 if out.len() >= WRITE_BYTES {
-                    write(disk, &segment_path(dir, *id), &mut copy, &mut out, offset)?;
+                    write(disk, &path, &mut copy, &mut out, offset)?;
                 }
             }
             if offset > SEGMENT_HEADER_BYTES as u64 {
-                write(disk, &segment_path(dir, *id), &mut copy, &mut out, offset)?.sync()?;
+                write(disk, &path, &mut copy, &mut out, offset)?.sync()?;
                 ended.push((*id, offset));
             }
         }

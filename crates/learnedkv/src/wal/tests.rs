@@ -491,27 +491,26 @@ fn a_record_of_a_newer_version_is_refused_not_cut_off() {
         let earlier = [10, 20].iter().take(before).map(|bytes| record_bytes(*bytes, false));
         SEGMENT_HEADER_BYTES + earlier.sum::<usize>()
     });
+    let (dir, state) = (Path::new("/"), LogState::default());
+    let recovered =
+        || recovery::recover(&disk, dir, DATABASE, &state, 0, &mut |_, _| Ok(())).map(|r| r.last);
     for place in places {
         let mut newer = bytes.clone();
         newer[place + 39] |= 2;
         mend_record(&mut newer, DATABASE, 1, place).unwrap();
-        // The first; and one behind where the log seems to end.
-        for torn in [None, places.iter().position(|at| *at == place).filter(|at| *at > 0)] {
+        // Where the log goes on; and, of the second, behind where it seems to end.
+        for is_behind in [false, true] {
+            if is_behind && place == places[0] {
+                continue;
+            }
             let mut bytes = newer.clone();
-            torn.inspect(|_| bytes[SEGMENT_HEADER_BYTES] ^= 1);
+            bytes[SEGMENT_HEADER_BYTES] ^= u8::from(is_behind);
             file.write_all_at(&bytes, 0).unwrap();
-            let state = LogState::default();
-            let found =
-                recovery::recover(&disk, Path::new("/"), DATABASE, &state, 0, &mut |_, _| Ok(()));
-            let error = found.expect_err("a record of a newer version");
+            let error = recovered().expect_err("a record of a newer version");
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert_eq!((error.path(), error.offset_bytes()), (Some(&*path), Some(place as u64)));
         }
     }
     file.write_all_at(&bytes, 0).unwrap();
-    let found =
-        recovery::recover(&disk, Path::new("/"), DATABASE, &LogState::default(), 0, &mut |_, _| {
-            Ok(())
-        });
-    assert_eq!(Some(&found.unwrap().last), commits.last());
+    assert_eq!(recovered().unwrap(), commits[2]);
 }
