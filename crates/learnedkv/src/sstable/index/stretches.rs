@@ -29,6 +29,7 @@
 use std::collections::VecDeque;
 
 use learned::Persist;
+use learned::bytes::first_eight;
 use learned::monotone::{Monotone, MonotoneBuilder};
 
 use super::{Index, IndexBuilder, MAX_READ_BYTES, Makeup, between, refused};
@@ -98,10 +99,9 @@ impl Blocks {
 const MOST_BLOCKS: usize = (MAX_READ_BYTES / BLOCK_ALIGNMENT) as usize;
 
 /// The eight bytes of `key` behind a prefix of `prefix` bytes.
+#[inline]
 fn embed(key: &[u8], prefix: usize) -> u64 {
-    let rest = key.get(prefix..).unwrap_or_default();
-    let bytes = rest.iter().copied().chain(std::iter::repeat(0)).take(EMBEDDED_BYTES);
-    bytes.fold(0, |number, byte| number << 8 | u64::from(byte))
+    first_eight(key.get(prefix..).unwrap_or_default())
 }
 
 #[derive(Debug)]
