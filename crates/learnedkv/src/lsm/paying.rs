@@ -2,14 +2,16 @@
 //! only until they are settled, gets that ask several runs, walks over many, and over what was removed.
 //!
 //! What they pay in is requests of the device. What is in memory costs more too, if less: a walk goes to its place in each
-//! run, and looks at all of them for each entry; a get looks for its key in each that its filter does not speak for; a value apart is another place in memory. That is counted in shares of
-//! a request, which each thread gathers until they are one ([`owe`]): whose keyspace pays it is chance, in proportion.
+//! run, and looks at all of them for each entry; a get asks the filters of many, and looks for its key in each that its filter
+//! does not speak for; a value apart is another place in memory. That is counted in shares of a request, which each thread
+//! gathers until they are one ([`owe`]): whose keyspace pays it is chance, in proportion.
 
 use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::format::value::ValuePointer;
 use crate::options::Store;
+use crate::sstable::sought::Sought;
 use crate::view::KeyspaceView;
 
 /// What a walk reads of settled data with one request, about, bytes.
@@ -23,6 +25,9 @@ const SEEK_SHARES: u64 = 24;
 const STEP_SHARES: u64 = 1;
 /// What a get takes in a run that it asks in vain.
 const IN_VAIN_SHARES: u64 = 12;
+/// What a get takes in a run more than two whose filter refuses it. (One and two are what updates that never end leave
+/// behind each sweep: gets take a tenth longer for them, which is not worth writing more.)
+const REFUSED_SHARES: u64 = 3;
 /// What a removed key takes that a walk goes over, beside that.
 const REMOVED_SHARES: u64 = 3;
 /// What a value takes that stands apart in memory.
@@ -40,9 +45,14 @@ pub fn owe_for_merging(engine: &Engine, view: &KeyspaceView, entries: usize) {
     }
 }
 
-/// Counts runs that a get asked in vain, before it found its key or came to the settled run.
-pub fn owe_for_runs(engine: &Engine, view: &KeyspaceView, in_vain: u64) {
-    owe(engine, view, IN_VAIN_SHARES * in_vain, |by| !by.now.tables.fresh().is_empty());
+/// Counts runs that a get asked in vain, or whose filters it had to ask, before it found its key or came to the settled run.
+#[inline]
+pub fn owe_for_runs(engine: &Engine, view: &KeyspaceView, sought: &Sought<'_>) {
+    let refused = sought.refused().saturating_sub(1);
+    let shares = IN_VAIN_SHARES * sought.asked_in_vain() + REFUSED_SHARES * refused;
+    if shares > 0 {
+        owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
+    }
 }
 
 /// Counts removed keys that a walk went over: none is left of them when they are settled.

@@ -1,5 +1,6 @@
 //! Reading a keyspace as one View shows it.
 
+use std::array;
 use std::sync::Arc;
 
 use super::paying::{Apart, Payer};
@@ -18,6 +19,9 @@ use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::{Asking, Reads, Sought};
 use crate::value_log::{self, Segment};
 use crate::view::{Group, KeyspaceView, Partition, Run, Tables};
+
+/// So many runs' filters are fetched from memory together.
+const TOGETHER: usize = 8;
 
 /// The value of `key`, from the newest data that holds it.
 ///
@@ -217,9 +221,7 @@ pub fn met_in(view: &KeyspaceView, error: Error) -> Error {
 /// Counts `sought`, a lookup in `view`; the cache makes way for a filter that came into memory.
 pub(super) fn account(engine: &Arc<Engine>, view: &KeyspaceView, sought: &Sought<'_>) {
     sought.count(&engine.context.metrics);
-    if sought.asked_in_vain() > 0 {
-        paying::owe_for_runs(engine, view, sought.asked_in_vain());
-    }
+    paying::owe_for_runs(engine, view, sought);
     restore::pay(engine, view, sought);
     if sought.has_woken() {
         engine.fit_cache();
@@ -312,8 +314,28 @@ fn find_in_groups(groups: &[Group], runs: &[Run], sought: &Sought<'_>) -> Result
             sought.stop(group.runs.len());
             continue;
         }
-        for run in &runs[group.runs.clone()] {
-            match find_in_run(run, sought)? {
+        let found = match &runs[group.runs.clone()] {
+            [run] => find_in_run(run, sought)?,
+            several => find_in_several(several, sought)?,
+        };
+        match found {
+            Lookup::Absent => {}
+            found => return Ok(found),
+        }
+    }
+    Ok(Lookup::Absent)
+}
+
+/// What runs hold of a key, the first that has it.
+#[inline(never)]
+fn find_in_several(runs: &[Run], sought: &Sought<'_>) -> Result<Lookup> {
+    for some in runs.chunks(TOGETHER) {
+        let tables: [_; TOGETHER] =
+            array::from_fn(|at| some.get(at).and_then(|run| table_of(run, sought.key())));
+        // Each one's filter is elsewhere in memory: so they come at the same time.
+        tables.iter().flatten().for_each(|table| table.expect(sought));
+        for table in tables.into_iter().flatten() {
+            match table.get(sought)? {
                 Lookup::Absent => {}
                 found => return Ok(found),
             }

@@ -407,11 +407,16 @@ impl Table {
         self.with(&loan).get(sought)
     }
 
+    /// It will be asked for the key soon.
+    pub fn expect(&self, sought: &Sought<'_>) {
+        self.filter.fetch_ahead(sought);
+    }
+
     /// Whether no entry has the key for certain; nothing is read to say so. The filter is asked first:
     /// whoever comes here is mostly within the table's keys.
     fn excludes(&self, sought: &Sought<'_>) -> bool {
         if self.filter.refuses(sought) && !self.has_unknown_ranges() {
-            sought.stops.update(|stops| stops + 1);
+            sought.refuse();
             return true;
         }
         let (properties, probe) = (&self.record.properties, Probe::new(sought.key()));

@@ -54,6 +54,7 @@ pub struct Sought<'a> {
     answer: Cell<Answer>,
     spared: Cell<u64>,
     in_vain: Cell<u64>,
+    refused: Cell<u64>,
     /// Misses have paid for a filter of this table, which has none.
     pub(super) unfiltered: Cell<Option<TableId>>,
     /// It brought a filter into memory.
@@ -73,6 +74,7 @@ impl<'a> Sought<'a> {
             answer: Cell::new(Answer::Fresh),
             spared: Cell::new(0),
             in_vain: Cell::new(0),
+            refused: Cell::new(0),
             unfiltered: Cell::new(None),
             has_woken: Cell::new(false),
         }
@@ -90,6 +92,7 @@ impl<'a> Sought<'a> {
             (&self.false_positives, &other.false_positives),
             (&self.reads.requests, &other.reads.requests),
             (&self.in_vain, &other.in_vain),
+            (&self.refused, &other.refused),
         ] {
             own.update(|count| count + others.take());
         }
@@ -121,6 +124,14 @@ impl<'a> Sought<'a> {
         self.stops.update(|stops| stops + tables as u64);
     }
 
+    /// A table's own filter ended the lookup there.
+    pub(super) fn refuse(&self) {
+        self.stop(1);
+        if !self.asks_settled.get() {
+            self.refused.update(|count| count + 1);
+        }
+    }
+
     /// It has found nothing in runs, and one filter over them would have spared it asking so many.
     pub fn pass(&self, spares: u64) {
         self.spared.update(|spared| spared + spares);
@@ -136,6 +147,11 @@ impl<'a> Sought<'a> {
     /// How many tables that are not settled were asked in vain, and their filters had not said so.
     pub fn asked_in_vain(&self) -> u64 {
         self.in_vain.get()
+    }
+
+    /// How many tables that are not settled refused it by filters of their own, before another had the key. None if none had.
+    pub fn refused(&self) -> u64 {
+        if self.answer.get() == Answer::Nothing { 0 } else { self.refused.get() }
     }
 
     /// How many it would have been spared.

@@ -332,6 +332,51 @@ fn gets_that_ask_runs_in_vain_pay_for_a_sweep() {
     assert_eq!(idle(&db, &keyspace).0.unsettled_requests, 0);
 }
 
+/// Data that is written once and read for ever stays in several runs where it is too little for a sweep: each get asks their
+/// filters, and took 1.4 times as long.
+#[test]
+fn gets_that_ask_the_filters_of_several_runs_pay_for_a_sweep() {
+    const RUNS: u32 = 4;
+    let (db, keyspace) = open(&Setup { block_cache: true, ..nothing_kept() });
+    for part in 0..RUNS {
+        (part..KEYS)
+            .step_by(RUNS as usize)
+            .for_each(|n| keyspace.insert(name(n), [n as u8; 100]).unwrap());
+        keyspace.flush().unwrap();
+    }
+    assert_eq!(idle(&db, &keyspace).0.runs, u64::from(RUNS));
+    let of_part = |part: u32, end: &'static str| {
+        let keyspace = &keyspace;
+        move || {
+            for n in 0..4000 {
+                let key = name((n * RUNS) % KEYS + part) + end;
+                assert_eq!(keyspace.get(key).unwrap().is_some(), end.is_empty());
+            }
+        }
+    };
+    of_part(0, "")();
+    // A filter passes a key in a hundred in vain, which costs twelve.
+    let in_vain = 4000 * 3 * 12 * 2 / 100;
+    for (part, shares) in [(3, 0), (2, 0), (1, 3), (0, 6)] {
+        let (owed, _) = paid(&db, &keyspace, of_part(part, ""));
+        let least = 4000 * shares * 95 / 100 / 2048;
+        assert!((least..=(4000 * shares + in_vain) / 2048 + 1).contains(&owed), "{part}: {owed}");
+    }
+    let (owed, _) = paid(&db, &keyspace, of_part(0, "!"));
+    assert!(owed <= in_vain / 2048 + 1, "settled data would not answer these sooner: {owed}");
+    for round in 0.. {
+        (0..25).for_each(|_| of_part(0, "")());
+        if idle(&db, &keyspace).1 > 0 {
+            // 293 requests a round, of 1,088 and what is written, asked for again and again.
+            assert!((2..8).contains(&round), "{round}");
+            break;
+        }
+        assert!(round < 20, "{}", keyspace.stats().unwrap());
+    }
+    of_part(0, "")();
+    assert_eq!(idle(&db, &keyspace).0.unsettled_requests, 0);
+}
+
 /// A value apart takes longer in memory too. On the system's disk, in whose cache what was just written is.
 #[test]
 fn values_apart_in_memory_are_paid_for_as_a_share() {

@@ -43,7 +43,10 @@ fn build(kind: FilterKind, keys: &[Vec<u8>]) -> Vec<u8> {
 /// The filter of `keys`, read back; checked to refuse none of them.
 fn check(kind: FilterKind, keys: &[Vec<u8>]) -> Box<dyn Filter> {
     let filter = file::from_bytes(TAG, keys.len() as u64, &build(kind, keys)).unwrap();
+    // Of none, too.
+    filter.fetch_ahead(0);
     for key in keys {
+        filter.fetch_ahead(key_hash(key));
         assert!(
             filter.may_contain(key_hash(key)),
             "{kind}: {} keys: {key:?} is refused",

@@ -129,6 +129,9 @@ pub trait Filter: Send + Sync + fmt::Debug {
     /// False: no key of this hash was added.
     fn may_contain(&self, hash: u64) -> bool;
 
+    /// Has the processor fetch what it takes to answer, for somebody who asks other filters first.
+    fn fetch_ahead(&self, _hash: u64) {}
+
     /// What it takes in memory, bytes.
     fn size_bytes(&self) -> usize;
 }

@@ -133,6 +133,14 @@ impl TableFilter {
         self.resident.get().is_some_and(|r| !r.filter.may_contain(sought.hash()))
     }
 
+    /// If it is in memory, the processor is told what the next question needs of it.
+    #[inline]
+    pub fn fetch_ahead(&self, sought: &Sought<'_>) {
+        if let Some(resident) = self.resident.get() {
+            resident.filter.fetch_ahead(sought.hash());
+        }
+    }
+
     /// Whether it is in memory.
     pub fn is_resident(&self) -> bool {
         self.resident.get().is_some()

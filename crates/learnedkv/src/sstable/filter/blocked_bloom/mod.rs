@@ -21,7 +21,10 @@
 //! ```
 //! No keys: no lines, and every key is refused.
 
+use std::slice;
+
 use super::Filter;
+use crate::disk::fetch_ahead;
 use crate::error::{Error, Result};
 use crate::format::bytes::{Reader, put_u64};
 use crate::format::checksum::mix;
@@ -115,6 +118,10 @@ impl Filter for BlockedBloom {
     fn may_contain(&self, hash: u64) -> bool {
         let Some(line) = self.lines.get(self.line(hash)) else { return false };
         probes(hash, self.probes).all(|(word, bit)| line.0[word] & bit != 0)
+    }
+
+    fn fetch_ahead(&self, hash: u64) {
+        fetch_ahead(self.lines.get(self.line(hash)).map(slice::from_ref).unwrap_or_default());
     }
 
     fn size_bytes(&self) -> usize {
