@@ -165,10 +165,26 @@ pub fn what_current_should_say(names: &[String]) -> String {
     }
 }
 
+/// So much is read at once, and of zeros at the end so much is told of, bytes: more than any edit ends in, and a multiple of
+/// what is reserved.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// The bytes of a file, without most of the zeros that it may end in: a file that was lengthened by a hole may be longer than
+/// memory.
 fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>> {
     let file = disk.open(path, Access::Sequential)?;
-    let mut bytes = vec![0; file.length_bytes()? as usize];
-    file.read_exact_at(&mut bytes, 0)?;
+    let length_bytes = file.length_bytes()?;
+    let (mut bytes, mut window, mut at) = (Vec::new(), Vec::new(), 0);
+    while at < length_bytes {
+        window.resize((length_bytes - at).min(WINDOW_BYTES) as usize, 0);
+        file.read_exact_at(&mut window, at)?;
+        if window.iter().any(|byte| *byte != 0) {
+            bytes.resize(at as usize, 0);
+            bytes.extend_from_slice(&window);
+        }
+        at += window.len() as u64;
+    }
+    bytes.resize((bytes.len() as u64 + WINDOW_BYTES).min(length_bytes) as usize, 0);
     Ok(bytes)
 }
 

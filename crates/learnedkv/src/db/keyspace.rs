@@ -8,11 +8,14 @@ use super::database::Handle;
 use super::iter::{self, Bounds};
 use super::operation::{Operation, check_lengths};
 use crate::engine::{Work, lock};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::KeyspaceId;
 use crate::options::{KeyspaceOptions, WriteOptions};
 use crate::tiered::ingest::{self, Ingest, Ingested};
 use crate::view::KeyspaceView;
+
+/// What to do on a full disk.
+const MAKE_ROOM: &str = "remove other files, or remove entries and convert";
 
 /// An ordered map from byte strings to byte strings. Keys compare as unsigned bytes.
 ///
@@ -200,9 +203,9 @@ impl Keyspace {
         let mut ingest = Ingest::begin(&self.handle.engine, self.id)?;
         for (key, value) in entries {
             check_lengths(key.as_ref(), value.as_ref().len() as u64)?;
-            ingest.push(key.as_ref(), value.as_ref())?;
+            ingest.push(key.as_ref(), value.as_ref()).map_err(|e| self.advised(e))?;
         }
-        ingest.finish()
+        ingest.finish().map_err(|e| self.advised(e))
     }
 
     /// Flushes all that is in memory now, and waits for it.
@@ -211,7 +214,7 @@ impl Keyspace {
     /// The error that the flush met.
     pub fn flush(&self) -> Result<()> {
         self.handle.engine.health.check_writable()?;
-        ingest::flush(&self.handle.engine, self.id)
+        ingest::flush(&self.handle.engine, self.id).map_err(|e| self.advised(e))
     }
 
     /// Settles all that was written up to now, and waits for it. It leaves other threads a processor (on one or two it goes
@@ -233,10 +236,22 @@ impl Keyspace {
         let given_up = || engine.health.check_work(&[Work::Flush(self.id), Work::Settle(self.id)]);
         engine.executor.wait_until(&mut || outcome().is_some() || dropped() || given_up().is_err());
         if let Some(outcome) = outcome() {
-            return outcome;
+            return outcome.map_err(|e| self.advised(e));
         }
         engine.keyspace(self.id)?;
-        given_up()
+        given_up().map_err(|e| self.advised(e))
+    }
+
+    /// What work that was waited for has met; one for want of room says what to do.
+    fn advised(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::DiskFull {
+            return error;
+        }
+        let engine = &self.handle.engine;
+        error.advise(|| match engine.disk().room(engine.dir()) {
+            Some(room) => format!("; {} bytes are free here: {MAKE_ROOM}", room.free_bytes),
+            None => format!("; {MAKE_ROOM}"),
+        })
     }
 
     /// The external log position of the newest commit that wrote to the keyspace and carried one, durable or

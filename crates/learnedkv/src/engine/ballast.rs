@@ -533,7 +533,7 @@ impl Engine {
                 held.bytes
             )
         };
-        Error::new(ErrorKind::DiskFull, message).at_path(self.dir())
+        Error::new(ErrorKind::DiskFull, message).at_path(self.dir()).advise(String::new)
     }
 
     /// Has the ballast grow with the database.

@@ -94,7 +94,7 @@ fn no_room(engine: &Engine, keyspace: &KeyspaceView) -> Error {
          more; remove other files, or remove entries and convert",
         keyspace.name
     );
-    Error::new(ErrorKind::DiskFull, message).at_path(engine.dir())
+    Error::new(ErrorKind::DiskFull, message).at_path(engine.dir()).advise(String::new)
 }
 
 /// Compacts whatever is due most.

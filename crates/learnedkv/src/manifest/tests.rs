@@ -125,3 +125,24 @@ fn the_example_of_current_is_what_is_written() {
     let written = read_file(&disk, &dir.join(CURRENT)).unwrap();
     assert_shown(include_str!("../manifest.rs"), "Of manifest 12", &written);
 }
+
+/// All of it came into memory.
+#[test]
+fn a_manifest_that_a_hole_lengthened_is_read_without_the_hole() {
+    const LENGTH: u64 = 64 << 20;
+    let disk = SimDisk::new(1);
+    let (manifest, ..) = manifest_on(&disk, 3);
+    let read = || read_file(&disk, &manifest.path).unwrap();
+    let before = read();
+    let file = disk.open(&manifest.path, Access::Random).unwrap();
+    file.write_all_at(&[0], LENGTH - 1).unwrap();
+    let lengthened = read();
+    assert!(lengthened.starts_with(&before) && lengthened[before.len()..].iter().all(|b| *b == 0));
+    assert!(lengthened.len() as u64 <= 3 * WINDOW_BYTES, "{}", lengthened.len());
+    assert_eq!(synced(&disk).unwrap(), 3);
+    // What stands behind it is not dropped.
+    file.write_all_at(&[1], LENGTH - 1).unwrap();
+    let behind = read();
+    assert_eq!((behind.len() as u64, behind.last()), (LENGTH, Some(&1)));
+    assert!(behind.starts_with(&lengthened));
+}

@@ -234,6 +234,25 @@ fn closing_tells_of_a_sync_that_failed() {
     assert!(setup.open(&faulty, 1).is_ok(), "dropped handles leave the lock");
 }
 
+/// Puts said what to do, whoever waited for work was told where there was no room alone.
+#[test]
+fn work_that_a_full_disk_stopped_says_what_to_do_once() {
+    const TO_DO: &str = "remove other files, or remove entries and convert";
+    let setup = Setup::default();
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let db = setup.open(&faulty, 1).unwrap();
+    let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+    keyspace.insert("k", "v").unwrap();
+    let create = Fault::at(0).of(&[OperationKind::Create]).with(ErrorKind::DiskFull);
+    faulty.fail(create.from_then_on());
+    let convert = || keyspace.convert().unwrap_err();
+    let ingest = || keyspace.ingest([("l", "v")]).unwrap_err();
+    for error in [keyspace.flush().unwrap_err(), convert(), ingest()] {
+        assert_eq!(error.kind(), ErrorKind::DiskFull);
+        assert_eq!(error.to_string().matches(TO_DO).count(), 1, "{error}");
+    }
+}
+
 /// A flush that cannot write its table: told, tried again when asked, and then over.
 #[test]
 fn failed_background_work_is_told_and_resumed() {
