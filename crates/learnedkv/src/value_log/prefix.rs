@@ -6,9 +6,8 @@
 //! * **Older Views**, and whoever took a [`Segment`] from one. A step of a sweep makes a successor of the
 //!   segment, the same file, for the Views to come. A segment holds its successor, so it is dropped
 //!   only after all before it; then what the successor does without is given back.
-//! * **Users with a value that was lent.** Each segment has a map of its own, which lives as long as
-//!   anything lent from it; nothing is given back while the map of an earlier one lives. The
-//!   next step tries again.
+//! * **Users with a value that was lent.** A segment and its successors share a map, but each says by itself whether
+//!   anything is lent from it; nothing is given back while that is so of an earlier one. The next step tries again.
 //! * **Another database, or an earlier life of this one.** Values may be lent from a file that this engine knows
 //!   nothing of: by an engine that was closed, or through a checkpoint, which links files. So space is
 //!   given back only of segments that this engine wrote, that no checkpoint linked, and that have one
@@ -48,7 +47,7 @@ pub(super) struct Prefix {
     is_ours: AtomicBool,
     /// Where the newest successor begins.
     begins: AtomicU64,
-    /// The maps of those that were dropped: alive while anything is lent from them.
+    /// Of those that were dropped: alive while anything is lent from them.
     lent: Mutex<Vec<Weak<()>>>,
 }
 
@@ -64,9 +63,10 @@ impl Prefix {
     }
 }
 
-/// A file in memory, and whether anything is lent from it.
+/// A file in memory, and whether anything is lent from it through this segment.
 #[derive(Debug)]
 pub(super) struct Map {
+    bytes: Bytes,
     lenders: Lenders,
     lent: Weak<()>,
 }
@@ -86,7 +86,14 @@ impl Map {
     pub(super) fn new(bytes: Bytes) -> Map {
         let alive = Arc::new(());
         let lent = Arc::downgrade(&alive);
-        Map { lenders: Lenders::of(Bytes::from_owner(Owner { bytes, _lent: alive })), lent }
+        let owner = Owner { bytes: bytes.clone(), _lent: alive };
+        Map { bytes, lenders: Lenders::of(Bytes::from_owner(owner)), lent }
+    }
+
+    /// The same for the segment's successor. To map the file anew would be up to whoever reads first, at each step of a
+    /// sweep, for each segment: he would wait until nobody else changes the process's maps, and for each page again.
+    fn again(&self) -> Map {
+        Map::new(self.bytes.clone())
     }
 
     /// What this thread lends from.
@@ -152,7 +159,10 @@ impl Segment {
             tag: self.tag,
             file_bytes: self.file_bytes,
             file: context.files.file(self.path(), context.access),
-            map: OnceLock::new(),
+            map: self
+                .map
+                .get()
+                .map_or_else(OnceLock::new, |map| map.as_ref().map(Map::again).into()),
             context: context.clone(),
             retired: OnceLock::new(),
             prefix: self.prefix.clone(),
