@@ -392,6 +392,41 @@ fn what_a_successor_does_without_is_given_back_when_nobody_has_an_earlier_one() 
     assert_eq!(context.metrics.retired_bytes.load(Relaxed), 0);
 }
 
+/// Each successor was mapped anew by whoever read it first: at each step of a sweep, for each segment, and page by page. What is
+/// lent from it holds back only what its own successor does without.
+#[test]
+fn a_successor_lends_from_the_map_that_there_is() {
+    let own = Arc::into_inner(context_that(true)).unwrap();
+    let maps = Maps::new(9);
+    let context = Arc::new(TableContext { maps: Some(maps.clone()), ..own });
+    let (used, pointers) = write(&context, 1, 0..400);
+    let segment = Arc::new(Segment::open(&context, &used).unwrap());
+    segment.is_ours();
+    let load = |from: &Segment, at: usize| {
+        let (key, pointer) = &pointers[at];
+        from.load(key, *pointer, &Reads::default()).unwrap()
+    };
+    let next = {
+        // Both at a time: so they are one place in a map.
+        let (lent, again) = (load(&segment, 300), load(&segment, 300));
+        assert_eq!((lent.as_ptr(), maps.count()), (again.as_ptr(), 1));
+        let next = segment.successor();
+        assert_eq!((load(&next, 300).as_ptr(), maps.count()), (lent.as_ptr(), 1));
+        next
+    };
+    let (first, second) = (load(&segment, 10), load(&next, 300));
+    segment.give_way(next.clone(), pointers[200].1.offset);
+    drop(segment);
+    let parts = context.graveyard.take_parts();
+    assert!(!parts[0].give_back(), "the first is lent");
+    assert!(*first == value(10));
+    drop(first);
+    assert!(parts[0].give_back(), "the second lies in what stays");
+    assert!(*second == value(300) && *load(&next, 399) == value(399));
+    drop((second, next));
+    assert_eq!(maps.count(), 0);
+}
+
 /// Of two segments one is mapped; when it goes the other may be.
 #[test]
 fn no_more_segments_are_mapped_than_may_be() {
