@@ -25,8 +25,8 @@ const SEEK_SHARES: u64 = 24;
 const STEP_SHARES: u64 = 1;
 /// What a get takes in a run that it asks in vain.
 const IN_VAIN_SHARES: u64 = 12;
-/// What a get takes in a run more than two whose filter refuses it. (One and two are what updates that never end leave
-/// behind each sweep: gets take a tenth longer for them, which is not worth writing more.)
+/// What a get takes in each run but the first whose own filter refuses it. (Updates that never end leave a run or two behind
+/// each sweep: gets take a tenth longer for them, which is not worth writing more. Two pay where no filter over both speaks.)
 const REFUSED_SHARES: u64 = 3;
 /// What a removed key takes that a walk goes over, beside that.
 const REMOVED_SHARES: u64 = 3;
