@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::kernel::{Lost, Turns};
 use super::sheet::{Rounds, Target};
 use super::store::{Shape, Store, VALUE_BYTES};
 use super::{Run, remove};
@@ -31,6 +32,23 @@ const OPEN: Duration = Duration::from_secs(30);
 struct Latencies {
     gets: Vec<u64>,
     puts: Vec<u64>,
+    /// Where the client's time went meanwhile that others had.
+    lost: Option<Lost>,
+}
+
+/// What a client lost to others, shares of its time.
+#[derive(Default)]
+struct Losses {
+    queued: Rounds,
+    asleep: Rounds,
+}
+
+impl Losses {
+    fn push(&mut self, lost: Option<Lost>) {
+        let Lost { queued, asleep } = lost.unwrap_or(Lost { queued: f64::NAN, asleep: f64::NAN });
+        self.queued.push(queued);
+        self.asleep.push(asleep);
+    }
 }
 
 fn percentile(latencies: &mut [u64], share: f64) -> f64 {
@@ -93,13 +111,14 @@ impl Client<'_> {
     /// Poisson arrivals at `rate` a second until `stop` says so.
     fn open(&mut self, rate: f64, stop: &dyn Fn(Duration) -> bool) -> Result<Latencies> {
         let mut latencies = Latencies::default();
-        let mut arrivals = Arrivals::begin(rate);
+        let (mut arrivals, turns) = (Arrivals::begin(rate), Turns::now());
         while !stop(arrivals.next(&mut self.rng)) {
             let due = arrivals.wait(Waiting::Spinning);
             let is_get = self.operate()?;
             let took = due.elapsed().as_nanos() as u64;
             if is_get { latencies.gets.push(took) } else { latencies.puts.push(took) }
         }
+        latencies.lost = Turns::now().lost_since(turns);
         Ok(latencies)
     }
 }
@@ -109,16 +128,19 @@ impl Client<'_> {
 struct Machine {
     p999: Rounds,
     longest: Rounds,
+    lost: Losses,
 }
 
 impl Machine {
     fn measure(&mut self, client: &mut Client<'_>, rate: f64, duration: Duration) -> Result<()> {
         let (mut late, mut arrivals) = (Vec::new(), Arrivals::begin(rate));
+        let turns = Turns::now();
         while arrivals.next(&mut client.rng) < duration {
             let due = arrivals.wait(Waiting::Spinning);
             client.get()?;
             late.push(due.elapsed().as_nanos() as u64);
         }
+        self.lost.push(Turns::now().lost_since(turns));
         self.p999.push(percentile(&mut late, 0.999));
         self.longest.push(percentile(&mut late, 1.0));
         Ok(())
@@ -144,21 +166,24 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let millis = |full: Duration| Duration::from_millis(run.scale.of(full.as_millis() as u64));
     let (closed, open) = (millis(CLOSED), millis(OPEN));
     let (mut gets, mut puts) = (Measured::default(), Measured::default());
-    let mut machine = Machine::default();
+    let (mut machine, mut lost) = (Machine::default(), <[Losses; 2]>::default());
     let (mut rates, mut cpu, mut sweeping) =
         (Rounds::default(), Rounds::default(), Rounds::default());
     for _ in 0..run.rounds {
         store.settle()?;
-        let rate = client.closed(closed)?;
-        rates.push(rate);
+        let reached = client.closed(closed)?;
+        rates.push(reached);
+        let rate = run.rate.unwrap_or(reached * SHARE);
         store.settle()?;
-        machine.measure(&mut client, rate * SHARE, open)?;
-        let mut outside = client.open(rate * SHARE, &|due| due >= open)?;
+        machine.measure(&mut client, rate, open)?;
+        let mut outside = client.open(rate, &|due| due >= open)?;
         // What was put outside is swept now, and what is put meanwhile again, for as long.
         let used = (Usage::now(), Instant::now());
-        let (mut during, swept) = swept(&store, &mut client, rate * SHARE, open)?;
+        let (mut during, swept) = swept(&store, &mut client, rate, open)?;
         cpu.push(Usage::now().since(used.0).cpu_seconds / used.1.elapsed().as_secs_f64());
         sweeping.push(swept);
+        lost[0].push(outside.lost);
+        lost[1].push(during.lost);
         gets.add(&mut outside.gets, &mut during.gets);
         puts.add(&mut outside.puts, &mut during.puts);
     }
@@ -167,7 +192,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     drop(client);
     store.close()?;
     remove(&run.dir)?;
-    let measured = Measurements { gets, puts, machine, rates, cpu, sweeping };
+    let measured = Measurements { gets, puts, machine, lost, rates, cpu, sweeping };
     measured.show(run, count, open);
     Ok(())
 }
@@ -177,6 +202,8 @@ struct Measurements {
     gets: Measured,
     puts: Measured,
     machine: Machine,
+    /// Of the client without a sweep, and with one.
+    lost: [Losses; 2],
     rates: Rounds,
     cpu: Rounds,
     sweeping: Rounds,
@@ -184,11 +211,15 @@ struct Measurements {
 
 impl Measurements {
     fn show(&self, run: &mut Run, count: u64, open: Duration) {
-        let Measurements { gets, puts, machine, rates, cpu, sweeping } = self;
+        let Measurements { gets, puts, machine, lost, rates, cpu, sweeping } = self;
         run.sheet.head("F5: gets and puts during a sweep");
+        let asked = match run.rate {
+            Some(rate) => format!("at {} a second (a closed loop reached", show_count(rate as u64)),
+            None => "at half of what a closed loop reached before (it was".to_string(),
+        };
         run.sheet.line(&format!(
-        "{} keys, {VALUE_BYTES} B, gets and puts of uniform keys, half each; Poisson arrivals at half of \
-         what a closed loop reached before ({} k/s), one client that spins until the next is due (the last row: \
+        "{} keys, {VALUE_BYTES} B, gets and puts of uniform keys, half each; Poisson arrivals {asked} \
+         {} k/s), one client that spins until the next is due (the last row: \
          and then gets only, for as long, of a store that has nothing else to do); the \
          time is from when an operation was due. Without a sweep for {:.1} s, then as long while one \
          conversion follows the other ({} of the time one ran; {} cores were used, the client's among \
@@ -228,6 +259,18 @@ impl Measurements {
         alone[1] = machine.p999.show(1e3, 0);
         alone[5] = machine.longest.show(1e6, 1);
         run.sheet.table(&names, &[row("get", gets), row("put", puts), alone]);
+        run.sheet.line(
+            "The client's time that others had, by the kernel: it wanted to run and had no processor, or slept (for a \
+             lock, the disk, the pace of writers). What the host took of the machine is in neither.",
+        );
+        let row = |name: &str, lost: &Losses| {
+            vec![name.to_string(), lost.queued.show(0.01, 1), lost.asleep.show(0.01, 1)]
+        };
+        let [without, during] = lost;
+        run.sheet.table(
+            &["phase", "no processor, %", "asleep, %"],
+            &[row("without", without), row("during", during), row("gets alone", &machine.lost)],
+        );
     }
 }
 

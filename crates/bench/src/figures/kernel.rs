@@ -52,6 +52,45 @@ fn children_ticks(stat: &str) -> u64 {
     behind.split_whitespace().skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
+/// What a thread got of a time: from `/proc/thread-self/schedstat`.
+#[derive(Debug, Clone, Copy)]
+pub struct Turns {
+    at: Instant,
+    /// It ran, ns, and wanted to while others did.
+    ran_and_waited: Option<(u64, u64)>,
+}
+
+/// Where the time of a thread went that would always run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lost {
+    /// Waiting for a processor that others had, of all its time.
+    pub queued: f64,
+    /// Asleep: for a lock, the disk, or because it was told to.
+    pub asleep: f64,
+}
+
+impl Turns {
+    /// This thread's, now.
+    pub fn now() -> Turns {
+        let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        Turns { at: Instant::now(), ran_and_waited: Turns::read(&stat) }
+    }
+
+    fn read(stat: &str) -> Option<(u64, u64)> {
+        let mut fields = stat.split_whitespace().map(|field| field.parse().ok());
+        Some((fields.next()??, fields.next()??))
+    }
+
+    /// What this thread lost since `earlier`, which is its own too; `None` where the kernel does not say.
+    pub fn lost_since(self, earlier: Turns) -> Option<Lost> {
+        let ((ran, waited), (ran_then, waited_then)) =
+            (self.ran_and_waited?, earlier.ran_and_waited?);
+        let all = self.at.duration_since(earlier.at).as_nanos() as f64;
+        let [ran, waited] = [ran - ran_then, waited - waited_then].map(|ns| ns as f64 / all);
+        Some(Lost { queued: waited, asleep: (1.0 - ran - waited).max(0.0) })
+    }
+}
+
 /// How busy the machine's cores are, and how much of it is this process with its children.
 #[derive(Debug)]
 pub struct Busy {
@@ -125,7 +164,25 @@ pub fn forget_pages(dir: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn what_a_thread_lost_is_what_it_neither_ran_nor_meant_to_sleep() {
+        assert_eq!(Turns::read("967 1031 245\n"), Some((967, 1031)));
+        assert_eq!([Turns::read(""), Turns::read("967"), Turns::read("a 1 2")], [None; 3]);
+        let at = Instant::now();
+        let turns =
+            |ms, ran_and_waited| Turns { at: at + Duration::from_millis(ms), ran_and_waited };
+        let then = turns(0, Some((500, 700)));
+        let lost = turns(1, Some((500_500, 250_700))).lost_since(then);
+        assert_eq!(lost, Some(Lost { queued: 0.25, asleep: 0.25 }));
+        assert_eq!(turns(1, None).lost_since(then), None);
+        // What ran is counted a little late.
+        let lost = turns(1, Some((1_000_600, 700))).lost_since(then);
+        assert_eq!(lost, Some(Lost { queued: 0.0, asleep: 0.0 }));
+    }
 
     #[test]
     fn what_children_used_is_read_behind_a_name_that_holds_anything() {

@@ -36,6 +36,7 @@ pub use growth::GrowthArgs;
 use kernel::Busy;
 use sheet::Sheet;
 
+use crate::sizes::parse_count;
 use crate::suite::place::{Place, check_room};
 use crate::{Error, Result};
 
@@ -61,6 +62,9 @@ pub struct FiguresArgs {
     /// Rounds of each speed
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: u32,
+    /// Operations a second of f5's open loops, instead of half of what its closed one reaches
+    #[arg(long, value_name = "N")]
+    pub rate: Option<String>,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 42)]
     pub seed: u64,
@@ -103,6 +107,8 @@ struct Run {
     /// A directory that a figure may fill; it is empty when the figure begins.
     dir: PathBuf,
     rounds: u32,
+    /// Of open loops, operations a second, where it is not what follows from a closed one.
+    rate: Option<f64>,
     seed: u64,
     sheet: Sheet,
 }
@@ -140,6 +146,10 @@ impl FiguresArgs {
         if self.rounds == 0 {
             return Err(Error::usage("--rounds: at least 1, found 0"));
         }
+        let rate = self.rate.as_deref().map(parse_count).transpose()?;
+        if rate == Some(0) {
+            return Err(Error::usage("--rate: at least 1, found 0"));
+        }
         check_room(&self.dir, scale.of(LARGEST_STORE_BYTES))?;
         let place = Place::prepare(&self.dir, false)?;
         let mut run = Run {
@@ -147,6 +157,7 @@ impl FiguresArgs {
             data: self.data.clone(),
             dir: place.store(),
             rounds: self.rounds,
+            rate: rate.map(|rate| rate as f64),
             seed: self.seed,
             sheet: Sheet::default(),
         };
