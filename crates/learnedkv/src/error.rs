@@ -7,6 +7,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// What to do on a full disk.
+pub(crate) const MAKE_ROOM: &str = "remove other files, or remove entries and convert";
+
 /// What went wrong, coarsely: the part of an [`Error`] that a program branches on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -8,14 +8,11 @@ use super::database::Handle;
 use super::iter::{self, Bounds};
 use super::operation::{Operation, check_lengths};
 use crate::engine::{Work, lock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::format::entry::KeyspaceId;
 use crate::options::{KeyspaceOptions, WriteOptions};
 use crate::tiered::ingest::{self, Ingest, Ingested};
 use crate::view::KeyspaceView;
-
-/// What to do on a full disk.
-const MAKE_ROOM: &str = "remove other files, or remove entries and convert";
 
 /// An ordered map from byte strings to byte strings. Keys compare as unsigned bytes.
 ///

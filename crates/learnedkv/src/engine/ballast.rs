@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use super::{Engine, Work, lock};
 use crate::disk::{Access, Disk, File};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::executor::{Job, Step};
 use crate::format::batch::{Op, Ops};
 use crate::format::entry::{KeyspaceId, Kind};
@@ -523,13 +523,12 @@ impl Engine {
             let since = if room.is_some_and(|free| free >= needed) { " by now" } else { "" };
             format!(
                 "the disk is full: {free} are free here{since}, {needed} are needed before puts are taken again; \
-                 remove other files, or remove entries and convert. Reads, removals, flushes and \
-                 conversions go on"
+                 {MAKE_ROOM}. Reads, removals, flushes and conversions go on"
             )
         } else {
             format!(
                 "the disk is full: {free} are free here, too few for this write; {} more are held back for \
-                 removals, flushes and conversions; remove other files, or remove entries and convert",
+                 removals, flushes and conversions; {MAKE_ROOM}",
                 held.bytes
             )
         };

@@ -20,7 +20,7 @@ use super::levels::Shape;
 use super::pick::{Found, Goal, Outlook, Pick, Picker, Space};
 use crate::engine::claims::Claims;
 use crate::engine::{Engine, RoomSeen, Work, lock};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, MAKE_ROOM};
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::LEVELS;
@@ -91,7 +91,7 @@ fn no_room(engine: &Engine, keyspace: &KeyspaceView) -> Error {
     let free = engine.disk().room(engine.dir()).map_or(0, |room| room.free_bytes);
     let message = format!(
         "keyspace {:?} cannot be compacted: {free} bytes are free here, its next compaction may need \
-         more; remove other files, or remove entries and convert",
+         more; {MAKE_ROOM}",
         keyspace.name
     );
     Error::new(ErrorKind::DiskFull, message).at_path(engine.dir()).advise(String::new)
