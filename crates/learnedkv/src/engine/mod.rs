@@ -365,6 +365,12 @@ impl Engine {
         self.view.store(Arc::new(view));
     }
 
+    /// What the program has done so far: lookups, walks, operations in commits. Who asks again sees whether it is at work.
+    pub fn operations(&self) -> u64 {
+        let metrics = &self.context.metrics;
+        metrics.lookups.all() + metrics.walks.sum() + self.log.visible()
+    }
+
     /// Opens a table that was just written.
     ///
     /// # Errors

@@ -50,10 +50,10 @@ pub(super) fn wait_for(executor: &dyn Executor, counter: &AtomicUsize, at_least:
 
 type Shared = Arc<dyn Executor>;
 
-/// A job follows its script: `Again` and `Patiently` at once, `Wait` after a notification, `Done` never again.
+/// A job follows its script: `Again`, `Patiently` and `Leisurely` by itself, `Wait` after a notification, `Done` never again.
 fn follows_the_script(executor: Shared) {
     let (steps, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::default());
-    let mut script = VecDeque::from([Step::Again, Step::Patiently, Step::Wait, Step::Patiently]);
+    let mut script = VecDeque::from([Step::Again, Step::Patiently, Step::Wait, Step::Leisurely]);
     let (count, caller) = (Arc::clone(&steps), Arc::downgrade(&executor));
     executor.spawn(counted(&dropped, move || {
         count.fetch_add(1, SeqCst);

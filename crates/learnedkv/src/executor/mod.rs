@@ -36,6 +36,9 @@ pub enum Step {
     /// The same, but it computes for long and nobody waits for it (merges, sweeps): the next step is to leave the program
     /// a processor, unless there is a [hurry](Executor::hurry).
     Patiently,
+    /// The same, beside a program that is at work: until as much time has passed again as the step took, its place among the
+    /// patient ones stays empty, unless there is a hurry.
+    Leisurely,
     /// Nothing to do until the next notification.
     Wait,
     /// Nothing to do until the next notification, or until [`Executor::now`] says so much.

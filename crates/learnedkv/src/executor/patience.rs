@@ -1,7 +1,8 @@
 //! What patient steps leave the program, checked on threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
 
 use super::conformance::{Act, job, wait_for};
 use super::threads::queues::MOST_PASSED_OVER;
@@ -197,6 +198,51 @@ fn a_hurry_wakes_whoever_waits() {
     executor.hurry(true);
     behind.await_patient();
     behind.may_end.store(1, SeqCst);
+}
+
+/// What settled went on at once beside a program at work, and took from it what a third thread on two processors does.
+#[test]
+fn a_leisurely_step_is_followed_by_a_rest_as_long_as_it_took() {
+    for (hurried, beside) in [(false, 1), (true, 1), (false, 2)] {
+        let executor = Arc::new(ThreadExecutor::on_processors(2, 4).unwrap());
+        if hurried {
+            executor.hurry(true);
+        }
+        let (ends, done) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..beside {
+            let (ends, counted) = (Arc::clone(&ends), Arc::clone(&done));
+            let (caller, mut steps) = (Arc::downgrade(&executor), 0);
+            executor.spawn(job(move || {
+                steps += 1;
+                if steps == 1 {
+                    // A look.
+                    return Step::Patiently;
+                }
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(3) {
+                    std::thread::yield_now();
+                }
+                ends.lock().unwrap().push((begun, Instant::now()));
+                if steps <= 10 {
+                    return Step::Leisurely;
+                }
+                counted.fetch_add(1, SeqCst);
+                caller.upgrade().inspect(|executor| executor.notify());
+                Step::Done
+            }));
+        }
+        wait_for(&*executor, &done, beside);
+        let ends = std::mem::take(&mut *ends.lock().unwrap());
+        assert_eq!(ends.len(), 10 * beside);
+        let rests = ends.windows(2).map(|two| two[1].0.saturating_duration_since(two[0].1));
+        // The last one of a job is followed by none.
+        let is_short = |rest: &Duration| *rest < Duration::from_millis(3);
+        let short = rests.filter(is_short).count();
+        match hurried {
+            true => assert!(short > 0, "none began at once"),
+            false => assert!(short < beside, "{short} of {}: {ends:?}", ends.len()),
+        }
+    }
 }
 
 /// What was a look again (a job that waited, and was woken) is begun at once, beside others.

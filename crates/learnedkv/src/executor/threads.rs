@@ -12,6 +12,10 @@
 //! a processor is left over (on one processor: where none of them runs); or where eight such urgent steps
 //! were begun before it, and no other patient one runs. While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
 //!
+//! **Rest.** What settles takes half of a processor that is left over where the program is at work beside it: a step that says so
+//! ([`Step::Leisurely`]) counts as running for as long again as it took. So no thread sleeps for it, and what is not patient goes
+//! on; where there are processors enough, so does its own job. A hurry ends all rests.
+//!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
 //! one, which then minds the time in its place. If none is idle, each looks when its step ends.
@@ -66,6 +70,9 @@ use std::time::{Duration, Instant};
 use self::queues::{Lane, Next, State, Task};
 use super::{Executor, Job, Priority, Step, drop_caught, step_caught};
 use crate::error::{Error, Result};
+
+/// No step's place stays empty for longer, however long it took.
+const LONGEST_REST: Duration = Duration::from_millis(20);
 
 /// Runs jobs on threads of its own. See the module page.
 ///
@@ -188,8 +195,11 @@ impl Executor for ThreadExecutor {
     fn hurry(&self, begins: bool) {
         let mut state = self.shared.lock();
         state.hurried += if begins { 1 } else { -1 };
-        if state.hurried > 0 && !state.normal.is_empty() {
-            self.shared.any_work.notify_all();
+        if state.hurried > 0 {
+            state.end_rests(Duration::MAX);
+            if !state.normal.is_empty() {
+                self.shared.any_work.notify_all();
+            }
         }
     }
 
@@ -294,12 +304,19 @@ impl Shared {
         others.filter_map(|task| task.due).min()
     }
 
+    /// Ends the rests that are over; when the next is, if that is for a thread of `lane` to mind.
+    fn end_rests(&self, state: &mut State, lane: Lane) -> Option<Duration> {
+        let minds = state.is_resting() && lane == Lane::Any;
+        minds.then(|| state.end_rests(self.elapsed())).flatten()
+    }
+
     /// The life of one thread.
     fn work(self: Arc<Self>, lane: Lane) {
         WORKS_FOR.set(self.id());
         let mut state = self.lock();
         while !state.stopped {
             let next_due = self.enqueue_due(&mut state, lane);
+            let next_due = next_due.into_iter().chain(self.end_rests(&mut state, lane)).min();
             let next = state.pop(lane);
             if state.may_begin_patiently() {
                 // There is room for one more, or it is its turn.
@@ -331,11 +348,15 @@ impl Shared {
                 // Also in the midst of its work: whoever shares the processor with it goes first.
                 std::thread::yield_now();
             }
-            self.run(task, seen, lane);
+            let begun = self.elapsed();
+            let is_leisurely = self.run(task, seen, lane);
             state = self.lock();
             state.running -= 1;
-            state.computing -= usize::from(computes);
-            state.patient -= usize::from(is_patient);
+            if computes {
+                let (now, rests) = (self.elapsed(), is_patient && is_leisurely);
+                let rest = now.saturating_sub(begun).min(LONGEST_REST);
+                state.end_computing(is_patient, rests.then(|| now + rest));
+            }
             state.stopping_steps -= usize::from(STOPPING.take());
             if state.stopped {
                 self.changed.notify_all();
@@ -343,8 +364,9 @@ impl Shared {
         }
     }
 
-    /// One step of a job, and where the job goes after it. `seen` is the epoch the step began in.
-    fn run(&self, mut task: Task, seen: u64, lane: Lane) {
+    /// One step of a job, and where the job goes after it; whether it went at its leisure. `seen` is the epoch the step
+    /// began in.
+    fn run(&self, mut task: Task, seen: u64, lane: Lane) -> bool {
         let outcome = step_caught(&mut task.job);
         let mut state = self.lock();
         if lane == Lane::Urgent {
@@ -352,7 +374,7 @@ impl Shared {
         }
         task.next = match outcome {
             Ok(Step::Again) => Next::GoOn,
-            Ok(Step::Patiently) => Next::GoOnPatiently,
+            Ok(Step::Patiently | Step::Leisurely) => Next::GoOnPatiently,
             _ => Next::Look,
         };
         task.due = match outcome {
@@ -362,7 +384,7 @@ impl Shared {
         let failure = match outcome {
             Ok(Step::Wait | Step::WaitUntil(_)) if !state.stopped && state.epoch == seen => {
                 state.waiting.push(task);
-                return;
+                return false;
             }
             // Notified while it ran, or not finished. This thread looks for work next, so no other
             // need be woken, but for the one that urgent jobs are left to.
@@ -371,7 +393,7 @@ impl Shared {
                     self.urgent_work.notify_one();
                 }
                 state.push(task);
-                return;
+                return step == Step::Leisurely;
             }
             Ok(_) => None,
             Err(words) => Some(words),
@@ -382,6 +404,7 @@ impl Shared {
             self.lock().failed.get_or_insert(words);
             self.changed.notify_all();
         }
+        false
     }
 
     /// Stops the threads, drops the jobs and waits for the steps that still run.

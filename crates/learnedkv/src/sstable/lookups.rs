@@ -56,6 +56,11 @@ impl Lookups {
         }
     }
 
+    /// How many there were.
+    pub fn all(&self) -> u64 {
+        self.sum(|line| line.lookups.as_flattened().iter().map(|n| n.load(Relaxed)).sum())
+    }
+
     fn sum(&self, of: impl Fn(&Line) -> u64) -> u64 {
         self.lines.iter().map(of).sum()
     }

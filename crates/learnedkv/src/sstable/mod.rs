@@ -52,6 +52,8 @@ pub fn scale(bytes: u64, numerator: u64, denominator: u64) -> u64 {
 pub struct ReadMetrics {
     /// Lookups of single keys.
     pub lookups: Lookups,
+    /// Walks over entries that were begun and are over.
+    pub walks: Tally,
     /// Read requests to the disk for data blocks, and for indexes that are not kept in memory.
     pub requests: AtomicU64,
     /// Bytes they asked for.

@@ -546,9 +546,9 @@ impl SettleJob {
             self.drop_work();
             return Step::Wait;
         }
+        let before = self.engine.operations();
         match self.advance() {
-            Ok(true) if self.is_patient() => Step::Patiently,
-            Ok(true) => Step::Again,
+            Ok(true) => self.goes_on(before),
             Ok(false) => Step::Wait,
             // Whoever asked while it was done may have removed what stopped it: it is begun again.
             Err(e) => {

@@ -390,6 +390,7 @@ impl Ends {
             let (view, entries) = (pin.view(), self.front.handed + self.back.handed);
             view.lengths.went(entries);
             let engine = &self.handle.engine;
+            engine.context.metrics.walks.add(1);
             paying::owe_for_merging(engine, &view, entries);
             paying::owe_for_values(engine, &view, std::mem::take(&mut self.apart));
         }

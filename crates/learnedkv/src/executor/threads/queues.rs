@@ -26,6 +26,8 @@ pub(super) struct State {
     most_computing: usize,
     /// Those that compute and are patient.
     pub(super) patient: usize,
+    /// Until when the places of patient steps that have ended stay empty: both counts have these still.
+    resting: Vec<Duration>,
     /// Steps of urgent jobs that were begun while a patient one waited.
     passed_over: usize,
     /// How many are in a hurry. Who begins may come to the lock behind who ends.
@@ -125,6 +127,30 @@ impl State {
             || self.passed_over >= MOST_PASSED_OVER && self.patient == 0
     }
 
+    /// A step has ended that took a processor; where it rests, its place stays empty so long.
+    pub(super) fn end_computing(&mut self, is_patient: bool, rest: Option<Duration>) {
+        match rest {
+            Some(until) if self.hurried <= 0 => self.resting.push(until),
+            _ => self.leave_places(1, usize::from(is_patient)),
+        }
+    }
+
+    fn leave_places(&mut self, computing: usize, patient: usize) {
+        (self.computing, self.patient) = (self.computing - computing, self.patient - patient);
+    }
+
+    pub(super) fn is_resting(&self) -> bool {
+        !self.resting.is_empty()
+    }
+
+    /// Ends the rests that are over by `now`; when the next is, if a step waits for that.
+    pub(super) fn end_rests(&mut self, now: Duration) -> Option<Duration> {
+        let ended = self.resting.extract_if(.., |until| *until <= now).count();
+        self.leave_places(ended, ended);
+        let next = self.resting.iter().min().copied();
+        next.filter(|_| !self.leaves_a_processor() && self.normal.iter().any(Task::is_patient))
+    }
+
     pub(super) fn may_begin_patiently(&self) -> bool {
         self.failed.is_none()
             && self.leaves_a_processor()
@@ -185,6 +211,68 @@ mod tests {
             assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
             begin_urgent(&mut state, Next::GoOn);
         }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Of so many processors, where a patient step has ended and rests until [`SECOND`]; its job goes on.
+    fn resting(processors: usize) -> State {
+        let mut state = State::on_processors(processors);
+        state.push(task(Priority::Normal, Next::GoOnPatiently));
+        let task = state.pop(Lane::Any);
+        state.push(task.unwrap());
+        state.end_computing(true, Some(SECOND));
+        assert!(state.is_resting());
+        state
+    }
+
+    #[test]
+    fn the_place_of_what_rests_stays_empty_until_then() {
+        let mut state = resting(2);
+        assert_eq!(state.end_rests(SECOND / 2), Some(SECOND), "somebody minds it");
+        assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
+        // What has no patience goes on, and nobody is woken for the end where nothing waits for it.
+        state.push(task(Priority::Normal, Next::GoOn));
+        assert!(state.pop(Lane::Any).is_some_and(|task| !task.is_patient()));
+        let job = state.normal.pop_front();
+        assert_eq!(state.end_rests(SECOND / 2), None);
+        state.push(job.unwrap());
+        assert_eq!(state.end_rests(SECOND), None);
+        assert!(!state.is_resting() && state.may_begin_patiently());
+        assert!(state.pop(Lane::Any).is_some() && (state.computing, state.patient) == (1, 1));
+        state.end_computing(true, None);
+        assert_eq!((state.computing, state.patient), (0, 0));
+    }
+
+    /// However many steps of flushes go by.
+    #[test]
+    fn a_rest_is_no_shorter_for_what_it_lets_pass() {
+        let mut state = resting(2);
+        for _ in 0..3 * MOST_PASSED_OVER {
+            begin_urgent(&mut state, Next::GoOn);
+            state.end_computing(false, None);
+        }
+        assert!(state.end_rests(SECOND / 2) == Some(SECOND) && state.pop(Lane::Any).is_none());
+        assert!(state.end_rests(SECOND).is_none() && state.pop(Lane::Any).is_some());
+    }
+
+    #[test]
+    fn where_processors_are_left_over_what_rested_goes_on() {
+        let mut state = resting(3);
+        assert_eq!(state.end_rests(SECOND / 2), None, "nobody waits for it");
+        assert!(state.may_begin_patiently() && state.pop(Lane::Any).is_some());
+        state.push(task(Priority::Normal, Next::GoOnPatiently));
+        assert_eq!(state.end_rests(SECOND / 2), Some(SECOND), "no third one");
+    }
+
+    #[test]
+    fn a_hurry_knows_no_rest() {
+        let mut state = resting(2);
+        state.hurried = 1;
+        assert!(state.may_begin_patiently() && state.pop(Lane::Any).is_some());
+        state.end_computing(true, Some(2 * SECOND));
+        state.end_rests(Duration::MAX);
+        assert_eq!((state.computing, state.patient, state.is_resting()), (0, 0, false));
     }
 
     /// Nobody waits: then nobody is passed over.

@@ -2,7 +2,8 @@
 //!
 //! Steps of sweeps and merges have patience: they go on where a processor is left over, and slowly where flushes leave
 //! none. There is a hurry where writers pay ([`crate::engine::pace`]), where somebody waits until nothing is left to do, and
-//! always where sweeps go ahead by themselves. None has patience
+//! always where sweeps go ahead by themselves. What has patience rests beside a program that does something
+//! ([`Step::Leisurely`](crate::executor::Step::Leisurely), decision 56): so the share of what settles rises with what is owed. None has patience
 //! * a merge that a sweep waits for: until it begins nothing is given back, and what it takes grows with the wait;
 //! * a merge of very many runs, which all lookups pay for;
 //! * what goes on while the disk is full, and what ends because its keyspace is gone.
@@ -42,6 +43,15 @@ impl SettleJob {
                 }
                 Work::Sweep(_) | Work::Trim(_) => true,
             }
+    }
+
+    /// How its next step is to come, after one before which the program had done so many `operations`.
+    pub(super) fn goes_on(&mut self, operations: u64) -> Step {
+        match self.is_patient() {
+            true if self.engine.operations() != operations => Step::Leisurely,
+            true => Step::Patiently,
+            false => Step::Again,
+        }
     }
 
     /// Whether what it goes on with waits until files are removed.
@@ -153,6 +163,43 @@ mod tests {
         assert_eq!(keyspace.stats().unwrap().runs, u64::from(runs));
         let job = SettleJob::new(db.engine(), Arc::default(), true);
         (db, keyspace, job)
+    }
+
+    /// The first step that does something, with `beside` done by the program meanwhile.
+    fn step_beside(job: &mut SettleJob, beside: impl FnOnce()) -> Step {
+        let before = job.engine.operations();
+        beside();
+        assert_eq!(job.advance().ok(), Some(true));
+        job.goes_on(before)
+    }
+
+    #[test]
+    fn what_has_patience_rests_only_beside_a_program_that_does_something() {
+        let (db, keyspace, mut job) = with_runs(12);
+        assert_eq!([job.step(), job.step()], [Step::Patiently; 2]);
+        assert_eq!(step_beside(&mut job, || {}), Step::Patiently);
+        let reads: [fn(&Keyspace); 5] = [
+            |k| assert!(k.get([1, 1]).unwrap().is_some()),
+            |k| assert!(k.get("none").unwrap().is_none()),
+            |k| assert_eq!(k.iter().take(3).count(), 3),
+            |k| assert_eq!(k.iter().rev().take(3).count(), 3),
+            |k| assert!(k.multi_get([[1, 1]]).unwrap()[0].is_some()),
+        ];
+        for (at, read) in reads.into_iter().enumerate() {
+            assert_eq!(step_beside(&mut job, || read(&keyspace)), Step::Leisurely, "{at}");
+        }
+        assert_eq!(step_beside(&mut job, || keyspace.remove("none").unwrap()), Step::Leisurely);
+        assert_eq!(step_beside(&mut job, || {}), Step::Patiently);
+        // A sweep waits for it.
+        keyspace.flush().unwrap();
+        ask(&db);
+        assert_eq!(step_beside(&mut job, || reads[0](&keyspace)), Step::Again);
+        while !matches!(job.work, Work::Sweep(_)) {
+            job.step();
+            db.engine().bury();
+        }
+        assert_eq!(step_beside(&mut job, || reads[0](&keyspace)), Step::Leisurely);
+        assert_eq!(job.step(), Step::Patiently);
     }
 
     fn ask(db: &Database) {
