@@ -489,7 +489,6 @@ impl Output {
             if let Some(used) = used {
                 let segment = self.engine.open_segment(used)?;
                 segment.is_ours();
-                segment.map_written(used);
                 opened.segments.push(segment);
             }
         }

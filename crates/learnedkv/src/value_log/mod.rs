@@ -294,14 +294,6 @@ impl Segment {
         (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
     }
 
-    /// Maps the file of a segment that was just written, of which `used` tells, so that no reader waits until nobody else
-    /// changes the process's maps. Not where its values are too long to be read there.
-    pub fn map_written(&self, used: &SegmentUse) {
-        if used.bytes / used.entries.max(1) <= LENT_BYTES {
-            let _ = self.map();
-        }
-    }
-
     /// The map, made if there is none and there may be one.
     fn map(&self) -> Option<&Map> {
         if self.map.get().is_none() {

@@ -427,29 +427,6 @@ fn a_successor_lends_from_the_map_that_there_is() {
     assert_eq!(maps.count(), 0);
 }
 
-/// Whoever read first in a new segment mapped it, and waited for all others who changed the process's maps.
-#[test]
-fn what_was_just_written_is_mapped_before_anybody_reads() {
-    let own = Arc::into_inner(context_that(true)).unwrap();
-    let maps = Maps::new(9);
-    let context = Arc::new(TableContext { maps: Some(maps.clone()), ..own });
-    let (used, pointers) = write(&context, 1, 0..40);
-    let segment = Segment::open(&context, &used).unwrap();
-    let long = SegmentUse { bytes: used.entries * (LENT_BYTES + 1), ..used };
-    segment.map_written(&long);
-    assert_eq!(maps.count(), 0, "nobody would read there");
-    segment.map_written(&used);
-    assert_eq!(maps.count(), 1);
-    let (key, pointer) = &pointers[7];
-    assert!(*segment.load(key, *pointer, &Reads::default()).unwrap() == value(7));
-    drop(segment);
-    assert_eq!(maps.count(), 0);
-    // Where there are no maps.
-    let context = context_that(false);
-    let (used, _) = write(&context, 1, 0..40);
-    Segment::open(&context, &used).unwrap().map_written(&used);
-}
-
 /// Of two segments one is mapped; when it goes the other may be.
 #[test]
 fn no_more_segments_are_mapped_than_may_be() {
