@@ -48,6 +48,46 @@ fn a_log_region_that_is_synced_often_asks_for_no_large_folios() {
     }
 }
 
+/// The system took them out one by one as it wrote them, and interrupted every thread's processor for each: 37 ms for 8 MB.
+#[cfg(target_os = "linux")]
+#[test]
+fn pages_that_are_synced_leave_the_address_space_and_keep_what_was_written() {
+    const LENGTH: usize = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = RealDisk::with_log_regions(LogRegionKind::Mapped);
+    let path = dir.path().join("region");
+    let mut region = disk.create_log_region(&path, LENGTH as u64).unwrap();
+    let resident_kib = || {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_region = maps.split_once(path.to_str().unwrap()).unwrap().1;
+        let rss = of_region.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    for life in 1..=3 {
+        region.make_ready(false);
+        if !format!("{region:?}").starts_with("MappedRegion") || resident_kib() < LENGTH >> 10 {
+            skip("mapped_logs", &format!("{}: no memory is made ready", path.display()));
+            return;
+        }
+        let late = region.reserve(100).unwrap();
+        let reserved = region.reserve(LENGTH / 8 * 5).unwrap();
+        region.publish(reserved, &mut |bytes| bytes.fill(life)).unwrap();
+        region.sync(LENGTH as u64 / 8 * 5).unwrap();
+        assert!(resident_kib() < LENGTH >> 11, "{} KiB of {LENGTH} bytes", resident_kib());
+        region.publish(late, &mut |bytes| bytes.fill(10 * life)).unwrap();
+        let rest = region.reserve(LENGTH / 4).unwrap();
+        region.publish(rest, &mut |bytes| bytes.fill(100 + life)).unwrap();
+        region.sync(LENGTH as u64).unwrap();
+        assert_eq!(resident_kib(), 4, "that of the late record: the last page is full too");
+        let read = std::fs::read(&path).unwrap();
+        let places =
+            [0, 99, 100, LENGTH / 2, LENGTH / 8 * 5 + 99, LENGTH / 8 * 5 + 100, LENGTH / 8 * 7];
+        let expected = [10 * life, 10 * life, life, life, life, 100 + life, 100 + life];
+        assert_eq!(places.map(|at| read[at]), expected);
+        assert!(std::sync::Arc::get_mut(&mut region).unwrap().begin_again(&path));
+    }
+}
+
 #[test]
 fn many_reads_go_the_way_asked_for() {
     assert!(!RealDisk::new().with_many_reads(ManyReads::OneByOne).uses_io_uring());
