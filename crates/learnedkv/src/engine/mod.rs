@@ -352,7 +352,7 @@ impl Engine {
         });
         self.touched.forget(ids.into_iter());
         self.health.ask_again();
-        self.log.end_segment();
+        self.log.end_segment(self.touched.is_none());
         // Before the flush looks: it sees that all is visible, or the last commit sees this.
         self.sealed_up_to.fetch_max(up_to, Ordering::SeqCst);
         self.executor.notify();

@@ -61,6 +61,11 @@ impl Touched {
         }
     }
 
+    /// Whether there is none.
+    pub(super) fn is_none(&self) -> bool {
+        lock(&self.0).from.is_empty()
+    }
+
     /// The View shows their memtables sealed, or them no more. Under `commit`, or once they were dropped.
     pub(super) fn forget(&self, ids: impl Iterator<Item = KeyspaceId>) {
         let mut touched = lock(&self.0);
@@ -289,5 +294,35 @@ mod tests {
                 made = bench.made;
             }
         }
+    }
+
+    /// A conversion seals a memtable in the midst of a segment; that was full in the midst of the next memtable, and so on: each
+    /// of a dozen flushes waited until the beginning of the segment after it was synced.
+    #[test]
+    fn a_memtable_sealed_early_does_not_have_all_others_need_the_log() {
+        let db = Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(1)))
+            .executor(Arc::new(SeededExecutor::new(1)))
+            .memtable_bytes(256 << 10)
+            .memory_budget_bytes(4 << 20)
+            .log_segment_bytes(256 << 10)
+            .open()
+            .unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let put = |count: u32| {
+            for key in 0..count {
+                keyspace.insert(key.to_be_bytes(), [7; 400]).unwrap();
+                db.engine().executor.yield_now();
+            }
+        };
+        put(240);
+        keyspace.flush().unwrap();
+        let before = db.stats();
+        put(6000);
+        db.wait_idle().unwrap();
+        let after = db.stats();
+        let flushes = after.flushes - before.flushes;
+        let unlogged = after.unlogged_flushes - before.unlogged_flushes;
+        assert!(flushes >= 8 && flushes - unlogged <= 1, "{unlogged} of {flushes}");
     }
 }

@@ -92,7 +92,7 @@ impl Job for LogJob {
         }
         engine.bound_log();
         // If there is no room now, the commit that needs the segment tries again and says so.
-        let _ = engine.log.prepare_spare();
+        let _ = engine.log.prepare_spare(engine.executor.now());
         self.give_back()
     }
 }

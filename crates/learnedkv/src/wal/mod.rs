@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use self::segments::{Segment, Spare, create_segment};
 pub use self::segments::{segment_id, segment_path, small_segment_bytes};
@@ -190,7 +191,8 @@ impl Log {
     ) -> Result<Log> {
         let id = recovered.next_segment;
         let bytes = if frugal { small_segment_bytes(segment_bytes) } else { segment_bytes };
-        let active = create_segment(&*disk, dir, database, (id, bytes), synced_often, None)?;
+        let made_for = (synced_often, Duration::ZERO);
+        let active = create_segment((&*disk, dir), database, (id, bytes), made_for, None)?;
         let mut log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
         log.set_frugal(frugal);
         log.synced_often = synced_often;
@@ -216,6 +218,7 @@ impl Log {
             id: recovered.next_segment,
             region: Arc::new(NoRegion),
             synced_often: false,
+            made: Duration::ZERO,
         });
         let log = Log::after(disk, dir, database, 0, recovered, nowhere);
         log.break_log(&broken(None));
@@ -248,7 +251,7 @@ impl Log {
             synced_often: false,
             active_syncs: AtomicU64::new(0),
             order: Mutex::new(Order { active, active_bytes: 0, next, kept: ended.collect() }),
-            spare: Mutex::new(Spare { ready: None, next_number }),
+            spare: Mutex::new(Spare { ready: None, next_number, time: Duration::ZERO }),
             recycled: Mutex::default(),
             segments_made: AtomicU64::new(0),
             segments_recycled: AtomicU64::new(0),
@@ -363,10 +366,13 @@ impl Log {
     }
 
     /// Ends the active segment if it is half full and the next is ready. Done where a memtable is
-    /// sealed: its flush then syncs whole segments, which nobody writes to any more.
-    pub fn end_segment(&self) {
+    /// sealed: its flush then syncs whole segments, which nobody writes to any more. Where the log holds nothing else
+    /// that is needed, the flush syncs nothing if a segment ends here: an eighth is enough. (Segments are about as long as what fills a
+    /// memtable. One that was begun in the midst of that would be left so by each memtable after it.)
+    pub fn end_segment(&self, holds_only_this: bool) {
         let mut order = lock(&self.order);
-        if order.active_bytes * 2 < order.active.region.capacity_bytes() {
+        let share = if holds_only_this { 8 } else { 2 };
+        if order.active_bytes * share < order.active.region.capacity_bytes() {
             return;
         }
         // Not waited for: a rotation is in the way of commits.

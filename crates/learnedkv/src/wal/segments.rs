@@ -1,7 +1,7 @@
 //! Making segments: fresh, or in the file and the memory of one that is not needed any more.
 //!
 //! A segment that leaves the log is kept, instead of being removed, where all of this holds: it has the usual
-//! size; nobody holds it any more and it was never unmapped ([`super::sync`]), so its memory is ready; no copy
+//! size; its file is young, and was not written out; nobody holds it any more and it was never unmapped ([`super::sync`]), so its memory is ready; no copy
 //! of the log is being written, which may read its file; the disk is not full. The next segment that is
 //! made is its file renamed. Nothing is wiped: behind a segment's last record stand old ones, which say that
 //! they are another segment's, and numbers are never reused. At most [`MOST_RECYCLED`] files are kept, for as
@@ -17,6 +17,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{Kept, Log, lock};
 use crate::disk::{Disk, LogRegion};
@@ -45,6 +46,8 @@ pub(super) struct Segment {
     pub(super) region: Arc<dyn LogRegion>,
     /// What its memory was made ready for.
     pub(super) synced_often: bool,
+    /// When its file was made.
+    pub(super) made: Duration,
 }
 
 /// What comes after the active segment. Numbers are given out under its lock, which is held until the
@@ -55,6 +58,8 @@ pub(super) struct Spare {
     pub(super) ready: Option<Arc<Segment>>,
     /// The number of the one after it.
     pub(super) next_number: u64,
+    /// What time it was when one was made ready last.
+    pub(super) time: Duration,
 }
 
 /// Where a segment was synced after so few bytes in the mean while it was active, the next that is made is made for
@@ -62,6 +67,9 @@ pub(super) struct Spare {
 const SHORT_SYNC_BYTES: u64 = 64 << 10;
 /// So many files of segments are kept to be used again: what one flush sets free, mostly.
 pub(super) const MOST_RECYCLED: usize = 2;
+/// Older files are not used again. Linux writes what has been dirty for half a minute, and of a file that stays all that is;
+/// of one that is removed before, nothing.
+pub(super) const OLDEST_RECYCLED: Duration = Duration::from_secs(20);
 
 impl Log {
     /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active.
@@ -80,21 +88,30 @@ impl Log {
         let bytes = usual.max(wanted_bytes);
         let synced_often = self.synced_often || active_syncs >= usual.div_ceil(SHORT_SYNC_BYTES);
         self.segments_made.fetch_add(1, Ordering::Relaxed);
-        let again = self.begin_again(id, bytes, synced_often);
-        create_segment(&*self.disk, &self.dir, self.database, (id, bytes), synced_often, again)
+        let again = self.begin_again(id, bytes, synced_often, spare.time);
+        let (made, again) = again.map_or((spare.time, None), |(made, region)| (made, Some(region)));
+        let place = (&*self.disk, &*self.dir);
+        create_segment(place, self.database, (id, bytes), (synced_often, made), again)
     }
 
-    /// The region of a segment that was kept, its file renamed to that of segment `id`; `None` where none of
-    /// that kind is there, or it cannot be used again.
-    fn begin_again(&self, id: u64, bytes: u64, synced_often: bool) -> Option<Arc<dyn LogRegion>> {
+    /// The region of a segment that was kept, its file renamed to that of segment `id`, and when that was made; `None` where
+    /// none of that kind is there, or it cannot be used again.
+    fn begin_again(
+        &self,
+        id: u64,
+        bytes: u64,
+        synced_often: bool,
+        now: Duration,
+    ) -> Option<(Duration, Arc<dyn LogRegion>)> {
         let old = lock(&self.recycled).pop()?;
         let (from, to) = (segment_path(&self.dir, old.id), segment_path(&self.dir, id));
+        let is_old = now.saturating_sub(old.made) > OLDEST_RECYCLED;
         let fits = old.region.capacity_bytes() == bytes && old.synced_often == synced_often;
-        let mut region = old.region;
+        let (fits, made, mut region) = (fits && !is_old, old.made, old.region);
         let is_ours = fits && Arc::get_mut(&mut region).is_some_and(|r| r.begin_again(&to));
         if is_ours && self.disk.rename(&from, &to).is_ok() {
             self.segments_recycled.fetch_add(1, Ordering::Relaxed);
-            return Some(region);
+            return Some((made, region));
         }
         drop(region);
         let _ = self.disk.remove(&from);
@@ -155,12 +172,13 @@ impl Log {
         }
     }
 
-    /// Makes the next segment ready, if it is not. Returns whether there was something to do.
+    /// Makes the next segment ready, if it is not, at the time `now`. Returns whether there was something to do.
     ///
     /// # Errors
     /// Any error of the disk. A commit that needs the segment will try again.
-    pub fn prepare_spare(&self) -> Result<bool> {
+    pub fn prepare_spare(&self, now: Duration) -> Result<bool> {
         let mut spare = lock(&self.spare);
+        spare.time = now;
         if spare.ready.is_some() {
             return Ok(false);
         }
@@ -173,11 +191,10 @@ impl Log {
 /// Makes a segment, in a fresh file, whose header is durable, or in `again`, which has its name already. The name is
 /// durable.
 pub(super) fn create_segment(
-    disk: &dyn Disk,
-    dir: &Path,
+    (disk, dir): (&dyn Disk, &Path),
     database: u64,
     (id, bytes): (u64, u64),
-    synced_often: bool,
+    (synced_often, made): (bool, Duration),
     again: Option<Arc<dyn LogRegion>>,
 ) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
@@ -205,5 +222,5 @@ pub(super) fn create_segment(
     })?;
     // Afterwards: the sync of the header would go through all that was made ready beside it.
     region.make_ready(synced_often);
-    Ok(Arc::new(Segment { id, region, synced_often }))
+    Ok(Arc::new(Segment { id, region, synced_often, made }))
 }

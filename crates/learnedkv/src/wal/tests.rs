@@ -118,14 +118,32 @@ fn no_number_is_given_out_while_a_segment_is_made() {
             seen.send(watched.spare.try_lock().is_err()).unwrap();
         }
     });
-    assert!(log.prepare_spare().unwrap());
-    assert!(!log.prepare_spare().unwrap(), "one spare is enough");
+    assert!(log.prepare_spare(Duration::ZERO).unwrap());
+    assert!(!log.prepare_spare(Duration::ZERO).unwrap(), "one spare is enough");
     (0..3).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
     disk.stop_observing();
     let held: Vec<bool> = made.try_iter().collect();
     // Two segments, each before and after: the spare, and one that a commit made for itself.
     assert_eq!(held, [true; 4]);
     assert_eq!(log.segments(), [1, 2, 3]);
+}
+
+#[test]
+fn a_segment_ends_where_a_flush_then_needs_no_log_if_it_is_worth_one() {
+    for (share, holds_only_this, ends) in
+        [(16, true, false), (7, true, true), (7, false, false), (4, false, false)]
+    {
+        let log = log_on(&SimDisk::new(1));
+        commit(&log, SEGMENT_BYTES as usize / share);
+        log.end_segment(holds_only_this);
+        commit(&log, 10);
+        assert_eq!(log.segments(), [1], "none is ready");
+        log.prepare_spare(Duration::ZERO).unwrap();
+        log.end_segment(holds_only_this);
+        commit(&log, 10);
+        assert_eq!(log.segments().len() > 1, ends, "{share}");
+        assert_eq!(log.ends_at(2), ends);
+    }
 }
 
 /// A commit that makes its own segment and the job that makes a spare run at the same time.
@@ -136,7 +154,7 @@ fn segments_come_into_use_in_the_order_of_their_numbers() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
-                log.prepare_spare().unwrap();
+                log.prepare_spare(Duration::ZERO).unwrap();
             }
         });
         (0..1000).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
@@ -249,7 +267,7 @@ fn segments_are_made_for_how_those_before_them_were_synced() {
         let mut made = vec![made_for()];
         while made.len() < 4 {
             let before = lock(&log.order).active.id;
-            log.prepare_spare().unwrap();
+            log.prepare_spare(Duration::ZERO).unwrap();
             while lock(&log.order).active.id == before {
                 let sequence = commit(&log, bytes);
                 log.sync(sequence).unwrap();
@@ -296,8 +314,8 @@ fn commits_of_several_threads_are_durable_when_their_sync_returns() {
                     let sequence = commit(log, 300 + 100 * thread as usize);
                     if (n + thread) % 7 == 0 {
                         // As a rotation does, and the job that follows it.
-                        log.prepare_spare().unwrap();
-                        log.end_segment();
+                        log.prepare_spare(Duration::ZERO).unwrap();
+                        log.end_segment(false);
                     }
                     log.sync(sequence).unwrap();
                     assert!(log.synced() >= sequence);

@@ -6,6 +6,7 @@ use super::super::retention::Retention;
 use super::*;
 use crate::format::checksum::mix;
 use crate::format::manifest::Change;
+use crate::wal::segments::OLDEST_RECYCLED;
 
 /// The names on the disk.
 fn files(disk: &SimDisk) -> Vec<String> {
@@ -43,7 +44,7 @@ fn segments_that_left_the_log_are_used_again() {
     assert_eq!((log.segments(), log.recyclable()), (vec![3], 2));
     assert_eq!(files(&disk), names(&[1, 2, 3]));
     assert_eq!(log.size_bytes(), 3 * SEGMENT_BYTES);
-    log.prepare_spare().unwrap();
+    log.prepare_spare(Duration::ZERO).unwrap();
     assert_eq!(files(&disk), names(&[1, 3, 4]), "its file is the next one's");
     (0..2).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
     assert_eq!((log.segments(), log.recyclable()), (vec![3, 4, 5], 0));
@@ -52,6 +53,32 @@ fn segments_that_left_the_log_are_used_again() {
     assert_eq!(log.segments_made(), (5, 2), "the first is the log's beginning");
     log.sync(6).unwrap();
     assert_eq!(last_after_crash_from(&disk, 3, 3, 6), 6);
+}
+
+/// Of those all that was ever written is written to the device once they are half a minute old.
+#[test]
+fn a_file_is_not_used_again_once_it_is_old() {
+    let young = OLDEST_RECYCLED;
+    let old = young + Duration::from_nanos(1);
+    let (disk, log) = log_that_has_left(3);
+    log.prepare_spare(young).unwrap();
+    assert_eq!((files(&disk), log.segments_made().1), (names(&[1, 3, 4]), 1));
+    assert_eq!(commit(&log, FILLS_A_SEGMENT), 4);
+    log.prepare_spare(old).unwrap();
+    assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 4, 5]), 1), "the first is gone");
+    assert_eq!(commit(&log, FILLS_A_SEGMENT), 5);
+    log.remove(&log.retention(5));
+    assert_eq!((log.segments(), log.recyclable()), (vec![5], 2));
+    // A file is as old in its second life: the fourth is the second's.
+    log.prepare_spare(old).unwrap();
+    assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 5, 6]), 1));
+    assert_eq!(commit(&log, FILLS_A_SEGMENT), 6);
+    log.give_back();
+    log.remove(&log.retention(6));
+    log.prepare_spare(old + young).unwrap();
+    assert_eq!((files(&disk), log.segments_made().1), (names(&[6, 7]), 2), "the fifth is young");
+    log.sync(6).unwrap();
+    assert_eq!(last_after_crash_from(&disk, 6, 6, 6), 6);
 }
 
 /// No more than two are kept, and they go where no others come.
@@ -133,7 +160,7 @@ fn a_segment_of_another_kind_is_not_used_again() {
 
     let (disk, log) = log_that_has_left(2);
     log.active_syncs.store(SEGMENT_BYTES, Ordering::Relaxed);
-    log.prepare_spare().unwrap();
+    log.prepare_spare(Duration::ZERO).unwrap();
     assert_eq!((log.segments_made().1, files(&disk)), (0, names(&[2, 3])));
 }
 
@@ -146,7 +173,7 @@ fn a_file_that_cannot_be_renamed_or_synced_is_not_used_again() {
         (0..2).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
         log.remove(&log.retention(2));
         let counts = disk.fail(Fault::at(0).of(&[kind]));
-        let prepared = log.prepare_spare();
+        let prepared = log.prepare_spare(Duration::ZERO);
         assert_eq!(prepared.is_ok(), kind == OperationKind::Rename, "{kind}");
         assert_eq!((counts.fired(), log.recyclable()), (1, 0), "{kind}");
         (0..2).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
@@ -168,7 +195,7 @@ fn damage_is_told_of_the_segment_it_is_in() {
         let (disk, log) = log_that_has_left(3);
         commit(&log, FILLS_A_SEGMENT);
         assert_eq!((log.segments(), log.segments_made().1), (vec![3, 4], 1));
-        log.prepare_spare().unwrap();
+        log.prepare_spare(Duration::ZERO).unwrap();
         assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 4, 5]), 2));
         log.sync(4).unwrap();
         let path = |segment| segment_path(Path::new("/"), segment);
@@ -248,7 +275,7 @@ fn no_crash_takes_old_records_for_new_ones() {
                 }
                 // As a flush does that need not wait for the log, where no segment holds records of both sides.
                 1 | 2 => {
-                    log.end_segment();
+                    log.end_segment(false);
                     let visible = log.visible();
                     let up_to = if log.ends_at(visible) { visible } else { log.synced() };
                     let retention = log.retention(up_to + 1);
@@ -256,7 +283,7 @@ fn no_crash_takes_old_records_for_new_ones() {
                     known.synced.fetch_max(up_to, Ordering::SeqCst);
                     log.remove(&retention);
                 }
-                3 => _ = log.prepare_spare().unwrap(),
+                3 => _ = log.prepare_spare(Duration::ZERO).unwrap(),
                 4 if step % 16 == 0 => _ = log.give_back(),
                 _ => {
                     let ticket = log.reserve(payload_of(seed, log.reserved() + 1).len(), 1, None);
