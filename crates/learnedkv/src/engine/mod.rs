@@ -365,7 +365,8 @@ impl Engine {
         self.view.store(Arc::new(view));
     }
 
-    /// What the program has done so far: lookups, walks, operations in commits. Who asks again sees whether it is at work.
+    /// What of the program's doings is counted, so that who asks again sees whether it is at work: lookups, walks that are
+    /// over (not their steps), operations in commits.
     pub fn operations(&self) -> u64 {
         let metrics = &self.context.metrics;
         metrics.lookups.all() + metrics.walks.sum() + self.log.visible()

@@ -36,8 +36,8 @@ pub enum Step {
     /// The same, but it computes for long and nobody waits for it (merges, sweeps): the next step is to leave the program
     /// a processor, unless there is a [hurry](Executor::hurry).
     Patiently,
-    /// The same, beside a program that is at work: until as much time has passed again as the step took, its place among the
-    /// patient ones stays empty, unless there is a hurry.
+    /// The same, beside a program that is at work: until as much time has passed again as the step took (20 ms at most), its
+    /// place among the patient ones stays empty, unless there is a hurry. An urgent job does not rest.
     Leisurely,
     /// Nothing to do until the next notification.
     Wait,

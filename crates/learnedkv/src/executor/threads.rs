@@ -12,8 +12,8 @@
 //! a processor is left over (on one processor: where none of them runs); or where eight such urgent steps
 //! were begun before it, and no other patient one runs. While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
 //!
-//! **Rest.** What settles takes half of a processor that is left over where the program is at work beside it: a step that says so
-//! ([`Step::Leisurely`]) counts as running for as long again as it took. So no thread sleeps for it, and what is not patient goes
+//! **Rest.** What settles takes about half of a processor that is left over where the program is at work beside it: a step that says so
+//! ([`Step::Leisurely`]) counts as running for as long again as it took by the clock, 20 ms at most. So no thread sleeps for it, and what is not patient goes
 //! on; where there are processors enough, so does its own job. A hurry ends all rests.
 //!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
@@ -304,20 +304,19 @@ impl Shared {
         others.filter_map(|task| task.due).min()
     }
 
-    /// Ends the rests that are over; when the next is, if that is for a thread of `lane` to mind.
-    fn end_rests(&self, state: &mut State, lane: Lane) -> Option<Duration> {
-        let minds = state.is_resting() && lane == Lane::Any;
-        minds.then(|| state.end_rests(self.elapsed())).flatten()
-    }
-
     /// The life of one thread.
     fn work(self: Arc<Self>, lane: Lane) {
         WORKS_FOR.set(self.id());
         let mut state = self.lock();
         while !state.stopped {
             let next_due = self.enqueue_due(&mut state, lane);
-            let next_due = next_due.into_iter().chain(self.end_rests(&mut state, lane)).min();
+            if state.is_resting() {
+                state.end_rests(self.elapsed());
+            }
             let next = state.pop(lane);
+            // What is left may wait for another's rest. Those threads mind it that may begin it.
+            let rest = if lane == Lane::Any { state.next_rest() } else { None };
+            let next_due = next_due.into_iter().chain(rest).min();
             if state.may_begin_patiently() {
                 // There is room for one more, or it is its turn.
                 self.any_work.notify_one();
@@ -335,6 +334,7 @@ impl Shared {
                 self.any_work.notify_one();
             }
             let (computes, is_patient) = (task.computes(), task.is_patient());
+            let may_rest = is_patient && task.priority == Priority::Normal;
             state.urgent_is_busy |= lane == Lane::Urgent;
             if state.urgent_is_busy && !state.urgent.is_empty() {
                 // Another one may help.
@@ -353,7 +353,7 @@ impl Shared {
             state = self.lock();
             state.running -= 1;
             if computes {
-                let (now, rests) = (self.elapsed(), is_patient && is_leisurely);
+                let (now, rests) = (self.elapsed(), may_rest && is_leisurely);
                 let rest = now.saturating_sub(begun).min(LONGEST_REST);
                 state.end_computing(is_patient, rests.then(|| now + rest));
             }

@@ -52,7 +52,7 @@ pub fn scale(bytes: u64, numerator: u64, denominator: u64) -> u64 {
 pub struct ReadMetrics {
     /// Lookups of single keys.
     pub lookups: Lookups,
-    /// Walks over entries that were begun and are over.
+    /// Walks over entries, counted when they are over or begin anew.
     pub walks: Tally,
     /// Read requests to the disk for data blocks, and for indexes that are not kept in memory.
     pub requests: AtomicU64,

@@ -354,7 +354,8 @@ impl Log {
                 Some(segment) => segment,
                 None => {
                     let syncs = self.active_syncs.load(Ordering::Relaxed);
-                    self.create_segment(&mut spare, wanted, syncs)?
+                    // Also in an old file: a commit is not to remove that.
+                    self.create_segment(&mut spare, wanted, syncs, Duration::MAX)?
                 }
             };
             let enough = segment.region.capacity_bytes() >= wanted;

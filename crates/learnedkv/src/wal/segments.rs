@@ -1,7 +1,8 @@
 //! Making segments: fresh, or in the file and the memory of one that is not needed any more.
 //!
 //! A segment that leaves the log is kept, instead of being removed, where all of this holds: it has the usual
-//! size; its file is young, and was not written out; nobody holds it any more and it was never unmapped ([`super::sync`]), so its memory is ready; no copy
+//! size; its file is young ([`OLDEST_RECYCLED`]); nobody holds it any more and it was never unmapped ([`super::sync`]), so most of its
+//! memory is ready, and what a sync let go is made so again; no copy
 //! of the log is being written, which may read its file; the disk is not full. The next segment that is
 //! made is its file renamed. Nothing is wiped: behind a segment's last record stand old ones, which say that
 //! they are another segment's, and numbers are never reused. At most [`MOST_RECYCLED`] files are kept, for as
@@ -67,17 +68,19 @@ pub(super) struct Spare {
 const SHORT_SYNC_BYTES: u64 = 64 << 10;
 /// So many files of segments are kept to be used again: what one flush sets free, mostly.
 pub(super) const MOST_RECYCLED: usize = 2;
-/// Older files are not used again. Linux writes what has been dirty for half a minute, and of a file that stays all that is;
+/// Older files are not made ready again. Linux writes what has been dirty for half a minute, and of a file that stays all that is;
 /// of one that is removed before, nothing.
 pub(super) const OLDEST_RECYCLED: Duration = Duration::from_secs(20);
 
 impl Log {
-    /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active.
+    /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active; in a file that is
+    /// `oldest` at most, if one was kept.
     pub(super) fn create_segment(
         &self,
         spare: &mut Spare,
         wanted_bytes: u64,
         active_syncs: u64,
+        oldest: Duration,
     ) -> Result<Arc<Segment>> {
         // A number whose segment could not be made is left out: recovery goes by sequence numbers.
         let id = spare.next_number;
@@ -88,7 +91,7 @@ impl Log {
         let bytes = usual.max(wanted_bytes);
         let synced_often = self.synced_often || active_syncs >= usual.div_ceil(SHORT_SYNC_BYTES);
         self.segments_made.fetch_add(1, Ordering::Relaxed);
-        let again = self.begin_again(id, bytes, synced_often, spare.time);
+        let again = self.begin_again(id, bytes, synced_often, spare.time.saturating_sub(oldest));
         let (made, again) = again.map_or((spare.time, None), |(made, region)| (made, Some(region)));
         let place = (&*self.disk, &*self.dir);
         create_segment(place, self.database, (id, bytes), (synced_often, made), again)
@@ -101,11 +104,11 @@ impl Log {
         id: u64,
         bytes: u64,
         synced_often: bool,
-        now: Duration,
+        made_since: Duration,
     ) -> Option<(Duration, Arc<dyn LogRegion>)> {
         let old = lock(&self.recycled).pop()?;
         let (from, to) = (segment_path(&self.dir, old.id), segment_path(&self.dir, id));
-        let is_old = now.saturating_sub(old.made) > OLDEST_RECYCLED;
+        let is_old = old.made < made_since;
         let fits = old.region.capacity_bytes() == bytes && old.synced_often == synced_often;
         let (fits, made, mut region) = (fits && !is_old, old.made, old.region);
         let is_ours = fits && Arc::get_mut(&mut region).is_some_and(|r| r.begin_again(&to));
@@ -183,7 +186,7 @@ impl Log {
             return Ok(false);
         }
         let syncs = self.active_syncs.swap(0, Ordering::Relaxed);
-        spare.ready = Some(self.create_segment(&mut spare, 0, syncs)?);
+        spare.ready = Some(self.create_segment(&mut spare, 0, syncs, OLDEST_RECYCLED)?);
         Ok(true)
     }
 }

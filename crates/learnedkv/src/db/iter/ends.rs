@@ -386,11 +386,13 @@ impl Ends {
         }
         let began = |end: &End| end.cursor.is_some() || end.stood.is_some();
         let began = began(&self.front) || began(&self.back);
+        if began {
+            self.handle.engine.context.metrics.walks.add(1);
+        }
         if let (true, Some(_), Some(pin)) = (began, self.expected.take(), &self.pin) {
             let (view, entries) = (pin.view(), self.front.handed + self.back.handed);
             view.lengths.went(entries);
             let engine = &self.handle.engine;
-            engine.context.metrics.walks.add(1);
             paying::owe_for_merging(engine, &view, entries);
             paying::owe_for_values(engine, &view, std::mem::take(&mut self.apart));
         }

@@ -141,7 +141,7 @@ impl LogRegion for MappedRegion {
         populate(&self.map, 0, self.map.len());
     }
 
-    /// Its memory is ready already. Whoever has the region for himself holds no reserved bytes of it, and
+    /// What of its memory was not let go is ready already. Whoever has the region for himself holds no reserved bytes of it, and
     /// reservations made before are refused: the new cursor has an id of its own.
     fn begin_again(&mut self, path: &Path) -> bool {
         self.path = path.to_path_buf();

@@ -143,10 +143,14 @@ impl State {
         !self.resting.is_empty()
     }
 
-    /// Ends the rests that are over by `now`; when the next is, if a step waits for that.
-    pub(super) fn end_rests(&mut self, now: Duration) -> Option<Duration> {
+    /// Ends the rests that are over by `now`.
+    pub(super) fn end_rests(&mut self, now: Duration) {
         let ended = self.resting.extract_if(.., |until| *until <= now).count();
         self.leave_places(ended, ended);
+    }
+
+    /// When the next rest ends, if a step waits for that.
+    pub(super) fn next_rest(&self) -> Option<Duration> {
         let next = self.resting.iter().min().copied();
         next.filter(|_| !self.leaves_a_processor() && self.normal.iter().any(Task::is_patient))
     }
@@ -229,15 +233,17 @@ mod tests {
     #[test]
     fn the_place_of_what_rests_stays_empty_until_then() {
         let mut state = resting(2);
-        assert_eq!(state.end_rests(SECOND / 2), Some(SECOND), "somebody minds it");
+        state.end_rests(SECOND / 2);
+        assert_eq!(state.next_rest(), Some(SECOND), "somebody minds it");
         assert!(!state.may_begin_patiently() && state.pop(Lane::Any).is_none());
         // What has no patience goes on, and nobody is woken for the end where nothing waits for it.
         state.push(task(Priority::Normal, Next::GoOn));
         assert!(state.pop(Lane::Any).is_some_and(|task| !task.is_patient()));
         let job = state.normal.pop_front();
-        assert_eq!(state.end_rests(SECOND / 2), None);
+        assert_eq!(state.next_rest(), None);
         state.push(job.unwrap());
-        assert_eq!(state.end_rests(SECOND), None);
+        state.end_rests(SECOND);
+        assert_eq!(state.next_rest(), None);
         assert!(!state.is_resting() && state.may_begin_patiently());
         assert!(state.pop(Lane::Any).is_some() && (state.computing, state.patient) == (1, 1));
         state.end_computing(true, None);
@@ -252,17 +258,19 @@ mod tests {
             begin_urgent(&mut state, Next::GoOn);
             state.end_computing(false, None);
         }
-        assert!(state.end_rests(SECOND / 2) == Some(SECOND) && state.pop(Lane::Any).is_none());
-        assert!(state.end_rests(SECOND).is_none() && state.pop(Lane::Any).is_some());
+        state.end_rests(SECOND / 2);
+        assert!(state.next_rest() == Some(SECOND) && state.pop(Lane::Any).is_none());
+        state.end_rests(SECOND);
+        assert!(state.next_rest().is_none() && state.pop(Lane::Any).is_some());
     }
 
     #[test]
     fn where_processors_are_left_over_what_rested_goes_on() {
         let mut state = resting(3);
-        assert_eq!(state.end_rests(SECOND / 2), None, "nobody waits for it");
-        assert!(state.may_begin_patiently() && state.pop(Lane::Any).is_some());
         state.push(task(Priority::Normal, Next::GoOnPatiently));
-        assert_eq!(state.end_rests(SECOND / 2), Some(SECOND), "no third one");
+        assert_eq!(state.next_rest(), None, "nobody waits for it");
+        assert!(state.may_begin_patiently() && state.pop(Lane::Any).is_some());
+        assert_eq!(state.next_rest(), Some(SECOND), "no third one");
     }
 
     #[test]
