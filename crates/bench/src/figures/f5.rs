@@ -45,9 +45,18 @@ struct Losses {
 
 impl Losses {
     fn push(&mut self, lost: Option<Lost>) {
-        let Lost { queued, asleep } = lost.unwrap_or(Lost { queued: f64::NAN, asleep: f64::NAN });
+        let Some(Lost { queued, asleep }) = lost else { return };
         self.queued.push(queued);
         self.asleep.push(asleep);
+    }
+
+    /// Where the kernel does not say: nothing.
+    fn row(&self, name: &str) -> Vec<String> {
+        let show = |rounds: &Rounds| match rounds.count() {
+            0 => "-".to_string(),
+            _ => rounds.show(0.01, 1),
+        };
+        vec![name.to_string(), show(&self.queued), show(&self.asleep)]
     }
 }
 
@@ -174,6 +183,12 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         let reached = client.closed(closed)?;
         rates.push(reached);
         let rate = run.rate.unwrap_or(reached * SHARE);
+        if rate > reached {
+            // What arrives would queue for ever.
+            return Err(Error::usage(format!(
+                "--rate: expected less than what a closed loop reaches here, {reached:.0} a second, found {rate}"
+            )));
+        }
         store.settle()?;
         machine.measure(&mut client, rate, open)?;
         let mut outside = client.open(rate, &|due| due >= open)?;
@@ -263,13 +278,10 @@ impl Measurements {
             "The client's time that others had, by the kernel: it wanted to run and had no processor, or slept (for a \
              lock, the disk, the pace of writers). What the host took of the machine is in neither.",
         );
-        let row = |name: &str, lost: &Losses| {
-            vec![name.to_string(), lost.queued.show(0.01, 1), lost.asleep.show(0.01, 1)]
-        };
         let [without, during] = lost;
         run.sheet.table(
             &["phase", "no processor, %", "asleep, %"],
-            &[row("without", without), row("during", during), row("gets alone", &machine.lost)],
+            &[without.row("without"), during.row("during"), machine.lost.row("gets alone")],
         );
     }
 }
@@ -312,4 +324,18 @@ fn swept(
         // The last one goes on behind the loop.
         Ok((latencies?, (ran.as_secs_f64() / elapsed.as_secs_f64()).min(1.0)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_kernel_does_not_say_what_was_lost_nothing_is_said() {
+        let mut losses = Losses::default();
+        losses.push(None);
+        assert_eq!(losses.row("during"), ["during", "-", "-"]);
+        losses.push(Some(Lost { queued: 0.02, asleep: 0.5 }));
+        assert_eq!(losses.row("during"), ["during", "2.0 (2.0-2.0)", "50.0 (50.0-50.0)"]);
+    }
 }

@@ -95,6 +95,28 @@ fn check_memory(sheet: &str) {
     assert!(rows.iter().all(|row| !row[3].is_empty()), "{rows:?}");
 }
 
+/// A rate that is given is the one that is asked for; what nobody could keep up with is refused, and so is nothing at all.
+#[test]
+fn f5_asks_for_the_rate_it_is_given() {
+    let outer = tempfile::tempdir().unwrap();
+    let run = |rate: &str| {
+        let output = Command::new(PROGRAM)
+            .args(["figures", "f5", "--scale", "tiny", "--rounds", "1", "--rate", rate, "--dir"])
+            .arg(outer.path().join("stores"))
+            .output()
+            .unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
+        (output.status.code(), out, err)
+    };
+    let (code, sheet, error) = run("1k");
+    assert_eq!(code, Some(0), "{error}");
+    assert!(sheet.contains("Poisson arrivals at 1,000 a second (a closed loop reached"), "{sheet}");
+    for (rate, says) in [("0", "at least 1"), ("x", "not a count"), ("1g", "less than what")] {
+        let (code, _, error) = run(rate);
+        assert!(code == Some(2) && error.contains(says), "{rate}: {code:?}: {error}");
+    }
+}
+
 #[test]
 fn an_unknown_figure_is_refused() {
     let outer = tempfile::tempdir().unwrap();
