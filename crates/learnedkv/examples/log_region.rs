@@ -33,7 +33,8 @@ fn measure(dir: &Path, kind: LogRegionKind, region_bytes: u64, syncs: usize) -> 
     for _ in 0..REGIONS {
         let start = Instant::now();
         let region = disk.create_log_region(&path, region_bytes)?;
-        region.make_ready(false);
+        region.expect_syncs(false);
+        region.make_ready(0..region_bytes);
         creating += start.elapsed();
         let start = Instant::now();
         while let Some(place) = region.reserve(RECORD_BYTES) {
@@ -48,7 +49,8 @@ fn measure(dir: &Path, kind: LogRegionKind, region_bytes: u64, syncs: usize) -> 
     }
 
     let region = disk.create_log_region(&path, region_bytes)?;
-    region.make_ready(true);
+    region.expect_syncs(true);
+    region.make_ready(0..region_bytes);
     let mut latencies = Vec::new();
     for _ in 0..syncs {
         if let Some(place) = region.reserve(RECORD_BYTES) {

@@ -27,6 +27,7 @@ pub mod sim;
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -286,10 +287,13 @@ pub trait LogRegion: Send + Sync + fmt::Debug {
     /// The region's size.
     fn capacity_bytes(&self) -> u64;
 
-    /// Makes memory ready for what will be published: to be synced after every few records
-    /// (`synced_often`), or in large parts. A hint, given once after its making and after each
-    /// [`LogRegion::begin_again`], when nothing but a header was published yet.
-    fn make_ready(&self, _synced_often: bool) {}
+    /// What will be published is to be synced after every few records (`synced_often`), or in large parts. A hint, given
+    /// once after its making and after each [`LogRegion::begin_again`], when nothing but a header was published yet.
+    fn expect_syncs(&self, _synced_often: bool) {}
+
+    /// Makes memory ready for what will be published in these bytes. A hint, given at any time after
+    /// [`LogRegion::expect_syncs`], also while others publish.
+    fn make_ready(&self, _bytes: Range<u64>) {}
 
     /// Makes it as it was made, but for its bytes, which stay what they are: reservations begin at its start
     /// again. Its file has the name `path` by now, or gets it next ([`Disk::rename`]), which errors

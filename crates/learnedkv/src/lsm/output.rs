@@ -337,10 +337,15 @@ impl Output {
         self.waiting.data_bytes + self.writer.as_ref().map_or(0, TableWriter::data_bytes)
     }
 
-    /// What was written so far, with the values kept apart, about.
+    /// What was written so far of the table being written, with all values kept apart, about.
     pub fn written_bytes(&self) -> u64 {
         let open = self.values.iter().filter_map(|values| values.segment.as_ref());
         self.data_bytes() + self.segment_bytes + open.map(SegmentWriter::file_bytes).sum::<u64>()
+    }
+
+    /// The same with all tables.
+    pub fn all_bytes(&self) -> u64 {
+        self.records.iter().map(|table| table.file_bytes).sum::<u64>() + self.written_bytes()
     }
 
     /// Has values be read through these segments from now on, successors of those it had.

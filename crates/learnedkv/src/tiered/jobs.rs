@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::press::PressJob;
 use super::settle;
 use crate::engine::{BallastJob, Engine, SyncJob};
-use crate::executor::{Job, Step};
+use crate::executor::{Job, Priority, Step};
 use crate::format::entry::SequenceNumber;
 use crate::lsm::flush::FlushJob;
 use crate::lsm::spill::SpillJob;
@@ -15,7 +15,9 @@ use crate::lsm::spill::SpillJob;
 /// Starts the jobs of `engine`.
 pub fn spawn(engine: &Arc<Engine>) {
     let executor = &engine.executor;
-    executor.spawn(Box::new(LogJob { engine: engine.clone(), made: (0, Duration::ZERO) }));
+    executor.spawn(Box::new(LogJob { engine: engine.clone() }));
+    executor.spawn(Box::new(SegmentsJob { engine: engine.clone(), made: (0, Duration::ZERO) }));
+    executor.spawn(Box::new(ReadyJob { engine: engine.clone() }));
     executor.spawn(Box::new(FlushJob::new(engine)));
     executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
     executor.spawn(Box::new(BallastJob::new(engine)));
@@ -25,13 +27,23 @@ pub fn spawn(engine: &Arc<Engine>) {
     settle::spawn(engine);
 }
 
-/// What a rotation asks for: the cache gives way to the sealed memtable, the next log segment is made
-/// ready, and the log is synced ahead of a flush that depends on it, which meanwhile writes its
-/// table (see [`Engine::needs_no_log`]). What is kept of the log for later is given back where nobody writes.
+/// What a rotation asks for: the cache gives way to the sealed memtable, and the log is synced ahead of a flush that depends
+/// on it, which meanwhile writes its table (see [`Engine::needs_no_log`]).
 struct LogJob {
+    engine: Arc<Engine>,
+}
+
+/// Makes the next segment of the log, before a commit has to. What is kept of the log for later is given back where nobody writes.
+struct SegmentsJob {
     engine: Arc<Engine>,
     /// How many segments were made when that last changed, and when it did.
     made: (u64, Duration),
+}
+
+/// Takes the page faults of the log's next segment, some at a time: all together they keep a processor busy for 40 ms,
+/// which a flush and the program want.
+struct ReadyJob {
+    engine: Arc<Engine>,
 }
 
 /// Files of segments are kept to be used again until so long none was made.
@@ -52,7 +64,31 @@ impl LogJob {
         });
         needed.map(|(_, up_to)| up_to).max()
     }
+}
 
+impl Job for LogJob {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+
+    fn step(&mut self) -> Step {
+        let engine = &self.engine;
+        if engine.health.check_writable().is_err() {
+            return Step::Wait;
+        }
+        engine.fit_cache();
+        if let Some(up_to) = self.needed_up_to()
+            && let Err(e) = engine.log.sync(up_to)
+        {
+            engine.poison(&e);
+            return Step::Wait;
+        }
+        engine.bound_log();
+        Step::Wait
+    }
+}
+
+impl SegmentsJob {
     /// Gives back what is kept for segments to come where none come; when to look again.
     fn give_back(&mut self) -> Step {
         let (log, now) = (&self.engine.log, self.engine.executor.now());
@@ -72,9 +108,14 @@ impl LogJob {
     }
 }
 
-impl Job for LogJob {
+impl Job for SegmentsJob {
     fn name(&self) -> &'static str {
-        "log"
+        "log segments"
+    }
+
+    /// Commits come to wait for it, and whatever is not urgent may be kept by the syncs of sweeps.
+    fn priority(&self) -> Priority {
+        Priority::Urgent
     }
 
     fn step(&mut self) -> Step {
@@ -83,17 +124,21 @@ impl Job for LogJob {
             engine.log.give_back();
             return Step::Wait;
         }
-        engine.fit_cache();
-        if let Some(up_to) = self.needed_up_to()
-            && let Err(e) = engine.log.sync(up_to)
-        {
-            engine.poison(&e);
-            return Step::Wait;
-        }
-        engine.bound_log();
         // If there is no room now, the commit that needs the segment tries again and says so.
-        let _ = engine.log.prepare_spare(engine.executor.now());
+        if engine.log.prepare_spare(engine.executor.now()).is_ok_and(|made| made) {
+            engine.executor.notify();
+        }
         self.give_back()
+    }
+}
+
+impl Job for ReadyJob {
+    fn name(&self) -> &'static str {
+        "log memory"
+    }
+
+    fn step(&mut self) -> Step {
+        if self.engine.log.make_some_ready() { Step::Patiently } else { Step::Wait }
     }
 }
 

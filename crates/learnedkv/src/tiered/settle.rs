@@ -4,7 +4,7 @@
 //! then steps until the watermark passes the last key.
 //!
 //! **Merges and sweeps share.** Merges are for reads, sweeps for space, and a keyspace has one of them at a time. A
-//! sweep that is due begins first: it takes all runs, and merging them would have been for nothing. From
+//! sweep that is due begins first: it takes all runs, and merging them would have been for nothing; a merge under way is given up. From
 //! then on merges of newer runs read half as many bytes as the sweep has written: however fast the
 //! writers, the sweep takes at most half as long again. What waits to be merged meanwhile presses the writers
 //! ([`super::press`]).
@@ -120,7 +120,7 @@ impl SettleJob {
             // Planned for a disk with room.
             self.drop_work();
         }
-        if self.is_at_nothing() || self.is_ahead && !self.may_stay_ahead() {
+        if self.is_at_nothing() || self.is_ahead && !self.may_stay_ahead() || self.is_in_the_way() {
             self.drop_work();
         }
         match std::mem::replace(&mut self.work, Work::None) {
@@ -536,7 +536,9 @@ impl SettleJob {
 
     /// Gives up what it does.
     fn drop_work(&mut self) {
-        self.work = Work::None;
+        if let Work::Merge(merge) = std::mem::replace(&mut self.work, Work::None) {
+            merge.give_up();
+        }
         self.let_go();
     }
 

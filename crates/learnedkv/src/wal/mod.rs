@@ -219,6 +219,7 @@ impl Log {
             region: Arc::new(NoRegion),
             synced_often: false,
             made: Duration::ZERO,
+            ready_bytes: AtomicU64::new(0),
         });
         let log = Log::after(disk, dir, database, 0, recovered, nowhere);
         log.break_log(&broken(None));

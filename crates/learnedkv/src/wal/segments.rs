@@ -17,7 +17,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Kept, Log, lock};
@@ -49,6 +49,28 @@ pub(super) struct Segment {
     pub(super) synced_often: bool,
     /// When its file was made.
     pub(super) made: Duration,
+    /// How much of its memory was made ready.
+    pub(super) ready_bytes: AtomicU64,
+}
+
+/// So much memory is made ready at a time: some 3 ms.
+const READY_BYTES: u64 = 4 << 20;
+
+impl Segment {
+    /// Makes the next piece of its memory ready that lies behind what is reserved. False: all is ready.
+    fn make_some_ready(&self, reserved_bytes: u64) -> bool {
+        let from = self
+            .ready_bytes
+            .load(Ordering::Relaxed)
+            .max(reserved_bytes / READY_BYTES * READY_BYTES);
+        let to = (from + READY_BYTES).min(self.region.capacity_bytes());
+        if from >= to {
+            return false;
+        }
+        self.ready_bytes.store(to, Ordering::Relaxed);
+        self.region.make_ready(from..to);
+        true
+    }
 }
 
 /// What comes after the active segment. Numbers are given out under its lock, which is held until the
@@ -189,6 +211,20 @@ impl Log {
         spare.ready = Some(self.create_segment(&mut spare, 0, syncs, OLDEST_RECYCLED)?);
         Ok(true)
     }
+
+    /// Makes the next piece of memory ready for records to come: of the active segment (where a commit had to make that
+    /// itself), then of the next. Whoever comes before it has the page faults himself. False: all of it is ready.
+    pub fn make_some_ready(&self) -> bool {
+        let (active, reserved_bytes) = {
+            let order = lock(&self.order);
+            (order.active.clone(), order.active_bytes)
+        };
+        active.make_some_ready(reserved_bytes) || {
+            // Not under its lock, which commits may come to wait for.
+            let next = lock(&self.spare).ready.clone();
+            next.is_some_and(|next| next.make_some_ready(0))
+        }
+    }
 }
 
 /// Makes a segment, in a fresh file, whose header is durable, or in `again`, which has its name already. The name is
@@ -223,7 +259,7 @@ pub(super) fn create_segment(
         // What cannot be removed now is an orphan that the next open removes.
         let _ = disk.remove(&path);
     })?;
-    // Afterwards: the sync of the header would go through all that was made ready beside it.
-    region.make_ready(synced_often);
-    Ok(Arc::new(Segment { id, region, synced_often, made }))
+    region.expect_syncs(synced_often);
+    // None is yet: the sync of the header would go through it.
+    Ok(Arc::new(Segment { id, region, synced_often, made, ready_bytes: AtomicU64::new(0) }))
 }

@@ -93,7 +93,8 @@ pub(super) fn regions_are_begun_again(f: &Fixture) {
     let (old, new) = (f.path("log1"), f.path("log2"));
     let mut region = f.disk.create_log_region(&old, 4096).unwrap();
     assert!(append(&*region, 3000, 1));
-    region.make_ready(false);
+    region.expect_syncs(false);
+    region.make_ready(0..4096);
     let late = region.reserve(500).unwrap();
     let held = region.clone();
     assert!(Arc::get_mut(&mut region).is_none(), "not while another has it");
@@ -117,7 +118,8 @@ pub(super) fn regions_are_begun_again(f: &Fixture) {
     assert_eq!(place.offset_bytes(), 0);
     region.publish(place, &mut |bytes| bytes.fill(4)).unwrap();
     region.sync(1000).unwrap();
-    region.make_ready(false);
+    region.expect_syncs(false);
+    region.make_ready(0..4096);
     expected[..1000].fill(4);
     assert_eq!(content(&*f.disk, &new), expected);
     let rest = region.reserve(3096).unwrap();

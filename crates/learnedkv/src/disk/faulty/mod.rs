@@ -16,6 +16,7 @@ mod script;
 mod tests;
 
 use std::any::Any;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -261,8 +262,12 @@ impl LogRegion for FaultyRegion {
         self.inner.capacity_bytes()
     }
 
-    fn make_ready(&self, synced_often: bool) {
-        self.inner.make_ready(synced_often);
+    fn expect_syncs(&self, synced_often: bool) {
+        self.inner.expect_syncs(synced_often);
+    }
+
+    fn make_ready(&self, bytes: Range<u64>) {
+        self.inner.make_ready(bytes);
     }
 
     fn begin_again(&mut self, path: &Path) -> bool {

@@ -11,6 +11,7 @@
 //! cache, and a sync of the file follows.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -134,11 +135,16 @@ impl LogRegion for MappedRegion {
     /// Where the system reads ahead it makes large folios of its cache, which are written as a whole: 16 KiB and
     /// more for each record that is synced by itself, where a page would do. They cost fewer faults.
     #[cfg(target_os = "linux")]
-    fn make_ready(&self, synced_often: bool) {
+    fn expect_syncs(&self, synced_often: bool) {
         if !synced_often {
             let _ = self.map.advise(memmap2::Advice::Normal);
         }
-        populate(&self.map, 0, self.map.len());
+    }
+
+    #[cfg(target_os = "linux")]
+    fn make_ready(&self, bytes: Range<u64>) {
+        let end = (bytes.end as usize).min(self.map.len());
+        populate(&self.map, bytes.start as usize, end);
     }
 
     /// What of its memory was not let go is ready already. Whoever has the region for himself holds no reserved bytes of it, and

@@ -39,7 +39,7 @@ fn a_log_region_that_is_synced_often_asks_for_no_large_folios() {
             skip("mapped_logs", &format!("{} reserves no blocks for certain", path.display()));
             return;
         }
-        region.make_ready(synced_often);
+        region.expect_syncs(synced_often);
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let of_region = maps.split_once(path.to_str().unwrap()).unwrap().1;
         let flags = of_region.lines().find_map(|line| line.strip_prefix("VmFlags: ")).unwrap();
@@ -64,7 +64,8 @@ fn pages_that_are_synced_leave_the_address_space_and_keep_what_was_written() {
         rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
     };
     for life in 1..=3 {
-        region.make_ready(false);
+        region.expect_syncs(false);
+        region.make_ready(0..LENGTH as u64);
         if !format!("{region:?}").starts_with("MappedRegion") || resident_kib() < LENGTH >> 10 {
             skip("mapped_logs", &format!("{}: no memory is made ready", path.display()));
             return;

@@ -1,5 +1,6 @@
 //! What the simulated disk hands out: files, log regions, locks.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -161,9 +162,13 @@ impl LogRegion for SimRegion {
         self.cursor.capacity_bytes()
     }
 
-    fn make_ready(&self, synced_often: bool) {
-        assert!(self.cursor.is_begun(), "a header's sync goes through all that was made ready");
+    fn expect_syncs(&self, synced_often: bool) {
         self.synced_often.store(synced_often, Ordering::Relaxed);
+    }
+
+    fn make_ready(&self, bytes: Range<u64>) {
+        assert!(self.cursor.is_begun(), "a header's sync goes through all that was made ready");
+        assert!(bytes.end <= self.cursor.capacity_bytes(), "{bytes:?}");
     }
 
     fn begin_again(&mut self, path: &Path) -> bool {

@@ -4,9 +4,11 @@
 //! none. There is a hurry where writers pay ([`crate::engine::pace`]), where somebody waits until nothing is left to do, and
 //! always where sweeps go ahead by themselves. What has patience rests beside a program that does something
 //! ([`Step::Leisurely`](crate::executor::Step::Leisurely), decision 56): so the share of what settles rises with what is owed. None has patience
-//! * a merge that a sweep waits for: until it begins nothing is given back, and what it takes grows with the wait;
 //! * a merge of very many runs, which all lookups pay for;
 //! * what goes on while the disk is full, and what ends because its keyspace is gone.
+//!
+//! No sweep waits for a merge: it is given up, since the sweep takes its runs as they are, and what it wrote would be written
+//! again (decision 58).
 
 use std::sync::Arc;
 
@@ -14,7 +16,6 @@ use super::{SettleJob, Work, damage_of_runs};
 use crate::engine::lock;
 use crate::executor::Step;
 use crate::lsm::merge;
-use crate::view::KeyspaceView;
 
 /// Whether a step is put off for what background work has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(super) enum Held {
 
 impl SettleJob {
     /// Whether the next step of its work has patience.
-    pub(super) fn is_patient(&mut self) -> bool {
+    pub(super) fn is_patient(&self) -> bool {
         let view = self.engine.view();
         let Some(at) = self.at.and_then(|at| view.keyspaces.get(&at)).cloned() else {
             return false;
@@ -36,17 +37,13 @@ impl SettleJob {
         !self.engine.ballast.is_given_up()
             && match &self.work {
                 Work::None => false,
-                Work::Merge(merge) => {
-                    let is_instead = merge.is_rewrite();
-                    let is_many = at.tables.runs.len() >= merge::MAX_RUNS_WHILE_FLUSHING;
-                    !is_many && !self.is_awaited(&at, is_instead)
-                }
+                Work::Merge(_) => at.tables.runs.len() < merge::MAX_RUNS_WHILE_FLUSHING,
                 Work::Sweep(_) | Work::Trim(_) => true,
             }
     }
 
     /// How its next step is to come, after one before which the program had done so many `operations`.
-    pub(super) fn goes_on(&mut self, operations: u64) -> Step {
+    pub(super) fn goes_on(&self, operations: u64) -> Step {
         match self.is_patient() {
             true if self.engine.operations() != operations => Step::Leisurely,
             true => Step::Patiently,
@@ -100,14 +97,20 @@ impl SettleJob {
         self.at.is_some_and(|at| !self.engine.view().keyspaces.contains_key(&at))
     }
 
-    /// Whether a sweep of the keyspace begins when the merge under way there ends, which may be one `instead` of a sweep that
-    /// is due.
-    fn is_awaited(&mut self, at: &Arc<KeyspaceView>, instead: bool) -> bool {
+    /// Whether it merges where a sweep would begin. One that is due does not where the merge is `instead` of it.
+    pub(super) fn is_in_the_way(&mut self) -> bool {
+        let Work::Merge(merge) = &self.work else { return false };
+        let instead = merge.is_rewrite();
+        let Some(at) = self.at.and_then(|at| self.engine.view().keyspaces.get(&at).cloned()) else {
+            return false;
+        };
         let tables = &at.tables;
-        if tables.frozen.is_some()
-            || damage_of_runs(at).is_some()
-            || lock(&self.shared).failed.contains_key(&at.id)
-        {
+        let is_known = {
+            let shared = lock(&self.shared);
+            // One that is decided waits for a flush, and on a full disk the flush for the merge.
+            shared.failed.contains_key(&at.id) || shared.sweeps.contains_key(&at.id)
+        };
+        if is_known || tables.frozen.is_some() || damage_of_runs(&at).is_some() {
             return false;
         }
         if lock(&self.engine.conversions).is_wanted(at.id) {
@@ -115,7 +118,7 @@ impl SettleJob {
         }
         // Sums over all tables: once for each that a merge sees.
         let seen = self.seen.as_ref().filter(|(seen, _)| std::ptr::eq(seen.as_ptr(), &**tables));
-        let is_due = seen.map_or_else(|| self.is_due(at), |(_, is_due)| *is_due);
+        let is_due = seen.map_or_else(|| self.is_due(&at), |(_, is_due)| *is_due);
         self.seen = Some((Arc::downgrade(tables), is_due));
         is_due && !instead
     }
@@ -130,6 +133,7 @@ mod tests {
     use crate::executor::{Job, SeededExecutor, Step};
     use crate::format::entry::KeyspaceId;
     use crate::sstable::Retired;
+    use crate::tiered::settle::hold::Sweeping;
     use crate::tiered::settle::testing::Unsettled;
     use crate::{Database, Keyspace, KeyspaceOptions};
 
@@ -191,10 +195,8 @@ mod tests {
         }
         assert_eq!(step_beside(&mut job, || keyspace.remove("none").unwrap()), Step::Leisurely);
         assert_eq!(step_beside(&mut job, || {}), Step::Patiently);
-        // A sweep waits for it.
         keyspace.flush().unwrap();
         ask(&db);
-        assert_eq!(step_beside(&mut job, || reads[1](&keyspace)), Step::Again);
         while !matches!(job.work, Work::Sweep(_)) {
             job.step();
             db.engine().bury();
@@ -207,21 +209,19 @@ mod tests {
         lock(&db.engine().conversions).ask(1);
     }
 
+    /// A merge that a conversion waited for went on beside flushes and the program, for a second at a time: the program had
+    /// half of a processor. The sweep then wrote again what it had written.
     #[test]
-    fn a_merge_has_patience_until_a_sweep_waits_for_it_and_a_sweep_has_it() {
+    fn a_merge_is_given_up_where_a_sweep_would_begin() {
         let (db, _keyspace, mut job) = with_runs(12);
         assert_eq!([(); 3].map(|()| job.step()), [Step::Patiently; 3]);
         assert!(matches!(job.work, Work::Merge(_)));
         ask(&db);
-        let mut steps = vec![job.step()];
-        while !matches!(job.work, Work::Sweep(_)) {
-            steps.push(job.step());
-            // What was merged: it is waited for.
-            db.engine().bury();
-        }
-        let last = steps.pop();
-        assert!(steps.len() > 3 && steps.iter().all(|step| *step == Step::Again), "{steps:?}");
-        assert_eq!([last, Some(job.step())], [Some(Step::Patiently); 2]);
+        // Decides, freezes, begins.
+        assert_eq!([(); 3].map(|()| job.step()), [Step::Again, Step::Again, Step::Patiently]);
+        assert!(matches!(job.work, Work::Sweep(_)));
+        let merged = db.stats().merged_bytes;
+        assert!((1..12 * 6100).contains(&merged), "what was written, for nothing: {merged}");
         while job.at.is_some() {
             job.step();
         }
@@ -253,15 +253,19 @@ mod tests {
         assert!(matches!(job.work, Work::Merge(_)) && !job.is_patient());
     }
 
-    /// It waits for somebody to ask again, not for the merge.
+    /// The sweep waits for somebody to ask again, or for a flush, not for the merge.
     #[test]
-    fn a_merge_has_patience_where_the_sweep_has_failed() {
+    fn a_merge_goes_on_where_no_sweep_would_begin() {
         let (db, _keyspace, mut job) = with_runs(12);
         assert_eq!(job.step(), Step::Patiently);
         ask(&db);
-        assert!(!job.is_patient());
+        assert!(job.is_in_the_way());
         lock(&job.shared).failed.insert(1, 0);
-        assert!(job.is_patient());
+        assert!(!job.is_in_the_way());
+        lock(&job.shared).failed.clear();
+        lock(&job.shared).sweeps.insert(1, Sweeping::decided(1, 1));
+        assert!(!job.is_in_the_way());
+        assert_eq!(job.step(), Step::Patiently);
     }
 
     /// Whoever waited has only looked, for the executor: it has patience after that as before.
