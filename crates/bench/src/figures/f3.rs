@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use super::kernel::{Losses, Turns};
 use super::sheet::{Rounds, Target};
 use super::store::{MEMTABLE_BYTES, Shape, Store, VALUE_BYTES};
 use super::{Run, remove};
@@ -39,6 +40,8 @@ struct Measured {
     kernel_written: Rounds,
     swept: Rounds,
     written_per_s: Rounds,
+    /// Of the client, until the last put.
+    lost: Losses,
 }
 
 struct Updates<'a> {
@@ -123,7 +126,7 @@ impl Updates<'_> {
         let mut rng = Rng::seeded(seed);
         let ranks: Vec<u32> = (0..count).map(|_| chooser.next(&mut rng) as u32).collect();
         let mut value = Vec::new();
-        let (before, used) = (self.store.stats(), Usage::now());
+        let (before, used, turns) = (self.store.stats(), Usage::now(), Turns::now());
         let clock = Instant::now();
         for rank in ranks {
             let rank = rank as usize;
@@ -133,6 +136,7 @@ impl Updates<'_> {
             self.store.insert(key.as_ref(), &value)?;
         }
         let client_s = clock.elapsed().as_secs_f64();
+        measured.lost.push(Turns::now().lost_since(turns));
         self.store.flush()?;
         let seconds = clock.elapsed().as_secs_f64();
         let (after, burst) = (self.store.stats(), Usage::now().since(used));
@@ -165,12 +169,14 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
         "{} updates of as many settled keys, {VALUE_BYTES} B, buffered, one client; the clock stops \
          when the last flush is committed, and making keys and values ({making_ns:.0} ns) is in it. \
          k puts/s as median (lowest-highest) of {} rounds, from settled to settled; must 400, aim \
-         600, and at least {LEAST_FLUSHES} flushes per 256 MiB put. Sustained puts: the figure `sustained`.",
+         600, and at least {LEAST_FLUSHES} flushes per 256 MiB put. Of the client's time, by the kernel: it wanted to run and had \
+         no processor, or slept (for a lock, a flush, the pace of writers). Sustained puts: the figure `sustained`.",
         show_count(count),
         run.rounds,
     ));
     let mut rows = Vec::new();
     for (distribution, m) in DISTRIBUTIONS.iter().zip(measured) {
+        let [queued, asleep] = m.lost.show();
         let enough = m.flushes.median() >= LEAST_FLUSHES;
         rows.push(vec![
             distribution.to_string(),
@@ -179,6 +185,8 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
             m.flushes.show(1.0, 1),
             m.swept.show(1.0, 2),
             m.cpu_us.show(1.0, 2),
+            queued,
+            asleep,
             m.written_per_s.show(1e6, 0),
             match enough {
                 true => BURST.judge_rounds(&m.puts, 1.0),
@@ -193,6 +201,8 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
         "flushes per 256 MiB",
         "merged and swept meanwhile, bytes a byte",
         "CPU us a put",
+        "no processor, %",
+        "asleep, %",
         "written MB/s",
         "stands",
     ];

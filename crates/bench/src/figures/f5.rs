@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::kernel::{Lost, Turns};
+use super::kernel::{Losses, Lost, Turns};
 use super::sheet::{Rounds, Target};
 use super::store::{Shape, Store, VALUE_BYTES};
 use super::{Run, remove};
@@ -34,30 +34,6 @@ struct Latencies {
     puts: Vec<u64>,
     /// Where the client's time went meanwhile that others had.
     lost: Option<Lost>,
-}
-
-/// What a client lost to others, shares of its time.
-#[derive(Default)]
-struct Losses {
-    queued: Rounds,
-    asleep: Rounds,
-}
-
-impl Losses {
-    fn push(&mut self, lost: Option<Lost>) {
-        let Some(Lost { queued, asleep }) = lost else { return };
-        self.queued.push(queued);
-        self.asleep.push(asleep);
-    }
-
-    /// Where the kernel does not say: nothing.
-    fn row(&self, name: &str) -> Vec<String> {
-        let show = |rounds: &Rounds| match rounds.count() {
-            0 => "-".to_string(),
-            _ => rounds.show(0.01, 1),
-        };
-        vec![name.to_string(), show(&self.queued), show(&self.asleep)]
-    }
 }
 
 fn percentile(latencies: &mut [u64], share: f64) -> f64 {
@@ -279,9 +255,13 @@ impl Measurements {
              lock, the disk, the pace of writers). What the host took of the machine is in neither.",
         );
         let [without, during] = lost;
+        let row = |name: &str, lost: &Losses| {
+            let [queued, asleep] = lost.show();
+            vec![name.to_string(), queued, asleep]
+        };
         run.sheet.table(
             &["phase", "no processor, %", "asleep, %"],
-            &[without.row("without"), during.row("during"), machine.lost.row("gets alone")],
+            &[row("without", without), row("during", during), row("gets alone", &machine.lost)],
         );
     }
 }
@@ -324,18 +304,4 @@ fn swept(
         // The last one goes on behind the loop.
         Ok((latencies?, (ran.as_secs_f64() / elapsed.as_secs_f64()).min(1.0)))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_the_kernel_does_not_say_what_was_lost_nothing_is_said() {
-        let mut losses = Losses::default();
-        losses.push(None);
-        assert_eq!(losses.row("during"), ["during", "-", "-"]);
-        losses.push(Some(Lost { queued: 0.02, asleep: 0.5 }));
-        assert_eq!(losses.row("during"), ["during", "2.0 (2.0-2.0)", "50.0 (50.0-50.0)"]);
-    }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use super::sheet::Rounds;
 use crate::run::resources::{Usage, field};
 use crate::{Error, Result};
 
@@ -88,6 +89,30 @@ impl Turns {
         let all = self.at.duration_since(earlier.at).as_nanos() as f64;
         let [ran, waited] = [ran - ran_then, waited - waited_then].map(|ns| ns as f64 / all);
         Some(Lost { queued: waited, asleep: (1.0 - ran - waited).max(0.0) })
+    }
+}
+
+/// What a client lost to others in each round, shares of its time.
+#[derive(Default)]
+pub struct Losses {
+    queued: Rounds,
+    asleep: Rounds,
+}
+
+impl Losses {
+    /// Adds a round.
+    pub fn push(&mut self, lost: Option<Lost>) {
+        let Some(Lost { queued, asleep }) = lost else { return };
+        self.queued.push(queued);
+        self.asleep.push(asleep);
+    }
+
+    /// Per cent without a processor, and asleep; where the kernel does not say, dashes.
+    pub fn show(&self) -> [String; 2] {
+        [&self.queued, &self.asleep].map(|rounds| match rounds.count() {
+            0 => "-".to_string(),
+            _ => rounds.show(0.01, 1),
+        })
     }
 }
 
@@ -182,6 +207,15 @@ mod tests {
         // What ran is counted a little late.
         let lost = turns(1, Some((1_000_600, 700))).lost_since(then);
         assert_eq!(lost, Some(Lost { queued: 0.0, asleep: 0.0 }));
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_say_what_was_lost_nothing_is_said() {
+        let mut losses = Losses::default();
+        losses.push(None);
+        assert_eq!(losses.show(), ["-", "-"]);
+        losses.push(Some(Lost { queued: 0.02, asleep: 0.5 }));
+        assert_eq!(losses.show(), ["2.0 (2.0-2.0)", "50.0 (50.0-50.0)"]);
     }
 
     #[test]
