@@ -42,6 +42,8 @@ struct Measured {
     written_per_s: Rounds,
     /// Of the client, until the last put.
     lost: Losses,
+    /// What of that was the pace of writers, or a flush that they waited for, by the store's counter.
+    held_back: Rounds,
 }
 
 struct Updates<'a> {
@@ -137,6 +139,8 @@ impl Updates<'_> {
         }
         let client_s = clock.elapsed().as_secs_f64();
         measured.lost.push(Turns::now().lost_since(turns));
+        let held_ms = self.store.stats().held_back_ms - before.held_back_ms;
+        measured.held_back.push(held_ms as f64 / 1e3 / client_s);
         self.store.flush()?;
         let seconds = clock.elapsed().as_secs_f64();
         let (after, burst) = (self.store.stats(), Usage::now().since(used));
@@ -170,7 +174,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
          when the last flush is committed, and making keys and values ({making_ns:.0} ns) is in it. \
          k puts/s as median (lowest-highest) of {} rounds, from settled to settled; must 400, aim \
          600, and at least {LEAST_FLUSHES} flushes per 256 MiB put. Of the client's time, by the kernel: it wanted to run and had \
-         no processor, or slept (for a lock, a flush, the pace of writers). Sustained puts: the figure `sustained`.",
+         no processor, or slept; of the latter, by the store's counter, it was held back (for its pace, or a flush). Sustained puts: the figure `sustained`.",
         show_count(count),
         run.rounds,
     ));
@@ -187,6 +191,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
             m.cpu_us.show(1.0, 2),
             queued,
             asleep,
+            m.held_back.show(0.01, 1),
             m.written_per_s.show(1e6, 0),
             match enough {
                 true => BURST.judge_rounds(&m.puts, 1.0),
@@ -203,6 +208,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
         "CPU us a put",
         "no processor, %",
         "asleep, %",
+        "held back, %",
         "written MB/s",
         "stands",
     ];
