@@ -425,7 +425,7 @@ pub struct Stats {
     pub unlogged_flushes: u64,
     /// Bytes of tables that flushes wrote.
     pub flushed_bytes: u64,
-    /// Bytes of tables and values that merges of runs wrote.
+    /// Bytes of tables and values that merges of runs wrote, with those that gave way to a sweep.
     pub merged_bytes: u64,
     /// Merges of runs that wrote what lives in the deadest value segments anew: cheaper there than a sweep.
     pub rewrites: u64,

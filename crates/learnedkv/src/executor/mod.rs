@@ -33,7 +33,7 @@ pub use threads::ThreadExecutor;
 pub enum Step {
     /// Step me again: there is more to do.
     Again,
-    /// The same, but it computes for long and nobody waits for it (merges, sweeps): the next step is to leave the program
+    /// The same, but it computes for long and nobody waits for it (merges, sweeps, page faults of the log): the next step is to leave the program
     /// a processor, unless there is a [hurry](Executor::hurry).
     Patiently,
     /// The same, beside a program that is at work: until as much time has passed again as the step took (20 ms at most), its

@@ -17,7 +17,7 @@ pub fn spawn(engine: &Arc<Engine>) {
     let executor = &engine.executor;
     executor.spawn(Box::new(LogJob { engine: engine.clone() }));
     executor.spawn(Box::new(SegmentsJob { engine: engine.clone(), made: (0, Duration::ZERO) }));
-    executor.spawn(Box::new(ReadyJob { engine: engine.clone() }));
+    executor.spawn(Box::new(ReadyJob { engine: engine.clone(), goes_on: false }));
     executor.spawn(Box::new(FlushJob::new(engine)));
     executor.spawn(Box::new(BuryJob { engine: engine.clone() }));
     executor.spawn(Box::new(BallastJob::new(engine)));
@@ -44,6 +44,7 @@ struct SegmentsJob {
 /// which a flush and the program want.
 struct ReadyJob {
     engine: Arc<Engine>,
+    goes_on: bool,
 }
 
 /// Files of segments are kept to be used again until so long none was made.
@@ -138,7 +139,12 @@ impl Job for ReadyJob {
     }
 
     fn step(&mut self) -> Step {
-        if self.engine.log.make_some_ready() { Step::Patiently } else { Step::Wait }
+        // After a wait it only looks: for the executor that step has no patience.
+        if self.goes_on {
+            self.engine.log.make_some_ready();
+        }
+        self.goes_on = !self.engine.log.is_ready();
+        if self.goes_on { Step::Patiently } else { Step::Wait }
     }
 }
 

@@ -83,8 +83,8 @@ struct SettleJob {
     /// How often somebody had asked by then; see `Health::asked`.
     asked: u64,
     held: Held,
-    /// The tables it looked at last while it merged, and whether a sweep of them was due.
-    seen: Option<(Weak<Tables>, bool)>,
+    /// The tables it looked at last while it merged, if that was in no sweep's way.
+    not_in_the_way_of: Option<Weak<Tables>>,
 }
 
 /// Looks for something of a kind to do at a keyspace.
@@ -110,7 +110,7 @@ impl SettleJob {
             room_seen: RoomSeen::default(),
             asked: 0,
             held: Held::Not,
-            seen: None,
+            not_in_the_way_of: None,
         }
     }
 
@@ -496,15 +496,9 @@ impl SettleJob {
         Ok(Found::Done)
     }
 
-    /// What is to be done instead of a sweep that is due, if anything.
+    /// What is done instead of a sweep that is due, if anything.
     fn rewrite(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
-        // Where the disk is full, something cannot be read or reads have paid for a sweep, what is known to help goes on.
-        let is_hindered = self.engine.ballast.is_given_up()
-            || price::is_due(&self.engine, keyspace)
-            || lock(&self.shared).failed.contains_key(&keyspace.id);
-        let tables = &keyspace.tables;
-        let rewrite = Rewrite::instead_of_sweep(tables, &keyspace.options);
-        let Some(Rewrite { runs, victims, live_bytes }) = rewrite.filter(|_| !is_hindered) else {
+        let Some(Rewrite { runs, victims, live_bytes }) = self.instead_of_sweep(keyspace) else {
             return Ok(None);
         };
         let merge = Merge::of(&self.engine, keyspace, runs)?.rewriting(victims, live_bytes);

@@ -133,6 +133,11 @@ impl Ticket {
     pub fn last(&self) -> SequenceNumber {
         self.header.last()
     }
+
+    /// Whether it is the first of a segment: the next one is to be made.
+    pub fn begins_segment(&self) -> bool {
+        self.reservation.offset_bytes() == SEGMENT_HEADER_BYTES as u64
+    }
 }
 
 /// The log. See the module page.

@@ -15,6 +15,7 @@
 //! Only files of this life of the log are ever kept: what an earlier one has left, where a number may
 //! have been given out without its name becoming durable, is never used again.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,7 @@ pub fn small_segment_bytes(segment_bytes: u64) -> u64 {
 pub(super) struct Segment {
     pub(super) id: u64,
     pub(super) region: Arc<dyn LogRegion>,
-    /// What its memory was made ready for.
+    /// What its region expects ([`LogRegion::expect_syncs`]).
     pub(super) synced_often: bool,
     /// When its file was made.
     pub(super) made: Duration,
@@ -53,23 +54,19 @@ pub(super) struct Segment {
     pub(super) ready_bytes: AtomicU64,
 }
 
-/// So much memory is made ready at a time: some 3 ms.
+/// So much memory is made ready at a time, some 3 ms, up to a multiple of it.
 const READY_BYTES: u64 = 4 << 20;
+/// No page is larger, mostly; of what is smaller several are.
+const PAGE_BYTES: u64 = 4096;
 
 impl Segment {
-    /// Makes the next piece of its memory ready that lies behind what is reserved. False: all is ready.
-    fn make_some_ready(&self, reserved_bytes: u64) -> bool {
-        let from = self
-            .ready_bytes
-            .load(Ordering::Relaxed)
-            .max(reserved_bytes / READY_BYTES * READY_BYTES);
-        let to = (from + READY_BYTES).min(self.region.capacity_bytes());
-        if from >= to {
-            return false;
-        }
-        self.ready_bytes.store(to, Ordering::Relaxed);
-        self.region.make_ready(from..to);
-        true
+    /// The next piece of its memory that is to be made ready, behind what is reserved: pages below were let go if they were
+    /// synced, and are not to be mapped again.
+    fn unready(&self, reserved_bytes: u64) -> Option<Range<u64>> {
+        let ready = self.ready_bytes.load(Ordering::Relaxed);
+        let from = ready.max(reserved_bytes.next_multiple_of(PAGE_BYTES));
+        let to = (from / READY_BYTES + 1) * READY_BYTES;
+        Some(from..to.min(self.region.capacity_bytes())).filter(|piece| !piece.is_empty())
     }
 }
 
@@ -90,7 +87,7 @@ pub(super) struct Spare {
 const SHORT_SYNC_BYTES: u64 = 64 << 10;
 /// So many files of segments are kept to be used again: what one flush sets free, mostly.
 pub(super) const MOST_RECYCLED: usize = 2;
-/// Older files are not made ready again. Linux writes what has been dirty for half a minute, and of a file that stays all that is;
+/// Older files are not used again. Linux writes what has been dirty for half a minute, and of a file that stays all that is;
 /// of one that is removed before, nothing.
 pub(super) const OLDEST_RECYCLED: Duration = Duration::from_secs(20);
 
@@ -212,17 +209,32 @@ impl Log {
         Ok(true)
     }
 
-    /// Makes the next piece of memory ready for records to come: of the active segment (where a commit had to make that
-    /// itself), then of the next. Whoever comes before it has the page faults himself. False: all of it is ready.
-    pub fn make_some_ready(&self) -> bool {
+    /// The next piece of memory that is to be made ready for records to come: of the active segment (where a commit had to make
+    /// that itself, or came before), then of the next.
+    pub(super) fn unready(&self) -> Option<(Arc<Segment>, Range<u64>)> {
         let (active, reserved_bytes) = {
             let order = lock(&self.order);
             (order.active.clone(), order.active_bytes)
         };
-        active.make_some_ready(reserved_bytes) || {
-            // Not under its lock, which commits may come to wait for.
-            let next = lock(&self.spare).ready.clone();
-            next.is_some_and(|next| next.make_some_ready(0))
+        if let Some(piece) = active.unready(reserved_bytes) {
+            return Some((active, piece));
+        }
+        // Whoever makes it says so afterwards.
+        let next = self.spare.try_lock().ok()?.ready.clone()?;
+        let piece = next.unready(0)?;
+        Some((next, piece))
+    }
+
+    /// Whether all memory is ready that can be.
+    pub fn is_ready(&self) -> bool {
+        self.unready().is_none()
+    }
+
+    /// Makes the next piece of memory ready for records to come. Whoever comes before it has the page faults himself.
+    pub fn make_some_ready(&self) {
+        if let Some((segment, piece)) = self.unready() {
+            segment.ready_bytes.store(piece.end, Ordering::Relaxed);
+            segment.region.make_ready(piece);
         }
     }
 }

@@ -90,7 +90,7 @@ fn a_first_conversion_needs_little_more_than_what_is_live() {
         keyspace.convert().unwrap();
         let live = u64::from(KEYS) * 1004;
         let extra = most.load(Relaxed) - before;
-        // When what is replaced goes depends on the seed: 0.30 to 0.48 of what is live, of twelve.
+        // When what is replaced goes depends on the seed: 0.30 to 0.48 of what is live, of twelve (also before merges gave way).
         assert!(
             extra < live / 2,
             "seed {seed}: {extra} bytes beside {before}, of {live} live ones"

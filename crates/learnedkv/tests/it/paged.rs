@@ -85,6 +85,11 @@ fn memory_stays_within_the_budget_however_large_the_store_is() {
             if number % 500 == 0 {
                 most = most.max(held_bytes(&db.stats()));
             }
+            if number % 10_000 == 0 {
+                db.wait_idle().unwrap();
+                let held = held_bytes(&db.stats());
+                assert!(held <= BUDGET_BYTES * 11 / 10, "{store:?}: {held} bytes at {number}");
+            }
         }
         keyspace.convert().unwrap();
         let before = db.stats();

@@ -11,6 +11,7 @@
 //! cache, and a sync of the file follows.
 
 use std::fs;
+#[cfg(target_os = "linux")]
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
@@ -47,9 +48,8 @@ const PAGE_BYTES: usize = 4096;
 #[cfg(target_os = "linux")]
 const FEWEST_LET_GO: usize = 4;
 
-/// Takes the page faults of `from..to` now, on the background thread that makes regions, so that writers
-/// do not. In pieces: while one is populated, whoever wants another mapping in this process waits (a
-/// writer that needs memory, say). A hint: old kernels refuse it.
+/// Takes the page faults of `from..to` now, so that writers do not. In pieces: while one is populated, whoever wants another
+/// mapping in this process waits (a writer that needs memory, say). A hint: old kernels refuse it.
 #[cfg(target_os = "linux")]
 fn populate(map: &MmapRaw, from: usize, to: usize) {
     for start in (from..to).step_by(POPULATED_BYTES) {

@@ -7,15 +7,18 @@
 //! * a merge of very many runs, which all lookups pay for;
 //! * what goes on while the disk is full, and what ends because its keyspace is gone.
 //!
-//! No sweep waits for a merge: it is given up, since the sweep takes its runs as they are, and what it wrote would be written
-//! again (decision 58).
+//! No sweep that could begin waits for a merge of runs among themselves: it is given up, since the sweep takes them as they are,
+//! and what it wrote would be written again (decision 58).
 
 use std::sync::Arc;
 
+use super::super::price;
+use super::super::rewrite::Rewrite;
 use super::{SettleJob, Work, damage_of_runs};
 use crate::engine::lock;
 use crate::executor::Step;
 use crate::lsm::merge;
+use crate::view::KeyspaceView;
 
 /// Whether a step is put off for what background work has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,8 +87,9 @@ impl SettleJob {
     }
 
     /// Whether there is work that its next step goes on with, for all that is known.
-    fn goes_on_writing(&self) -> bool {
-        !matches!(self.work, Work::None)
+    fn goes_on_writing(&mut self) -> bool {
+        !self.is_in_the_way()
+            && !matches!(self.work, Work::None)
             && self.engine.health.check_writable().is_ok()
             && !self.engine.is_given_up_since(self.room_seen)
             && (!self.is_ahead || self.may_stay_ahead())
@@ -97,7 +101,8 @@ impl SettleJob {
         self.at.is_some_and(|at| !self.engine.view().keyspaces.contains_key(&at))
     }
 
-    /// Whether it merges where a sweep would begin. One that is due does not where the merge is `instead` of it.
+    /// Whether it merges where a sweep would begin that takes the runs. One that is due does not where the merge is, or another
+    /// would be, `instead` of it.
     pub(super) fn is_in_the_way(&mut self) -> bool {
         let Work::Merge(merge) = &self.work else { return false };
         let instead = merge.is_rewrite();
@@ -116,16 +121,32 @@ impl SettleJob {
         if lock(&self.engine.conversions).is_wanted(at.id) {
             return true;
         }
-        // Sums over all tables: once for each that a merge sees.
-        let seen = self.seen.as_ref().filter(|(seen, _)| std::ptr::eq(seen.as_ptr(), &**tables));
-        let is_due = seen.map_or_else(|| self.is_due(&at), |(_, is_due)| *is_due);
-        self.seen = Some((Arc::downgrade(tables), is_due));
-        is_due && !instead
+        // Sums over all tables: once for each that a merge sees, unless it is given up. (That is asked anew: the sweep is.)
+        let seen = self.not_in_the_way_of.as_ref();
+        if instead || seen.is_some_and(|seen| std::ptr::eq(seen.as_ptr(), &**tables)) {
+            return false;
+        }
+        let is_swept = self.is_due(&at) && self.instead_of_sweep(&at).is_none();
+        if !is_swept {
+            self.not_in_the_way_of = Some(Arc::downgrade(tables));
+        }
+        is_swept
+    }
+
+    /// What is cheaper than a sweep that is due, if anything.
+    pub(super) fn instead_of_sweep(&self, keyspace: &KeyspaceView) -> Option<Rewrite> {
+        // Where the disk is full, something cannot be read or reads have paid for a sweep, what is known to help goes on.
+        let is_hindered = self.engine.ballast.is_given_up()
+            || price::is_due(&self.engine, keyspace)
+            || lock(&self.shared).failed.contains_key(&keyspace.id);
+        let rewrite = Rewrite::instead_of_sweep(&keyspace.tables, &keyspace.options);
+        rewrite.filter(|_| !is_hindered)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::time::Duration;
 
     use super::*;
@@ -142,11 +163,11 @@ mod tests {
 
     /// A keyspace with so many runs of 6 KiB, and a job that has it to itself.
     fn with_runs(runs: u8) -> (Database, Keyspace, SettleJob) {
-        with_runs_and_limit(runs, 1 << 50)
+        with_runs_and(runs, 1 << 50, false)
     }
 
-    /// The same where background work may write so many bytes a second.
-    fn with_runs_and_limit(runs: u8, limit: u64) -> (Database, Keyspace, SettleJob) {
+    /// The same where background work may write so many bytes a second, and sweeps begin by themselves, from 72 KiB on.
+    fn with_runs_and(runs: u8, limit: u64, automatic: bool) -> (Database, Keyspace, SettleJob) {
         let db = Database::builder("/db")
             .background_bytes_per_s(limit)
             .disk(Arc::new(SimDisk::new(1)))
@@ -154,19 +175,24 @@ mod tests {
             .memtable_bytes(16 << 10)
             .memory_budget_bytes(1 << 20)
             .log_segment_bytes(64 << 10)
-            .automatic_conversion(false)
+            .automatic_conversion(automatic)
             .open()
             .unwrap();
-        let keyspace = db.keyspace("k", KeyspaceOptions::default().block_bytes(512)).unwrap();
-        for run in 0..runs {
+        let options = KeyspaceOptions::default().block_bytes(512).min_conversion_bytes(72 << 10);
+        let keyspace = db.keyspace("k", options).unwrap();
+        flush_runs(&keyspace, 0..runs);
+        assert_eq!(keyspace.stats().unwrap().runs, u64::from(runs));
+        let job = SettleJob::new(db.engine(), Arc::default(), true);
+        (db, keyspace, job)
+    }
+
+    fn flush_runs(keyspace: &Keyspace, runs: Range<u8>) {
+        for run in runs {
             for key in 0..60u8 {
                 keyspace.insert([key, run], [run; 100]).unwrap();
             }
             keyspace.flush().unwrap();
         }
-        assert_eq!(keyspace.stats().unwrap().runs, u64::from(runs));
-        let job = SettleJob::new(db.engine(), Arc::default(), true);
-        (db, keyspace, job)
     }
 
     /// The first step that does something, with `beside` done by the program meanwhile.
@@ -253,6 +279,32 @@ mod tests {
         assert!(matches!(job.work, Work::Merge(_)) && !job.is_patient());
     }
 
+    #[test]
+    fn a_merge_is_given_up_once_a_sweep_is_due() {
+        let (db, keyspace, mut job) = with_runs_and(9, 1 << 50, true);
+        assert_eq!([(); 2].map(|()| job.step()), [Step::Patiently; 2]);
+        assert!(matches!(job.work, Work::Merge(_)) && !job.is_in_the_way());
+        flush_runs(&keyspace, 9..12);
+        assert!(job.is_in_the_way());
+        // Asked anew each time: what was due may not be any more.
+        assert!(job.is_in_the_way() && job.not_in_the_way_of.is_some());
+        while !matches!(job.work, Work::Sweep(_)) {
+            assert_eq!(db.stats().swept_bytes, 0);
+            job.step();
+        }
+    }
+
+    /// It was put off for what the merge had written, by a quarter of a minute.
+    #[test]
+    fn what_is_given_up_is_not_waited_for_where_writing_is_limited() {
+        let (db, _keyspace, mut job) = with_runs_and(12, LEAST, false);
+        while !matches!(job.step(), Step::WaitUntil(_)) {}
+        assert!(matches!(job.work, Work::Merge(_)) && job.held == Held::Back);
+        ask(&db);
+        assert_eq!(job.step(), Step::Again);
+        assert!(matches!(job.work, Work::None));
+    }
+
     /// The sweep waits for somebody to ask again, or for a flush, not for the merge.
     #[test]
     fn a_merge_goes_on_where_no_sweep_would_begin() {
@@ -271,7 +323,7 @@ mod tests {
     /// Whoever waited has only looked, for the executor: it has patience after that as before.
     #[test]
     fn a_merge_that_was_held_back_has_patience_again() {
-        let (db, _keyspace, mut job) = with_runs_and_limit(12, LEAST);
+        let (db, _keyspace, mut job) = with_runs_and(12, LEAST, false);
         let executor = &db.engine().executor;
         let mut steps = vec![job.step()];
         while !matches!(steps.last(), Some(Step::WaitUntil(_))) {
@@ -292,7 +344,7 @@ mod tests {
     /// Writers wait for those.
     #[test]
     fn flushes_are_not_held_back_and_hold_nothing_back() {
-        let (db, keyspace, _job) = with_runs_and_limit(6, LEAST);
+        let (db, keyspace, _job) = with_runs_and(6, LEAST, false);
         let engine = db.engine();
         assert_eq!(engine.wait_for_allowance(), None, "of six flushes");
         engine.spend_allowance(100 * LEAST);
@@ -347,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_is_held_back_is_given_up_where_its_keyspace_goes() {
-        let (db, keyspace, mut job) = with_runs_and_limit(12, LEAST);
+        let (db, keyspace, mut job) = with_runs_and(12, LEAST, false);
         while !matches!(job.step(), Step::WaitUntil(_)) {}
         assert_eq!(job.held, Held::Back);
         db.drop_keyspace("k").unwrap();
