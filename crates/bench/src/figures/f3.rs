@@ -174,7 +174,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
          when the last flush is committed, and making keys and values ({making_ns:.0} ns) is in it. \
          k puts/s as median (lowest-highest) of {} rounds, from settled to settled; must 400, aim \
          600, and at least {LEAST_FLUSHES} flushes per 256 MiB put. Of the client's time, by the kernel: it wanted to run and had \
-         no processor, or slept; of the latter, by the store's counter, it was held back (for its pace, or a flush). Sustained puts: the figure `sustained`.",
+         no processor, or slept; by the store's counter: it was held back, mostly asleep (for its pace, or a flush). Sustained puts: the figure `sustained`.",
         show_count(count),
         run.rounds,
     ));

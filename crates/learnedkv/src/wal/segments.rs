@@ -54,9 +54,9 @@ pub(super) struct Segment {
     pub(super) ready_bytes: AtomicU64,
 }
 
-/// So much memory is made ready at a time, some 3 ms, up to a multiple of it.
+/// So much memory is made ready at a time, 2 to 7 ms, up to a multiple of it.
 const READY_BYTES: u64 = 4 << 20;
-/// No page is larger, mostly; of what is smaller several are.
+/// Where pages are larger the system refuses the hint for a piece that begins within one.
 const PAGE_BYTES: u64 = 4096;
 
 impl Segment {
