@@ -8,6 +8,7 @@ use super::emptied::End;
 use super::removals::{RemovedAt, Span};
 use super::{Memtable, Place, Target, Version};
 use crate::cursor::{Cover, Cursor, Seek, Source};
+use crate::disk;
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::slice::Slice;
@@ -134,6 +135,11 @@ impl Memtable {
     }
 }
 
+/// The processor is asked for a version's key and value, up to so many bytes, while it is so many entries away: they lie where their
+/// commit put them, each at a place of its own, and a walk would wait for memory at each.
+const FETCHED_BYTES: usize = 1024;
+const FETCHED_ENTRIES: usize = 4;
+
 fn compare_keys(a: &Version, b: &Version) -> Ordering {
     a.head.cmp(&b.head).then_with(|| a.key().cmp(b.key()))
 }
@@ -202,6 +208,16 @@ impl MemtableCursor {
         self.last = self.ahead.last().filter(|_| whole).cloned();
         self.ahead_length = (self.ahead_length * 2).min(most);
         self.ahead.reverse();
+        (0..FETCHED_ENTRIES).for_each(|away| self.fetch_payload(away));
+    }
+
+    /// Has the processor fetch what a version is of that comes so many entries later, if it was fetched.
+    fn fetch_payload(&self, away: usize) {
+        if let Some(version) = self.ahead.iter().nth_back(away) {
+            let bytes = version.payload.get(version.start as usize..).unwrap_or_default();
+            let length = (version.key_length + version.value_length) as usize;
+            disk::fetch_ahead(&bytes[..bytes.len().min(length).min(FETCHED_BYTES)]);
+        }
     }
 
     fn version(&self) -> &Version {
@@ -227,6 +243,8 @@ impl Cursor for MemtableCursor {
             && let Some(last) = self.last.take()
         {
             self.fetch(Bound::Excluded(last.key()));
+        } else {
+            self.fetch_payload(FETCHED_ENTRIES - 1);
         }
         Ok(())
     }
