@@ -298,10 +298,13 @@ fn find_at_once(tables: &Tables, sought: &Sought<'_>, caching: Caching) -> Resul
 }
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
+    // Most keys are settled, or nowhere: the filter asked last comes from memory while the runs' are asked.
+    let settled = partition_of(tables, sought);
+    settled.and_then(|partition| partition.base.as_ref()).inspect(|base| base.expect(sought));
     match find_in_groups(&tables.groups, &tables.runs, sought)? {
         Lookup::Absent => {
             sought.pass(tables.spares());
-            find_below_runs(tables, sought)
+            find_below(tables, settled, sought)
         }
         found => Ok(found),
     }
@@ -349,6 +352,16 @@ fn find_in_several(runs: &[Run], sought: &Sought<'_>) -> Result<Lookup> {
 /// # Errors
 /// As [`get`].
 pub fn find_below_runs(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
+    find_below(tables, partition_of(tables, sought), sought)
+}
+
+/// The partition of a key, if anything is settled.
+fn partition_of<'a>(tables: &'a Tables, sought: &Sought<'_>) -> Option<&'a Partition> {
+    tables.partitions.get(tables.partition(sought.key()))
+}
+
+/// As [`find_below_runs`], of a key that lies in this partition.
+fn find_below(tables: &Tables, settled: Option<&Partition>, sought: &Sought<'_>) -> Result<Lookup> {
     let frozen = tables.frozen.as_ref().filter(|f| sought.key() >= f.watermark.as_slice());
     if let Some(frozen) = frozen {
         match find_in_groups(&frozen.groups, &frozen.runs, sought)? {
@@ -356,9 +369,7 @@ pub fn find_below_runs(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
             found => return Ok(found),
         }
     }
-    let Some(partition) = tables.partitions.get(tables.partition(sought.key())) else {
-        return Ok(Lookup::Absent);
-    };
+    let Some(partition) = settled else { return Ok(Lookup::Absent) };
     for table in partition.delta.iter().chain(&partition.base) {
         sought.reach_settled();
         match table.get(sought)? {
