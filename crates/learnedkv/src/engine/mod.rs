@@ -351,9 +351,10 @@ impl Engine {
                 }
             }
         });
+        let holds_others = self.view().keyspaces.with_sealed().any(|k| !ids.contains(&k.id));
         self.touched.forget(ids.into_iter());
         self.health.ask_again();
-        self.log.end_segment(self.touched.is_none());
+        self.log.end_segment(self.touched.is_none() && !holds_others);
         // Before the flush looks: it sees that all is visible, or the last commit sees this.
         self.sealed_up_to.fetch_max(up_to, Ordering::SeqCst);
         self.executor.notify();

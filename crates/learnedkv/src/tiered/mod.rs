@@ -17,6 +17,8 @@ pub mod price;
 mod rewrite;
 mod settle;
 mod sweep;
+#[cfg(test)]
+mod testing;
 mod trim;
 
 pub use debt::{Debt, Space};

@@ -22,8 +22,6 @@ mod ahead;
 mod full;
 mod hold;
 mod patience;
-#[cfg(test)]
-mod testing;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
@@ -130,7 +128,10 @@ impl SettleJob {
                     self.let_go();
                 }
                 Ok(false) => self.work = Work::Merge(merge),
-                Err(e) => return Err(e),
+                Err(e) => {
+                    merge.give_up();
+                    return Err(e);
+                }
             },
             Work::Sweep(step) => return self.sweep(step),
             Work::Trim(trim) => return self.trim(trim),

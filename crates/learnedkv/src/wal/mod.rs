@@ -75,6 +75,9 @@ struct Kept {
     last: Option<SequenceNumber>,
     /// Where it ended, if in an earlier life of the database.
     ended: Option<u64>,
+    /// How much of it was reserved, once it has ended. What lies behind that nobody has written to: its memory was made ready at
+    /// most, and a sync is not to write it.
+    reserved_bytes: u64,
     /// What its file takes.
     size_bytes: u64,
     /// Its bytes, until it is synced as a whole.
@@ -98,7 +101,7 @@ impl Order {
     fn go_on_in(&mut self, segment: Arc<Segment>) {
         let (last, first) = (self.next - 1, self.next);
         if let Some(kept) = self.kept.last_mut() {
-            kept.last = Some(last);
+            (kept.last, kept.reserved_bytes) = (Some(last), self.active_bytes);
         }
         let size_bytes = segment.region.capacity_bytes();
         self.kept.push(Kept {
@@ -106,6 +109,7 @@ impl Order {
             first,
             last: None,
             ended: None,
+            reserved_bytes: 0,
             size_bytes,
             segment: Some(segment.clone()),
         });
@@ -206,6 +210,7 @@ impl Log {
             first: recovered.last + 1,
             last: None,
             ended: None,
+            reserved_bytes: 0,
             size_bytes: active.region.capacity_bytes(),
             segment: Some(active),
         });
@@ -244,6 +249,7 @@ impl Log {
             first: e.first,
             last: Some(e.last),
             ended: Some(e.end),
+            reserved_bytes: e.end,
             size_bytes: e.end,
             segment: None,
         });

@@ -125,12 +125,21 @@ impl Log {
         synced_often: bool,
         made_since: Duration,
     ) -> Option<(Duration, Arc<dyn LogRegion>)> {
-        let old = lock(&self.recycled).pop()?;
+        let (too_old, old) = {
+            let mut recycled = lock(&self.recycled);
+            let too_old: Vec<_> = recycled.extract_if(.., |old| old.made < made_since).collect();
+            let fits = |old: &Segment| {
+                old.region.capacity_bytes() == bytes && old.synced_often == synced_often
+            };
+            // The oldest: else one would stay until it is too old, and be written as it is.
+            let old = recycled.iter().position(fits).map(|at| recycled.remove(at));
+            (too_old, old)
+        };
+        self.remove_files_of(too_old);
+        let old = old?;
         let (from, to) = (segment_path(&self.dir, old.id), segment_path(&self.dir, id));
-        let is_old = old.made < made_since;
-        let fits = old.region.capacity_bytes() == bytes && old.synced_often == synced_often;
-        let (fits, made, mut region) = (fits && !is_old, old.made, old.region);
-        let is_ours = fits && Arc::get_mut(&mut region).is_some_and(|r| r.begin_again(&to));
+        let (made, mut region) = (old.made, old.region);
+        let is_ours = Arc::get_mut(&mut region).is_some_and(|r| r.begin_again(&to));
         if is_ours && self.disk.rename(&from, &to).is_ok() {
             self.segments_recycled.fetch_add(1, Ordering::Relaxed);
             return Some((made, region));
@@ -166,13 +175,17 @@ impl Log {
     pub fn give_back(&self) -> usize {
         let recycled = std::mem::take(&mut *lock(&self.recycled));
         let count = recycled.len();
+        self.remove_files_of(recycled);
+        count
+    }
+
+    fn remove_files_of(&self, recycled: Vec<Segment>) {
         for segment in recycled {
             let path = segment_path(&self.dir, segment.id);
             drop(segment);
             // A file that cannot be removed now is an orphan that the next open removes.
             let _ = self.disk.remove(&path);
         }
-        count
     }
 
     /// How many files are kept to be used again.

@@ -9,13 +9,11 @@
 //! that began at its end would cover one or two of them, and the rest would need another. So whoever
 //! makes the next first waits for as many as wanted the one before, some 100 us at most.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::segments::MOST_RECYCLED;
-use super::{Log, Segment, lock, segment_path};
-use crate::disk::{Access, Disk};
+use super::{Log, Segment, lock};
 use crate::error::{Error, Result};
 use crate::format::entry::SequenceNumber;
 
@@ -127,7 +125,7 @@ impl Log {
         let mut target = last_ended;
         let synced = ended
             .into_iter()
-            .try_for_each(|segment| sync_ended(&*self.disk, &self.dir, segment))
+            .try_for_each(|(segment, reserved_bytes)| segment.region.sync(reserved_bytes))
             .and_then(|()| {
                 let Some(active) = active.filter(|_| target < up_to) else { return Ok(()) };
                 let (last, end_bytes) = self.visible_within(&active);
@@ -151,22 +149,22 @@ impl Log {
     fn visible_within(&self, segment: &Segment) -> (SequenceNumber, u64) {
         let visible = self.visible();
         let order = lock(&self.order);
-        match order.kept.iter().find(|k| k.id == segment.id).map(|k| k.last) {
-            Some(Some(last)) => (last.min(visible), segment.region.capacity_bytes()),
-            Some(None) => (visible, order.active_bytes),
+        match order.kept.iter().find(|k| k.id == segment.id).map(|k| (k.last, k.reserved_bytes)) {
+            Some((Some(last), reserved_bytes)) => (last.min(visible), reserved_bytes),
+            Some((None, _)) => (visible, order.active_bytes),
             // It ended and was removed meanwhile: all of it is in tables.
             None => (self.synced(), 0),
         }
     }
 
-    /// The segments, ended and not synced, that hold numbers up to `up_to`, the last number in
+    /// The segments, ended and not synced, that hold numbers up to `up_to`, each with how much of it was reserved, the last number in
     /// them, and the segment that is active now, if it begins by `up_to`: else other ended ones may stand
     /// before it, and syncing it would vouch for them. The ended ones count as synced from now on: if their
     /// sync fails, the log is broken.
     fn take_ended(
         &self,
         up_to: SequenceNumber,
-    ) -> (Vec<Arc<Segment>>, SequenceNumber, Option<Arc<Segment>>) {
+    ) -> (Vec<(Arc<Segment>, u64)>, SequenceNumber, Option<Arc<Segment>>) {
         let synced = self.synced();
         // Given up after the lock is.
         let mut unneeded = Vec::new();
@@ -185,23 +183,11 @@ impl Log {
                 && let Some(segment) = kept.segment.take()
             {
                 last_ended = last;
-                ended.push(segment);
+                ended.push((segment, kept.reserved_bytes));
             }
         }
         let begins_by = order.kept.last().is_some_and(|active| active.first <= up_to);
         (ended, last_ended, begins_by.then(|| order.active.clone()))
-    }
-}
-
-/// Syncs a segment all of whose records are written. Unmapped before it is synced: the system need not
-/// take each page from the other threads' address space first (30 % of a flush's time, measured).
-fn sync_ended(disk: &dyn Disk, dir: &Path, segment: Arc<Segment>) -> Result<()> {
-    match disk.open(&segment_path(dir, segment.id), Access::Random) {
-        Ok(file) => {
-            drop(segment);
-            file.sync()
-        }
-        Err(_) => segment.region.sync(segment.region.capacity_bytes()),
     }
 }
 

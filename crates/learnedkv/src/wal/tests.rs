@@ -212,6 +212,30 @@ fn what_was_synced_is_found_after_a_crash_and_the_rest_is_not() {
     assert_eq!((log.synced(), last_after_crash(&disk, 4).unwrap()), (4, 4));
 }
 
+/// All memory of a segment is made ready, and was written for the eighth that had records.
+#[test]
+fn a_segment_that_ended_is_synced_as_far_as_it_was_reserved() {
+    let disk = SimDisk::new(1);
+    let log = log_on(&disk);
+    log.prepare_spare(Duration::ZERO).unwrap();
+    commit(&log, SEGMENT_BYTES as usize / 6);
+    let reserved_bytes = lock(&log.order).active_bytes;
+    assert!(reserved_bytes < SEGMENT_BYTES / 5);
+    log.end_segment(true);
+    commit(&log, 10);
+    assert_eq!(log.segments(), [1, 2]);
+    let (seen, synced) = mpsc::channel();
+    disk.observe(move |operation, _| {
+        if operation.kind == OperationKind::SyncLog && operation.stage == Stage::Before {
+            seen.send(operation.length_bytes).unwrap();
+        }
+    });
+    log.sync(1).unwrap();
+    disk.stop_observing();
+    assert_eq!(synced.try_iter().collect::<Vec<_>>(), [reserved_bytes]);
+    assert_eq!(last_after_crash(&disk, 1).unwrap(), 1);
+}
+
 /// While a sync was under way, a commit went on in the next segment; it was taken to be durable,
 /// though only the segments before were synced.
 #[test]
@@ -221,7 +245,7 @@ fn a_sync_does_not_vouch_for_a_segment_begun_meanwhile() {
     assert_eq!((commit(&log, FILLS_A_SEGMENT), commit(&log, FILLS_A_SEGMENT)), (1, 2));
     let (during, mut left) = (log.clone(), Some(()));
     disk.observe(move |operation, _| {
-        if operation.kind == OperationKind::Sync
+        if operation.kind == OperationKind::SyncLog
             && operation.stage == Stage::Before
             && left.take().is_some()
         {
@@ -268,7 +292,7 @@ fn a_sync_does_not_vouch_for_what_follows_a_segment_removed_meanwhile() {
     assert_eq!((commit(&log, FILLS_A_SEGMENT), commit(&log, 10)), (1, 2));
     let (during, mut left) = (log.clone(), Some(()));
     disk.observe(move |operation, _| {
-        if operation.kind == OperationKind::Sync
+        if operation.kind == OperationKind::SyncLog
             && operation.stage == Stage::Before
             && left.take().is_some()
         {

@@ -93,7 +93,8 @@ fn idle_keyspaces_that_pin_the_log_are_flushed_by_few_edits() {
     let counts = [("manifest-", edits.clone()), ("log-", log_syncs.clone())];
     disk.observe(move |operation, _| {
         let path = operation.path.to_string_lossy();
-        let syncs = operation.kind == OperationKind::Sync && operation.stage == Stage::Before;
+        let syncs = [OperationKind::Sync, OperationKind::SyncLog].contains(&operation.kind)
+            && operation.stage == Stage::Before;
         for (name, count) in &counts {
             count.fetch_add(u64::from(syncs && path.contains(name)), Ordering::Relaxed);
         }
@@ -141,7 +142,8 @@ fn a_crash_anywhere_is_no_worse_where_flushes_are_installed_together() {
         let (now, sink) = (acknowledged.clone(), taken.clone());
         disk.observe(move |operation, disk| {
             let is_log = operation.path.to_string_lossy().contains("log-");
-            if operation.stage == Stage::After || is_log && operation.kind != OperationKind::Sync {
+            if operation.stage == Stage::After || is_log && operation.kind != OperationKind::SyncLog
+            {
                 return;
             }
             let at =

@@ -159,8 +159,8 @@ impl SettleJob {
 mod tests {
     use super::*;
     use crate::disk::sim::SimDisk;
-    use crate::executor::{Job, SeededExecutor};
-    use crate::tiered::settle::testing::Unsettled;
+    use crate::executor::Job;
+    use crate::tiered::testing::Without;
     use crate::{Database, Keyspace, KeyspaceOptions, Result};
     use std::sync::Arc;
 
@@ -180,7 +180,7 @@ mod tests {
         disk.set_space_limit_bytes(Some(PLENTY));
         let builder = Database::builder("/db")
             .disk(Arc::new(disk.clone()))
-            .executor(Arc::new(Unsettled(SeededExecutor::new(1))))
+            .executor(Arc::new(Without::settling()))
             .memtable_bytes(64 << 10)
             .memory_budget_bytes(1 << 20)
             .log_segment_bytes(64 << 10)

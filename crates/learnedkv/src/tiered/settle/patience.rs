@@ -7,7 +7,7 @@
 //! * a merge of very many runs, which all lookups pay for;
 //! * what goes on while the disk is full, and what ends because its keyspace is gone.
 //!
-//! No sweep that could begin waits for a merge of runs among themselves: it is given up, since the sweep takes them as they are,
+//! No sweep that could begin waits for a merge of its keyspace's runs among themselves: it is given up, since the sweep takes them as they are,
 //! and what it wrote would be written again (decision 58).
 
 use std::sync::Arc;
@@ -151,11 +151,12 @@ mod tests {
 
     use super::*;
     use crate::disk::sim::SimDisk;
-    use crate::executor::{Job, SeededExecutor, Step};
+    use crate::executor::{Job, Step};
     use crate::format::entry::KeyspaceId;
+    use crate::lsm::merge::Merge;
     use crate::sstable::Retired;
     use crate::tiered::settle::hold::Sweeping;
-    use crate::tiered::settle::testing::Unsettled;
+    use crate::tiered::testing::Without;
     use crate::{Database, Keyspace, KeyspaceOptions};
 
     /// The least that background work may be left a second.
@@ -171,7 +172,7 @@ mod tests {
         let db = Database::builder("/db")
             .background_bytes_per_s(limit)
             .disk(Arc::new(SimDisk::new(1)))
-            .executor(Arc::new(Unsettled(SeededExecutor::new(1))))
+            .executor(Arc::new(Without::settling()))
             .memtable_bytes(16 << 10)
             .memory_budget_bytes(1 << 20)
             .log_segment_bytes(64 << 10)
@@ -292,6 +293,25 @@ mod tests {
             assert_eq!(db.stats().swept_bytes, 0);
             job.step();
         }
+    }
+
+    /// It is done instead of the one that is due, which would be due for ever; not of one that somebody waits for.
+    #[test]
+    fn a_rewriting_goes_on_where_a_sweep_is_due_and_not_where_one_was_asked_for() {
+        let (db, keyspace, mut job) = with_runs_and(9, 1 << 50, true);
+        let view = db.engine().view().keyspaces.get(&1).cloned().unwrap();
+        let merge = Merge::of(db.engine(), &view, 0..9).unwrap();
+        assert!(lock(&job.shared).hold(1));
+        (job.at, job.work) = (Some(1), Work::Merge(Box::new(merge)));
+        flush_runs(&keyspace, 9..12);
+        assert!(job.is_in_the_way(), "a merge of runs alone");
+        let merge = Merge::of(db.engine(), &view, 0..9).unwrap().rewriting(Arc::default(), 0);
+        job.work = Work::Merge(Box::new(merge));
+        assert!(!job.is_in_the_way());
+        assert_eq!(job.step(), Step::Patiently);
+        assert!(matches!(&job.work, Work::Merge(merge) if merge.is_rewrite()));
+        ask(&db);
+        assert!(job.is_in_the_way());
     }
 
     /// It was put off for what the merge had written, by a quarter of a minute.

@@ -45,7 +45,7 @@ fn segments_that_left_the_log_are_used_again() {
     assert_eq!(files(&disk), names(&[1, 2, 3]));
     assert_eq!(log.size_bytes(), 3 * SEGMENT_BYTES);
     log.prepare_spare(Duration::ZERO).unwrap();
-    assert_eq!(files(&disk), names(&[1, 3, 4]), "its file is the next one's");
+    assert_eq!(files(&disk), names(&[2, 3, 4]), "the oldest file is the next one's");
     (0..2).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
     assert_eq!((log.segments(), log.recyclable()), (vec![3, 4, 5], 0));
     assert_eq!(files(&disk), names(&[3, 4, 5]));
@@ -62,16 +62,16 @@ fn a_file_is_not_used_again_once_it_is_old() {
     let old = young + Duration::from_nanos(1);
     let (disk, log) = log_that_has_left(3);
     log.prepare_spare(young).unwrap();
-    assert_eq!((files(&disk), log.segments_made().1), (names(&[1, 3, 4]), 1));
+    assert_eq!((files(&disk), log.segments_made().1), (names(&[2, 3, 4]), 1));
     assert_eq!(commit(&log, FILLS_A_SEGMENT), 4);
     log.prepare_spare(old).unwrap();
-    assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 4, 5]), 1), "the first is gone");
+    assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 4, 5]), 1), "it is gone");
     assert_eq!(commit(&log, FILLS_A_SEGMENT), 5);
     log.remove(&log.retention(5));
     assert_eq!((log.segments(), log.recyclable()), (vec![5], 2));
-    // A file is as old in its second life: the fourth is the second's.
+    // A file is as old in its second life: the fourth is the first's. None stays once it is old.
     log.prepare_spare(old).unwrap();
-    assert_eq!((files(&disk), log.segments_made().1), (names(&[3, 5, 6]), 1));
+    assert_eq!((files(&disk), log.segments_made().1), (names(&[5, 6]), 1));
     assert_eq!(commit(&log, FILLS_A_SEGMENT), 6);
     log.give_back();
     log.remove(&log.retention(6));
@@ -156,12 +156,18 @@ fn a_segment_of_another_kind_is_not_used_again() {
     assert_eq!((log.segments(), log.recyclable()), (vec![3], 1));
     assert_eq!(files(&disk), names(&[1, 3]), "the first, empty, is kept, the large one is not");
     commit(&log, 2 * SEGMENT_BYTES as usize);
-    assert_eq!((log.segments_made().1, files(&disk)), (0, names(&[3, 4])));
+    let of_its_kind = "it stays for one of its kind";
+    assert_eq!((log.segments_made().1, files(&disk)), (0, names(&[1, 3, 4])), "{of_its_kind}");
+    log.prepare_spare(Duration::ZERO).unwrap();
+    assert_eq!((log.segments_made().1, files(&disk)), (1, names(&[3, 4, 5])));
 
     let (disk, log) = log_that_has_left(2);
     log.active_syncs.store(SEGMENT_BYTES, Ordering::Relaxed);
     log.prepare_spare(Duration::ZERO).unwrap();
-    assert_eq!((log.segments_made().1, files(&disk)), (0, names(&[2, 3])));
+    assert_eq!((log.segments_made().1, files(&disk)), (0, names(&[1, 2, 3])), "{of_its_kind}");
+    commit(&log, FILLS_A_SEGMENT);
+    log.prepare_spare(OLDEST_RECYCLED + Duration::from_nanos(1)).unwrap();
+    assert_eq!((log.segments_made().1, files(&disk)), (0, names(&[2, 3, 4])), "nor for ever");
 }
 
 #[test]

@@ -4,13 +4,20 @@ use std::time::Duration;
 
 use crate::executor::{Executor, Job, SeededExecutor};
 
-/// A seeded executor on which nothing is settled.
+/// A seeded executor on which jobs of some names are never stepped: a test has its own.
 #[derive(Debug)]
-pub struct Unsettled(pub SeededExecutor);
+pub struct Without(pub SeededExecutor, pub &'static [&'static str]);
 
-impl Executor for Unsettled {
+impl Without {
+    /// One on which nothing is settled.
+    pub fn settling() -> Without {
+        Without(SeededExecutor::new(1), &["settle"])
+    }
+}
+
+impl Executor for Without {
     fn spawn(&self, job: Box<dyn Job>) {
-        if job.name() != "settle" {
+        if !self.1.contains(&job.name()) {
             self.0.spawn(job);
         }
     }
