@@ -9,7 +9,7 @@
 //! **Processors.** Whoever embeds a store has threads of its own, and where ours are as many as there are processors
 //! the system takes turns of some milliseconds, so that a reader stands still for as long. So a patient step
 //! ([`Step::Patiently`]) begins only where, with the patient ones that run and those of urgent jobs that have more to do,
-//! a processor is left over (on one processor: where none of them runs); or where eight such urgent steps
+//! a processor is left over (on one processor: where none of them runs); or where 64 such urgent steps
 //! were begun before it, and no other patient one runs. While somebody is in a hurry ([`Executor::hurry`]) they run on all threads.
 //!
 //! **Rest.** What settles takes about half of a processor that is left over where the program is at work beside it: a step that says so

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::executor::{Job, Priority};
 
-/// So many steps of urgent jobs go before a patient one that waits for a processor: none waits for ever.
-pub(in crate::executor) const MOST_PASSED_OVER: usize = 8;
+/// So many steps of urgent jobs go before a patient one that waits for a processor: none waits for ever. A flush of 32 MiB takes some
+/// 32: what has patience goes on between flushes, and not beside them, unless one follows the other.
+pub(in crate::executor) const MOST_PASSED_OVER: usize = 64;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn after_eight_urgent_steps_one_patient_one_begins_and_no_second() {
+    fn after_very_many_urgent_steps_one_patient_one_begins_and_no_second() {
         let mut state = waiting(2);
         begin_urgent(&mut state, Next::GoOn);
         for _ in 1..MOST_PASSED_OVER {
