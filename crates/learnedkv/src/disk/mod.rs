@@ -37,7 +37,6 @@ pub use around::{Around, Served};
 pub use maps::{Mapping, Maps, Purpose};
 pub use operation::OperationKind;
 pub use pool::{OpenFiles, PooledFile};
-pub use real::fetch_ahead;
 pub use residence::{Residence, Turn};
 
 /// How a file that is opened will be read.

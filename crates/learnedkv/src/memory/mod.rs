@@ -8,11 +8,13 @@
 //!
 //! *Never knows:* what stands in a buffer, nor why it is wanted. A *label* says what to ask whoever holds it for.
 
+mod hint;
 pub mod lines;
 mod pieces;
 mod pool;
 mod tail;
 
+pub use hint::fetch_ahead;
 pub use pool::{Buffer, Pool, Room};
 pub use tail::{Shared, Tail};
 

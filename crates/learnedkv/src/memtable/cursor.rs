@@ -8,9 +8,9 @@ use super::emptied::End;
 use super::removals::{RemovedAt, Span};
 use super::{Memtable, Place, Target, Version};
 use crate::cursor::{Cover, Cursor, Seek, Source};
-use crate::disk;
 use crate::error::Result;
 use crate::format::entry::{Kind, SequenceNumber};
+use crate::memory;
 use crate::slice::Slice;
 
 impl Memtable {
@@ -216,7 +216,7 @@ impl MemtableCursor {
         if let Some(version) = self.ahead.iter().nth_back(away) {
             let bytes = version.payload.get(version.start as usize..).unwrap_or_default();
             let length = (version.key_length + version.value_length) as usize;
-            disk::fetch_ahead(&bytes[..bytes.len().min(length).min(FETCHED_BYTES)]);
+            memory::fetch_ahead(&bytes[..bytes.len().min(length).min(FETCHED_BYTES)]);
         }
     }
 

@@ -17,6 +17,9 @@ use super::{Log, Segment, lock};
 use crate::error::{Error, Result};
 use crate::format::entry::SequenceNumber;
 
+/// A segment that has ended, and how much of it was reserved, bytes.
+type Reserved = (Arc<Segment>, u64);
+
 /// How often whoever has the turn looks whether others came: some 10 to 50 ns each.
 const LOOKS: usize = 4000;
 
@@ -164,7 +167,7 @@ impl Log {
     fn take_ended(
         &self,
         up_to: SequenceNumber,
-    ) -> (Vec<(Arc<Segment>, u64)>, SequenceNumber, Option<Arc<Segment>>) {
+    ) -> (Vec<Reserved>, SequenceNumber, Option<Arc<Segment>>) {
         let synced = self.synced();
         // Given up after the lock is.
         let mut unneeded = Vec::new();

@@ -7,7 +7,6 @@
 
 mod direct;
 mod file;
-mod hint;
 mod many;
 mod platform;
 mod region_buffered;
@@ -20,8 +19,6 @@ use std::fs::{OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-pub use self::hint::fetch_ahead;
 
 use self::file::RealFile;
 use self::region_buffered::BufferedRegion;

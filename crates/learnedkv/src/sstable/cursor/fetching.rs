@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::disk::fetch_ahead;
+use crate::memory::fetch_ahead;
 
 /// How far ahead of a walk is asked for, bytes: what takes a walk longer to come to than memory to answer.
 const DISTANCE_BYTES: usize = 4 << 10;

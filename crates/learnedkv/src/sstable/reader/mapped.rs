@@ -23,8 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 
 use super::{Caching, Indexed, Table, TableContext};
-use crate::disk::{Mapping, Purpose, Residence, Served, fetch_ahead};
+use crate::disk::{Mapping, Purpose, Residence, Served};
 use crate::format::block::{Block, Entries};
+use crate::memory::fetch_ahead;
 use crate::slice::Slice;
 use crate::sstable::lenders::{Lender, Lenders};
 

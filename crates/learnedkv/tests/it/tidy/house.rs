@@ -25,6 +25,7 @@ const EXECUTOR: &str = "crates/learnedkv/src/executor/";
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/learnedkv/src/disk/real/",
     "crates/learnedkv/src/disk/real.rs",
+    "crates/learnedkv/src/memory/hint.rs",
     "crates/learnedkv/src/memory/pieces.rs",
     "crates/learnedkv/src/memory/tail.rs",
     // Rivals in other languages: a C API that is loaded at run time, and a memory map that heed

@@ -24,10 +24,10 @@
 use std::slice;
 
 use super::Filter;
-use crate::disk::fetch_ahead;
 use crate::error::{Error, Result};
 use crate::format::bytes::{Reader, put_u64};
 use crate::format::checksum::mix;
+use crate::memory::fetch_ahead;
 
 /// The kind's name in files.
 pub const NAME: &str = "blocked-bloom";
