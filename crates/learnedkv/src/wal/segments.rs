@@ -131,7 +131,7 @@ impl Log {
             let fits = |old: &Segment| {
                 old.region.capacity_bytes() == bytes && old.synced_often == synced_often
             };
-            // The oldest: else one would stay until it is too old, and be written as it is.
+            // The one that came first: else it would stay until it is too old, and be written as it is.
             let old = recycled.iter().position(fits).map(|at| recycled.remove(at));
             (too_old, old)
         };
