@@ -91,6 +91,11 @@ impl Source {
         Source { cursor, cover }
     }
 
+    /// Whether it may say that older sources' keys are gone.
+    pub fn covers(&self) -> bool {
+        self.cover.is_some()
+    }
+
     /// The same keys and ranges, all of them removed: it hides what is older, and has no values.
     pub fn into_removed(self) -> Source {
         Source { cursor: Box::new(Removed(self.cursor)), cover: self.cover }

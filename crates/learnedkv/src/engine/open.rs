@@ -277,6 +277,7 @@ fn context(
         metrics: ReadMetrics::default(),
         around: Around::default(),
         graveyard: Graveyard::new(move || executor.notify()),
+        missed: AtomicU64::new(0),
     })
 }
 

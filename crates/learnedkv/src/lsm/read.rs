@@ -404,41 +404,37 @@ pub fn size_at(cursor: &dyn Cursor) -> Result<u64> {
     }
 }
 
-/// Walks all of a keyspace: for each key the newest entry, tombstones included. So many entries will be wanted,
-/// perhaps, and none beyond `until`, in the direction that it is sought in.
-pub fn cursor(
-    view: &KeyspaceView,
-    visible: SequenceNumber,
-    walk: Walk,
-    entries: usize,
-    until: Option<&[u8]>,
-) -> MergeCursor {
-    over(memtable_sources(view, visible).collect(), view, walk, entries, until)
+/// A walk that is about to begin.
+#[derive(Debug, Clone, Copy)]
+pub struct Going<'a> {
+    /// How it reads.
+    pub walk: Walk,
+    /// Where it is sought first.
+    pub to: Seek<'a>,
+    /// None beyond this is wanted.
+    pub until: Option<&'a [u8]>,
+    /// So many entries are, perhaps.
+    pub entries: usize,
+}
+
+/// Walks all of a keyspace: for each key the newest entry, tombstones included. It is to be sought where it is going.
+pub fn cursor(view: &KeyspaceView, visible: SequenceNumber, going: Going<'_>) -> MergeCursor {
+    over(memtable_sources(view, visible).collect(), view, going)
 }
 
 /// As [`cursor`], which does not keep the memtables: whoever moves it keeps `view`, as long as that takes.
-pub fn lent_cursor(
-    view: &KeyspaceView,
-    visible: SequenceNumber,
-    walk: Walk,
-    entries: usize,
-    until: Option<&[u8]>,
-) -> MergeCursor {
+pub fn lent_cursor(view: &KeyspaceView, visible: SequenceNumber, going: Going<'_>) -> MergeCursor {
     let used = view.memtables().filter(|memtable| !memtable.is_empty());
     let sources = used.map(|memtable| memtable.lent_source(visible));
-    over(sources.collect(), view, walk, entries, until)
+    over(sources.collect(), view, going)
 }
 
 /// Merges `sources`, and behind them the tables of a keyspace.
-fn over(
-    mut sources: Vec<Source>,
-    view: &KeyspaceView,
-    walk: Walk,
-    entries: usize,
-    until: Option<&[u8]>,
-) -> MergeCursor {
-    let wanted = Wanted { entries, until: until.map(Arc::from) };
-    sources.extend(rows::sources(&view.tables, walk, &wanted));
+fn over(mut sources: Vec<Source>, view: &KeyspaceView, going: Going<'_>) -> MergeCursor {
+    // Where it may be that a part of a table is not walked, nothing of it is read beforehand.
+    let to = sources.iter().all(|source| !source.covers()).then_some(going.to);
+    let wanted = Wanted { entries: going.entries, until: going.until.map(Arc::from) };
+    sources.extend(rows::sources(&view.tables, going.walk, &wanted, to));
     MergeCursor::new(sources)
 }
 
@@ -506,8 +502,10 @@ pub fn has_entries(
     if has_ranges(view, visible, first, last) {
         return Ok(true);
     }
-    let mut cursor = cursor(view, visible, Walk::Cached, 1, Some(last));
-    cursor.seek(Seek::AtOrAfter(first))?;
+    let to = Seek::AtOrAfter(first);
+    let going = Going { walk: Walk::Cached, to, until: Some(last), entries: 1 };
+    let mut cursor = cursor(view, visible, going);
+    cursor.seek(to)?;
     Ok(cursor.key().is_some_and(|key| key <= last))
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::read::{base, clip, delta};
-use crate::cursor::Source;
+use crate::cursor::{Cover, Seek, Source};
 use crate::sstable::cursor::{self, Clipped, Row, RunCursor, Walk, Wanted};
 use crate::sstable::reader::Table;
 use crate::view::{Partition, Tables};
@@ -31,21 +31,45 @@ fn of(tables: &Tables) -> Vec<Place> {
 }
 
 /// The rows of a keyspace, newest first, to be walked and merged. What is `wanted` is said of all together: most of it comes from
-/// the row that has most entries, which are the bases, or the oldest run where nothing is settled; of the others come a few.
-pub fn sources(tables: &Arc<Tables>, walk: Walk, wanted: &Wanted) -> Vec<Source> {
+/// the row that has most entries, which are the bases, or the oldest run where nothing is settled; of deltas as many as they have of
+/// their partitions' entries, of the others a few.
+/// What they hold first where the walk is sought is read together, if that is known beforehand.
+pub fn sources(
+    tables: &Arc<Tables>,
+    walk: Walk,
+    wanted: &Wanted,
+    to: Option<Seek<'_>>,
+) -> Vec<Source> {
     let places = of(tables);
     // Before anything settles there is one partition, without a base.
     let first = tables.partitions.first();
     let is_settled = tables.partitions.len() > 1 || first.is_some_and(|p| p.base.is_some());
     let largest = places.len().saturating_sub(if is_settled { 1 } else { 2 });
-    let of_row = |at| if at == largest { wanted.clone() } else { wanted.few() };
-    let sources = places.iter().enumerate();
-    sources.map(|(at, place)| source(tables, *place, walk, of_row(at))).collect()
+    let of_row = |at, place| match place {
+        Place::Deltas => wanted.clone(),
+        _ if at == largest => wanted.clone(),
+        _ => wanted.few(),
+    };
+    let rows = places.into_iter().enumerate();
+    let mut rows: Vec<_> =
+        rows.map(|(at, place)| row(tables, place, walk, of_row(at, place))).collect();
+    let is_whole = rows.iter().all(|(_, cover)| cover.is_none());
+    if let (Some(to), Some(table), true) = (to, tables.all().next(), is_whole && rows.len() > 1)
+        && table.context().has_missed()
+    {
+        cursor::read_first(table.context(), rows.iter_mut().map(|(cursor, _)| cursor), to);
+    }
+    rows.into_iter().map(|(cursor, cover)| Source::new(Box::new(cursor), cover)).collect()
 }
 
-/// A row of `tables`, of which this will be wanted.
-fn source(tables: &Arc<Tables>, place: Place, walk: Walk, wanted: Wanted) -> Source {
-    let along = |row| Box::new(RunCursor::along(row, walk).expecting(wanted));
+/// A row of `tables`, of which this will be wanted, and what it says is gone from older data.
+fn row(
+    tables: &Arc<Tables>,
+    place: Place,
+    walk: Walk,
+    wanted: Wanted,
+) -> (RunCursor, Option<Box<dyn Cover>>) {
+    let along = |row| RunCursor::along(row, walk).expecting(wanted);
     let shared = tables.clone();
     let row: Box<dyn Row> = match place {
         Place::Run(_) | Place::Frozen(_) => Box::new(RunRow { tables: shared, place }),
@@ -58,7 +82,7 @@ fn source(tables: &Arc<Tables>, place: Place, walk: Walk, wanted: Wanted) -> Sou
             // Some may stay for long. Only these are listed: where they lie the partitions say.
             let ranged = tables.ranged.deltas.iter();
             let ranged: Vec<_> = ranged.filter_map(|at| of_partition(tables, *at, delta)).collect();
-            return Source::new(along(row), cursor::cover(ranged.iter()));
+            return (along(row), cursor::cover(ranged.iter()));
         }
         Place::Bases => tables.ranged.bases,
         Place::Run(_) | Place::Frozen(_) => {
@@ -66,10 +90,12 @@ fn source(tables: &Arc<Tables>, place: Place, walk: Walk, wanted: Wanted) -> Sou
         }
     };
     if !ranged {
-        return Source::new(along(row), None);
+        return (along(row), None);
     }
     // Seldom, and for a while: all are listed, and those without entries, where no run can be searched, left out.
-    cursor::source((0..row.count()).filter_map(|at| row.clipped(at)).collect(), walk)
+    let tables: Vec<_> = (0..row.count()).filter_map(|at| row.clipped(at)).collect();
+    let cover = cursor::cover(tables.iter());
+    (RunCursor::new(tables, walk), cover)
 }
 
 /// The tables of a run, and the first key that counts.
@@ -168,5 +194,17 @@ impl Row for DeltaRow {
 
     fn before(&self, key: &[u8]) -> usize {
         self.0.deltas.partition_point(|at| self.0.partitions[*at].lower.as_slice() < key)
+    }
+
+    /// As if a delta's keys were all in the base, which takes as many of them as there can be.
+    fn share(&self, at: usize, entries: usize) -> usize {
+        let partition = self.0.deltas.get(at).and_then(|at| self.0.partitions.get(*at));
+        let of = |table: Option<&Arc<Table>>| table.map_or(0, |table| table.properties().entries);
+        let (delta, base) =
+            partition.map_or((0, 0), |p| (of(p.delta.as_ref()), of(p.base.as_ref())));
+        if base <= delta {
+            return entries;
+        }
+        (entries as u64 * delta).div_ceil(base) as usize
     }
 }

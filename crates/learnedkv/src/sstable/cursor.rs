@@ -11,17 +11,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::reader::{Caching, Indexed, Loan, Table};
-use crate::cursor::{Cover, Cursor, Seek, Source};
+use crate::cursor::{Cursor, Seek};
 use crate::error::Result;
 use crate::format::block::Block;
 use crate::format::entry::{Kind, SequenceNumber};
-use crate::format::range::{KeyRange, Ranges, Stretch, is_before, least_end};
 use crate::slice::Slice;
 
+mod clipped;
 mod fetching;
+mod together;
 mod wanted;
 
+pub use clipped::{Clipped, cover, source};
 use fetching::Fetching;
+use together::Given;
+pub use together::read_first;
 pub use wanted::Wanted;
 
 /// What a user's walk reads ahead first, unless it is expected to go further; twice as much each time after. Against one
@@ -30,113 +34,6 @@ pub use wanted::Wanted;
 const FIRST_READAHEAD_BYTES: u64 = 16 << 10;
 /// The most bytes one readahead asks for.
 const READAHEAD_BYTES: u64 = 256 << 10;
-
-/// A table of a run, of which only the keys in `lower <= key < upper` count.
-#[derive(Debug, Clone)]
-pub struct Clipped {
-    /// The table.
-    pub table: Arc<Table>,
-    /// The first key that counts.
-    pub lower: Vec<u8>,
-    /// The first key that does not count any more; `None`: all do.
-    pub upper: Option<Vec<u8>>,
-}
-
-impl Clipped {
-    /// Whether any entry of the table may count. One that a sweep or an ingest cut off wholly must not
-    /// stand in a run: the run is searched by its tables' smallest and largest keys.
-    pub fn is_inhabited(&self) -> bool {
-        let properties = self.table.properties();
-        let below = self.upper.as_ref().is_none_or(|upper| properties.smallest < *upper);
-        let above = self.lower.is_empty() || properties.largest >= self.lower;
-        properties.entries > 0 && below && above
-    }
-
-    /// The ranges of the table that count.
-    pub fn ranges(&self) -> impl Iterator<Item = KeyRange> {
-        self.table.ranges().within(&self.lower, self.upper.as_deref())
-    }
-
-    /// How many bytes the blocks take that may hold its keys of `from <= key < to`, but for those all of
-    /// whose keys lie in one of the `removed` ranges. No block is read.
-    pub fn alive_bytes(&self, from: &[u8], to: Option<&[u8]>, removed: &Ranges) -> u64 {
-        let from = from.max(self.lower.as_slice());
-        let to = least_end(to, self.upper.as_deref());
-        if !is_before(from, to) {
-            return 0;
-        }
-        let bytes = self.table.bytes_between(from, to);
-        bytes.saturating_sub(self.table.covered_between(from, to, removed))
-    }
-
-    /// What `ranges` cover of it, with separated values, bytes.
-    pub fn covered_bytes(&self, ranges: &Ranges) -> u64 {
-        let blocks = self.table.covered_between(&self.lower, self.upper.as_deref(), ranges);
-        self.table.weight(blocks, |_| true)
-    }
-
-    fn part(&self) -> Option<Part> {
-        let ranges = self.table.ranges();
-        let count = ranges.overlapping(&self.lower, self.upper.as_deref());
-        let (first, last) = (count.first()?, count.last()?);
-        Some(Part {
-            ranges: ranges.clone(),
-            start: first.start.clone().max(self.lower.clone()),
-            end: least_end(last.end(), self.upper.as_deref()).map(<[u8]>::to_vec),
-        })
-    }
-
-    fn holds(&self, key: &[u8]) -> bool {
-        key >= self.lower.as_slice()
-            && self.upper.as_ref().is_none_or(|upper| key < upper.as_slice())
-    }
-}
-
-/// The ranges of one table of a run, so far as they count.
-struct Part {
-    ranges: Arc<Ranges>,
-    /// Where the first that counts begins, and the last ends.
-    start: Vec<u8>,
-    end: Option<Vec<u8>>,
-}
-
-/// What the tables of a run say is gone from older data.
-struct RunCover(Vec<Part>);
-
-impl Cover for RunCover {
-    fn stretch(&mut self, key: &[u8]) -> Stretch {
-        let at = self.0.partition_point(|part| part.end.as_deref().is_some_and(|end| end <= key));
-        match self.0.get(at) {
-            Some(part) if part.start.as_slice() <= key => {
-                let Stretch { mut keys, is_covered } = part.ranges.stretch(key);
-                keys.start = keys.start.max(part.start.clone());
-                if part.end.as_ref().is_some_and(|end| is_before(end, keys.end())) {
-                    keys.end.clone_from(&part.end);
-                }
-                Stretch { keys, is_covered }
-            }
-            next => {
-                let before = at.checked_sub(1).and_then(|before| self.0.get(before));
-                let start = before.and_then(|part| part.end.clone()).unwrap_or_default();
-                let keys = KeyRange { start, end: next.map(|part| part.start.clone()) };
-                Stretch { keys, is_covered: false }
-            }
-        }
-    }
-}
-
-/// The entries of tables that are in key order and do not overlap once clipped, and what they say is
-/// gone from older data.
-pub fn source(tables: Vec<Clipped>, walk: Walk) -> Source {
-    let cover = cover(tables.iter());
-    Source::new(Box::new(RunCursor::new(tables, walk)), cover)
-}
-
-/// What such tables say is gone from older data, if anything.
-pub fn cover<'a>(tables: impl Iterator<Item = &'a Clipped>) -> Option<Box<dyn Cover>> {
-    let parts: Vec<Part> = tables.filter_map(Clipped::part).collect();
-    if parts.is_empty() { None } else { Some(Box::new(RunCover(parts))) }
-}
 
 /// How a walk reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,6 +72,12 @@ pub trait Row: Send {
 
     /// The place behind the last where a key before `key` may be.
     fn before(&self, key: &[u8]) -> usize;
+
+    /// About how many of so many entries come from the table at a place, where a walk goes along other rows too, of which
+    /// that many will be wanted; as many, if this is the row that most of them come from.
+    fn share(&self, _at: usize, entries: usize) -> usize {
+        entries
+    }
 }
 
 /// All of them inhabited.
@@ -236,6 +139,8 @@ pub struct RunCursor {
     ahead: VecDeque<(u64, Arc<Block>)>,
     /// What will be wanted from where it is sought next.
     wanted: Wanted,
+    /// What was read for that beforehand.
+    given: Option<Given>,
     readahead_bytes: u64,
     index: usize,
     /// What the processor was told, where the table's file is in memory.
@@ -264,6 +169,7 @@ impl RunCursor {
             block: None,
             ahead: VecDeque::new(),
             wanted: Wanted::ONE,
+            given: None,
             readahead_bytes: 0,
             index: 0,
             fetching: None,
@@ -286,13 +192,18 @@ impl RunCursor {
         let table = &here.clip.table;
         // Once: whoever skips from place to place wants little at each.
         let few = self.wanted.few();
-        let wanted = std::mem::replace(&mut self.wanted, few);
+        let mut wanted = std::mem::replace(&mut self.wanted, few);
+        wanted.entries = self.row.share(self.at, wanted.entries);
         let beyond = wanted.beyond(table, self.walk);
-        if beyond.blocks == 0 {
-            return here.table().find_block(key, self.walk.caching());
-        }
-        let (block, ahead) =
-            here.table().find_blocks(key, self.walk.caching(), beyond, self.forward)?;
+        let given = self.given.take();
+        let given = given.and_then(|given| given.found(here, key, self.walk, self.forward));
+        let (block, ahead) = match given {
+            Some(found) => found,
+            None if beyond.blocks == 0 => {
+                return here.table().find_block(key, self.walk.caching());
+            }
+            None => here.table().find_blocks(key, self.walk.caching(), beyond, self.forward)?,
+        };
         let read_bytes: usize = ahead.iter().map(|(_, block)| block.bytes().len()).sum();
         self.readahead_bytes = (read_bytes as u64).clamp(FIRST_READAHEAD_BYTES, READAHEAD_BYTES);
         self.ahead = ahead;
@@ -328,17 +239,19 @@ impl RunCursor {
     fn find(&mut self, to: Seek<'_>) -> Result<()> {
         self.clear();
         self.forward = to.is_forward();
-        self.at = match to {
+        self.at = self.place(to);
+        self.enter(to)
+    }
+
+    /// The place in the row that `to` leads to; past all of them if there is none.
+    fn place(&self, to: Seek<'_>) -> usize {
+        match to {
             Seek::First => self.row.at_or_after(&[]),
             Seek::AtOrAfter(key) => self.row.at_or_after(key),
-            Seek::Last => self.row.count(),
-            Seek::Before(key) => self.row.before(key),
-        };
-        if !self.forward {
             // One past the table wanted; the wrapped index is past all of them.
-            self.at = self.at.wrapping_sub(1);
+            Seek::Last => self.row.count().wrapping_sub(1),
+            Seek::Before(key) => self.row.before(key).wrapping_sub(1),
         }
-        self.enter(to)
     }
 
     /// Enters the table `at` (and those after it while there is nothing) where `to` leads.

@@ -59,9 +59,9 @@ pub const PROPERTIES: &str = "properties";
 pub const RANGES: &str = "ranges";
 
 /// A block with its number.
-type Numbered = (u64, Arc<Block>);
+pub type Numbered = (u64, Arc<Block>);
 /// Blocks with their numbers.
-type Blocks = Vec<Numbered>;
+pub type Blocks = Vec<Numbered>;
 
 /// What may be read with a block, of those that adjoin it.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +72,15 @@ pub struct Beyond<'a> {
     pub most_bytes: u64,
     /// None beyond that of this key.
     pub until: Option<&'a [u8]>,
+}
+
+/// Blocks that stand side by side, the one that an index `named` among them.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// The number of that.
+    pub named: u64,
+    first: u64,
+    last: u64,
 }
 
 /// What all tables of a database share.
@@ -101,6 +110,20 @@ pub struct TableContext {
     pub around: Around,
     /// Files that no View uses any more.
     pub graveyard: Graveyard,
+    /// See [`TableContext::has_missed`].
+    pub missed: AtomicU64,
+}
+
+impl TableContext {
+    /// Whether a block was not at hand since this was asked last, to whomever.
+    pub fn has_missed(&self) -> bool {
+        let misses = self.metrics.cache_misses.load(Relaxed);
+        let before = self.missed.load(Relaxed);
+        if misses != before {
+            self.missed.store(misses, Relaxed);
+        }
+        misses != before
+    }
 }
 
 /// What a read does with blocks it had to fetch. Blocks that are in the cache serve it either way.
@@ -295,6 +318,11 @@ impl Table {
     /// Its number.
     pub fn id(&self) -> TableId {
         self.record.id
+    }
+
+    /// What it shares with others.
+    pub fn context(&self) -> &Arc<TableContext> {
+        &self.context
     }
 
     /// The length of its file.

@@ -97,6 +97,7 @@ fn own_context(
         metrics: ReadMetrics::default(),
         around: Around::default(),
         graveyard: Graveyard::new(|| {}),
+        missed: Default::default(),
     }
 }
 

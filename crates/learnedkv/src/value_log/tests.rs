@@ -33,6 +33,7 @@ fn context_that(maps: bool) -> Arc<TableContext> {
         metrics: ReadMetrics::default(),
         around: Around::default(),
         graveyard: Graveyard::new(|| {}),
+        missed: Default::default(),
     })
 }
 

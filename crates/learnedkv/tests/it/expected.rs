@@ -1,6 +1,11 @@
 //! How much walks read ahead, as they learn how far walks go.
 
-use learnedkv::{Keyspace, Store};
+use std::sync::Arc;
+
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::{Keyspace, Slice, Store};
 
 use crate::plain::{self, name, open};
 use crate::workload::Setup;
@@ -45,7 +50,7 @@ fn walks_as_long_as_those_before_are_one_request() {
 }
 
 /// Where most entries are is what is read ahead: runs that nobody settled, levels, the bases where the first of them is empty, and
-/// not the few that are newer.
+/// not the few that are newer; of deltas as much as they have of it.
 #[test]
 fn what_is_read_ahead_of_a_walk_is_where_most_entries_are() {
     type Prepare = fn(&Keyspace);
@@ -63,21 +68,30 @@ fn what_is_read_ahead_of_a_walk_is_where_most_entries_are() {
         keyspace.flush().unwrap();
     };
     let settled: Prepare = |keyspace| keyspace.convert().unwrap();
+    let over: Prepare = |keyspace| {
+        keyspace.convert().unwrap();
+        (0..3000).step_by(7).for_each(|n| keyspace.insert(name(n), [8; 300]).unwrap());
+        keyspace.convert().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert!(stats.deltas + 1 >= stats.partitions, "{stats}");
+    };
     let ways = [
-        ("flushed", Store::Tiered, flushed, 1),
-        ("newer", Store::Tiered, newer, 2),
-        ("emptied", Store::Tiered, emptied, 2),
-        ("levels", Store::Lsm, settled, 1),
+        ("flushed", Store::Tiered, flushed, 80, 1),
+        ("over", Store::Tiered, over, 150, 2),
+        ("newer", Store::Tiered, newer, 80, 2),
+        ("emptied", Store::Tiered, emptied, 80, 2),
+        ("levels", Store::Lsm, settled, 80, 1),
     ];
-    for (way, store, prepare, most) in ways {
+    for (way, store, prepare, length, most) in ways {
         let mut setup = nothing_kept();
-        setup.keyspace = setup.keyspace.store(store).partition_bytes(200 << 10);
+        let options = setup.keyspace.store(store).partition_bytes(200 << 10);
+        setup.keyspace = options.over_provision_percent(100);
         let (db, keyspace) = open(&setup);
         (0..3000).for_each(|number| keyspace.insert(name(number), [7; 300]).unwrap());
         prepare(&keyspace);
         let walk = |from: u32| {
             let before = db.stats().read_requests;
-            assert_eq!(keyspace.range(name(from)..).take(80).count(), 80, "{way}");
+            assert_eq!(keyspace.range(name(from)..).take(length).count(), length, "{way}");
             db.stats().read_requests - before
         };
         (0..60).for_each(|_| _ = walk(1100));
@@ -85,6 +99,58 @@ fn what_is_read_ahead_of_a_walk_is_where_most_entries_are() {
         let mut costs: Vec<_> = (800..2400).step_by(50).map(walk).collect();
         costs.sort_unstable();
         assert!(costs[costs.len() / 2] <= most, "{way}: {costs:?}, {}", keyspace.stats().unwrap());
+    }
+}
+
+/// A walk begins in each row: what it has to read there first comes by one call to the disk, from either end. What fails there is
+/// read again by itself; and where all of it is at hand nothing is read.
+#[test]
+fn a_walk_begins_in_all_rows_at_once() {
+    let disk = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    for (is_kept, rows) in [(false, 4), (true, 0)] {
+        let mut setup = Setup { block_cache: is_kept, ..nothing_kept() };
+        setup.keyspace = setup.keyspace.partition_bytes(200 << 10).over_provision_percent(100);
+        let db = setup.open_at(&disk, &format!("/db{rows}"), 1).unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        let put = |step, fill: u8| {
+            (0..3000).step_by(step).for_each(|n| keyspace.insert(name(n), [fill; 300]).unwrap());
+            keyspace.flush().unwrap();
+        };
+        put(1, 7);
+        keyspace.convert().unwrap();
+        put(7, 8);
+        keyspace.convert().unwrap();
+        [(20, 9), (30, 10)].iter().for_each(|(step, fill)| put(*step, *fill));
+        let stats = keyspace.stats().unwrap();
+        assert!(stats.deltas + 1 >= stats.partitions && stats.runs == 2, "{stats}");
+        let is_right = |from: u32, (key, value): (Slice, Slice)| {
+            let fills = [(30, 10), (20, 9), (7, 8), (1, 7)];
+            let (_, fill) = fills.into_iter().find(|(step, _)| from.is_multiple_of(*step)).unwrap();
+            assert_eq!((&*key, &*value), (name(from).as_bytes(), &[fill; 300][..]));
+        };
+        let up = |from: u32| {
+            let walk = keyspace.range(name(from)..).take(40).map(Result::unwrap);
+            (from..).zip(walk).for_each(|(at, entry)| is_right(at, entry));
+        };
+        let down = |from: u32| {
+            let walk = keyspace.range(..=name(from)).rev().take(40).map(Result::unwrap);
+            (0..=from).rev().zip(walk).for_each(|(at, entry)| is_right(at, entry));
+        };
+        for walk in [&up as &dyn Fn(u32), &down] {
+            (0..30).for_each(|_| walk(1510));
+            disk.take_most_together();
+            walk(1510);
+            assert_eq!(disk.take_most_together(), rows);
+            // Once, and again by whoever needs it.
+            let reads = disk.fail(Fault::never().of(&[OperationKind::Read]));
+            walk(1510);
+            for at in 0..reads.matched().min(rows as u64) {
+                disk.clear_faults();
+                disk.fail(Fault::at(at).of(&[OperationKind::Read]));
+                walk(1510);
+            }
+            disk.clear_faults();
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::value::ValuePointer;
 use crate::lsm::paying::{self, Apart};
-use crate::lsm::read;
+use crate::lsm::read::{self, Going};
 use crate::lsm::unread::{self, Unread};
 use crate::options::ReadOptions;
 use crate::slice::Slice;
@@ -163,24 +163,32 @@ impl Ends {
         if is_lent && end.walks.as_ptr() != Arc::as_ptr(&view) {
             end.let_go();
         }
-        let is_new = end.cursor.is_none();
-        let entries = self.expected.unwrap_or(1);
-        let cursor = end.cursor.get_or_insert_with(|| {
-            let until = match until {
-                Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
-                Bound::Unbounded => None,
-            };
-            if !is_lent {
-                return read::cursor(&view, visible, walk, entries, until);
+        let cursor = match &mut end.cursor {
+            Some(cursor) => {
+                cursor.advance()?;
+                cursor
             }
-            end.walks = Arc::downgrade(&view);
-            read::lent_cursor(&view, visible, walk, entries, until)
-        });
-        match (is_new, end.stood.take()) {
-            (false, _) => cursor.advance()?,
-            (true, None) => seek(cursor, from, front)?,
-            (true, Some(key)) => seek(cursor, &Bound::Excluded(key), front)?,
-        }
+            none => {
+                let stood = end.stood.take().map(Bound::Excluded);
+                let mut behind = Vec::new();
+                let to = leads_to(stood.as_ref().unwrap_or(from), front, &mut behind);
+                let until = match until {
+                    Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
+                    Bound::Unbounded => None,
+                };
+                let going = Going { walk, to, until, entries: self.expected.unwrap_or(1) };
+                let cursor = match is_lent {
+                    false => read::cursor(&view, visible, going),
+                    true => {
+                        end.walks = Arc::downgrade(&view);
+                        read::lent_cursor(&view, visible, going)
+                    }
+                };
+                let cursor = none.insert(cursor);
+                cursor.seek(to)?;
+                cursor
+            }
+        };
         let (lower, upper) = (&self.lower, &self.upper);
         let is_inside = |cursor: &MergeCursor| {
             cursor
@@ -428,15 +436,22 @@ fn is_below(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// Goes to the first entry within a bound: upwards from a lower one, downwards from an upper one.
-fn seek(cursor: &mut MergeCursor, bound: &Bound<Vec<u8>>, front: bool) -> Result<()> {
+/// Where the first entry within a bound is: upwards from a lower one, downwards from an upper one. The key that comes next
+/// is put into `behind`, where it is needed.
+fn leads_to<'a>(bound: &'a Bound<Vec<u8>>, front: bool, behind: &'a mut Vec<u8>) -> Seek<'a> {
     match (front, bound) {
-        (true, Bound::Unbounded) => cursor.seek(Seek::First),
-        (true, Bound::Included(key)) => cursor.seek(Seek::AtOrAfter(key)),
-        (true, Bound::Excluded(key)) => cursor.seek(Seek::AtOrAfter(&successor(key))),
-        (false, Bound::Unbounded) => cursor.seek(Seek::Last),
-        (false, Bound::Included(key)) => cursor.seek(Seek::Before(&successor(key))),
-        (false, Bound::Excluded(key)) => cursor.seek(Seek::Before(key)),
+        (true, Bound::Unbounded) => Seek::First,
+        (true, Bound::Included(key)) => Seek::AtOrAfter(key),
+        (true, Bound::Excluded(key)) => {
+            *behind = successor(key);
+            Seek::AtOrAfter(behind)
+        }
+        (false, Bound::Unbounded) => Seek::Last,
+        (false, Bound::Included(key)) => {
+            *behind = successor(key);
+            Seek::Before(behind)
+        }
+        (false, Bound::Excluded(key)) => Seek::Before(key),
     }
 }
 

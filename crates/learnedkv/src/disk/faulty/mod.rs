@@ -19,6 +19,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use self::script::{Failure, Script};
 pub use self::script::{Fault, FaultCounts};
@@ -32,12 +33,18 @@ use crate::error::Result;
 pub struct FaultyDisk {
     inner: Arc<dyn Disk>,
     script: Arc<Script>,
+    together: Arc<AtomicUsize>,
 }
 
 impl FaultyDisk {
     /// `inner`, with no faults yet.
     pub fn new(inner: Arc<dyn Disk>) -> FaultyDisk {
-        FaultyDisk { inner, script: Arc::default() }
+        FaultyDisk { inner, script: Arc::default(), together: Arc::default() }
+    }
+
+    /// How many requests came together at most ([`Disk::read_many`]), since this was asked last.
+    pub fn take_most_together(&self) -> usize {
+        self.together.swap(0, Relaxed)
     }
 
     /// Adds a fault. When several would fail the same operation, the one added first does.
@@ -131,6 +138,7 @@ impl Disk for FaultyDisk {
 
     /// Each request is an operation of its own, in their order, and fails by itself.
     fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
+        self.together.fetch_max(requests.len(), Relaxed);
         let mut passed = Vec::new();
         let met: Vec<Result<()>> = requests
             .into_iter()

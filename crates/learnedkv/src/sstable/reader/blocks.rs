@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Blocks, Caching, Indexed, Reads, Table};
+use super::{Blocks, Caching, Indexed, Reads, Span, Table};
+use crate::disk::ReadRequest;
 use crate::error::{Error, Result};
 use crate::format::block::{Block, Stored};
 use crate::memory::Buffer;
@@ -41,6 +42,12 @@ impl Indexed<'_> {
         let block = self.table.context.cache.get(self.table.record.id, ordinal)?;
         self.table.context.metrics.cache_hits.add(1);
         Some(block)
+    }
+
+    /// Whether that finds it.
+    pub(super) fn is_at_hand(self, ordinal: u64, caching: Caching) -> bool {
+        let is_lent = || caching != Caching::Checked && self.lent_block(ordinal).is_some();
+        is_lent() || self.table.context.cache.get(self.table.record.id, ordinal).is_some()
     }
 
     /// Does `read`; if it finds no blocks where the index says, once more where the walk found them.
@@ -123,6 +130,32 @@ impl Indexed<'_> {
         let mut bytes = self.table.context.cache.buffer(end.saturating_sub(start) as usize);
         self.table.context.metrics.request(bytes.len(), reads);
         self.table.read_at(&mut bytes, start, around)?;
+        self.cut(&bytes, first, last)
+    }
+
+    /// What reads a span.
+    ///
+    /// # Errors
+    /// `Corruption` if it lies where no blocks are; any error of opening the file.
+    pub fn request(self, span: Span, around: bool, reads: &Reads) -> Result<ReadRequest> {
+        let (start, end) = (self.extent(span.first)?.0, self.extent(span.last)?.1);
+        let buffer = vec![0; end.saturating_sub(start) as usize];
+        let file = self.table.file()?;
+        self.table.context.metrics.request(buffer.len(), reads);
+        Ok(ReadRequest { file, offset_bytes: start, buffer, around })
+    }
+
+    /// The blocks in the `bytes` of a span.
+    ///
+    /// # Errors
+    /// `Corruption` if one is not sound.
+    pub fn blocks_in(self, bytes: &[u8], span: Span) -> Result<Blocks> {
+        self.cut(bytes, span.first, span.last)
+    }
+
+    /// The blocks `first..=last`, of which the `bytes` are.
+    fn cut(self, bytes: &[u8], first: u64, last: u64) -> Result<Blocks> {
+        let start = self.extent(first)?.0;
         let mut blocks = Vec::with_capacity((last - first) as usize + 1);
         for ordinal in first..=last {
             let (from, to) = self.extent(ordinal)?;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Beyond, Blocks, Caching, Indexed, Numbered, Reads, Sought};
+use super::{Beyond, Blocks, Caching, Indexed, Numbered, Reads, Sought, Span};
 use crate::error::{Error, Result};
 use crate::format::block::Block;
 use crate::slice::Lookup;
@@ -76,15 +76,43 @@ impl Indexed<'_> {
         let (first, last) = self.adjoining(named.0, beyond, forward);
         // One of them may be damaged, and never be come to.
         let around = self.table.context.go_around(1);
-        let reads = Reads::default();
-        let read = self.read_range_once(first, last, around, &reads);
+        let read = self.read_range_once(first, last, around, &Reads::default());
         let Ok(blocks) = read else { return alone(None) };
         self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
         if caching == Caching::Fill {
             blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));
         }
-        let found = self.search(&blocks, named, key, caching, &reads);
-        let Ok(Some((ordinal, block))) = found else { return alone(None) };
+        self.found(blocks, named.0, key, caching, forward).map_or_else(|| alone(None), Ok)
+    }
+
+    /// What [`Indexed::find_blocks`] would read of them; `None`: nothing, or otherwise.
+    pub fn unread(
+        self,
+        key: &[u8],
+        caching: Caching,
+        beyond: Beyond<'_>,
+        forward: bool,
+    ) -> Option<Span> {
+        let (named, end) = self.index.locate(key);
+        if named != end || self.is_at_hand(named, caching) {
+            return None;
+        }
+        let (first, last) = self.adjoining(named, beyond, forward);
+        Some(Span { named, first, last })
+    }
+
+    /// Among `blocks`, which were read for the block `named`, the one that holds `key`'s place, and those beyond it that adjoin
+    /// it, in the order of the walk. `None`: it is not among them, or none is sound.
+    pub fn found(
+        self,
+        blocks: Blocks,
+        named: u64,
+        key: &[u8],
+        caching: Caching,
+        forward: bool,
+    ) -> Option<(Numbered, VecDeque<Numbered>)> {
+        let found = self.search(&blocks, (named, named), key, caching, &Reads::default());
+        let (ordinal, block) = found.ok().flatten()?;
         let mut ahead: VecDeque<_> = match forward {
             true => blocks.into_iter().filter(|(at, _)| *at > ordinal).collect(),
             false => blocks.into_iter().rev().filter(|(at, _)| *at < ordinal).collect(),
@@ -92,7 +120,7 @@ impl Indexed<'_> {
         if ahead.front().is_some_and(|(at, _)| at.abs_diff(ordinal) != 1) {
             ahead.clear();
         }
-        Ok(((ordinal, block), ahead))
+        Some(((ordinal, block), ahead))
     }
 
     /// The last block that a walk comes to which ends at `until`, by the index; without, the last there is.
