@@ -27,11 +27,13 @@ use crate::sstable::reader::warm::MOST_WARMED;
 use crate::sstable::table_path;
 use crate::sstable::writer::{TableOptions, TableWriter};
 use crate::value_log::writer::SegmentWriter;
-use crate::value_log::{Segments, segment_path};
+use crate::value_log::{ReadAhead, Segments, segment_path};
 use crate::view::Tables;
 
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
 const STEP_BYTES: u64 = 1 << 20;
+/// So much of values is read ahead at most, where the device has to be asked for them; less where memtables are small.
+const AHEAD_BYTES: u64 = 8 << 20;
 /// So many keys are added to a generation at once.
 const HASHES: usize = 1024;
 /// A value segment larger than this is ended and another begun.
@@ -80,6 +82,10 @@ pub struct Output {
     segments: Vec<u64>,
     segment_bytes: u64,
     waiting: Waiting,
+    /// Values that entries to come will wait for.
+    ahead: ReadAhead,
+    /// See [`Output::expecting`].
+    expected_bytes: u64,
     /// Values in these segments are written anew, whatever their length.
     victims: Arc<BTreeSet<u64>>,
     shadow: Option<Shadow>,
@@ -139,6 +145,8 @@ impl Output {
             segments: Vec::new(),
             segment_bytes: 0,
             waiting: Waiting::default(),
+            ahead: ReadAhead::new(AHEAD_BYTES.min(engine.options.memtable_bytes as u64 / 4)),
+            expected_bytes: 0,
             victims: Arc::default(),
             shadow: None,
             generation: None,
@@ -157,6 +165,12 @@ impl Output {
     /// Counts what it copies against what background work may write ([`crate::engine::Engine::wait_for_allowance`]).
     pub fn in_background(mut self) -> Output {
         self.is_in_background = true;
+        self
+    }
+
+    /// Says that the table being written will take so much, about: values are read ahead as far as that.
+    pub fn expecting(mut self, data_bytes: u64) -> Output {
+        self.expected_bytes = data_bytes;
         self
     }
 

@@ -405,7 +405,7 @@ impl RunCursor {
         };
         let read = match self.walk {
             Walk::Bulk => Ok(here.table().read_range(first, last)?),
-            Walk::Cached | Walk::Uncached => here.table().read_ahead(first, last),
+            walk => here.table().read_ahead(first, last, walk.caching()),
         };
         let blocks = match read {
             Ok(blocks) => blocks,
@@ -415,9 +415,6 @@ impl RunCursor {
                 return Ok(Some((next, here.table().block(next, self.walk.caching())?)));
             }
         };
-        if self.walk == Walk::Cached {
-            blocks.iter().for_each(|(ordinal, block)| table.keep(*ordinal, block, false));
-        }
         self.ahead = blocks.into();
         if !self.forward {
             self.ahead.make_contiguous().reverse();

@@ -29,8 +29,10 @@ pub enum Rewrite {
 pub struct Course {
     /// The value segments that it empties.
     pub victims: Arc<BTreeSet<u64>>,
-    /// The largest part of a base that a delta takes and replaces, per cent.
+    /// The largest part of a base that a delta replaces, per cent.
     pub delta_limit: u64,
+    /// The largest part of a base that a delta may be, per cent.
+    size_limit: u64,
     /// Bases that could not be read: they get deltas, and stay.
     unreadable: BTreeSet<TableId>,
     /// Bases that are rewritten to be rid of what their deltas replace.
@@ -61,13 +63,22 @@ impl Course {
         // Where less than usual is left, deltas are smaller: five sixths of what is allowed, at 30 per cent the usual 25.
         let largest = scale(options.over_provision() * 5 / 6, left, allowed.max(1));
         let most = if disk_is_full { 0 } else { left / 4 };
+        let delta_limit = options.delta_limit().min(largest);
         Course {
             victims: Arc::new(victims),
-            delta_limit: options.delta_limit().min(largest),
+            delta_limit,
+            size_limit: delta_limit,
             unreadable: BTreeSet::new(),
             outgrown: Arc::new(outgrown(tables, most)),
             left: BTreeSet::new(),
         }
+    }
+
+    /// The same of a sweep that is due for what reads paid alone. It is to end what these pay, and to write little for it: deltas
+    /// may be twice as large where they replace no more than others.
+    pub fn for_reads(mut self) -> Course {
+        self.size_limit = 2 * self.delta_limit;
+        self
     }
 
     /// Has a base be rewritten: its delta would replace too much of it.
@@ -225,6 +236,11 @@ impl Size {
         }
     }
 
+    /// Whether what it overwrites is known.
+    fn is_known(&self) -> bool {
+        self.entries >= LOOKED_UP_ENOUGH
+    }
+
     fn add(&mut self, other: Size) {
         self.stored_bytes += other.stored_bytes;
         self.unpacked_bytes += other.unpacked_bytes;
@@ -296,12 +312,11 @@ impl Weights {
     /// What a partition will take, as if its tombstones took nothing off: without what is overwritten, so far as that is known
     /// (one key in 256 was looked up).
     fn total(&self) -> u64 {
-        let known = |size: Size| size.entries >= LOOKED_UP_ENOUGH;
         let fresh = |size: Size| {
-            let overwritten = if known(size) { size.overwritten_bytes } else { 0 };
+            let overwritten = if size.is_known() { size.overwritten_bytes } else { 0 };
             size.unpacked_bytes - overwritten.min(size.unpacked_bytes)
         };
-        let shadowed = |size: Size| if known(size) { size.shadowed_bytes } else { 0 };
+        let shadowed = |size: Size| if size.is_known() { size.shadowed_bytes } else { 0 };
         let newer = self.like_settled(fresh(self.frozen) + fresh(self.delta));
         let gone = shadowed(self.frozen) + shadowed(self.delta);
         // No more than there is: what a table shadows elsewhere is in its estimate too.
@@ -312,15 +327,30 @@ impl Weights {
         self.frozen.unpacked_bytes + self.delta.unpacked_bytes
     }
 
+    /// What of the base is replaced, bytes as it is stored: all that is newer may, where it is not known.
+    fn replaced_bytes(&self) -> u64 {
+        let of = |size: Size| match size.is_known() {
+            true => size.shadowed_bytes,
+            false => self.like_settled(size.unpacked_bytes),
+        };
+        of(self.frozen) + of(self.delta)
+    }
+
     /// Whether all that is newer, and what it covers of the base, is a small part of the base.
-    fn fits_delta(&self, limit_percent: u64) -> bool {
-        let limit = |whole: u64| scale(whole, limit_percent, 100);
+    fn fits_delta(&self, course: &Course) -> bool {
         let (base, whole) = (self.base, self.whole_base);
+        let takes = |whole: u64| scale(whole, course.size_limit, 100);
+        let replaces = |whole: u64| scale(whole, course.delta_limit, 100);
         let covered_bytes = whole.unpacked_bytes - base.unpacked_bytes;
         // By entries too: tombstones are small, and what they remove is given back by a rewrite alone.
         let covered = whole.entries - base.entries;
-        self.newer_bytes() + covered_bytes <= limit(whole.unpacked_bytes)
-            && self.frozen.entries + self.delta.entries + covered <= limit(whole.entries)
+        self.newer_bytes() + covered_bytes <= takes(whole.unpacked_bytes)
+            && self.frozen.entries + self.delta.entries + covered <= takes(whole.entries)
+            && (course.size_limit == course.delta_limit
+                || self.frozen.tombstones + self.delta.tombstones + covered
+                    <= replaces(whole.entries)
+                    && self.replaced_bytes() + whole.stored_bytes - base.stored_bytes
+                        <= replaces(whole.stored_bytes))
     }
 }
 
@@ -361,8 +391,7 @@ impl Plan {
         let weights = Weights::of(view, frozen, at);
         let unreadable = |table: &Arc<Table>| course.is_unreadable(table);
         let rewrites_delta = |base: &Arc<Table>| {
-            let fits =
-                weights.fits_delta(course.delta_limit) && !course.rewrites(base) && !disk_is_full;
+            let fits = weights.fits_delta(course) && !course.rewrites(base) && !disk_is_full;
             !weights.is_covered && (unreadable(base) || fits)
         };
         if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
@@ -421,7 +450,7 @@ impl Plan {
     }
 }
 
-/// What a sweep that began now would do.
+/// What a sweep would do that began now for what reads paid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moves {
     /// Its steps, about: a partition each.
@@ -437,7 +466,7 @@ impl Moves {
     /// That of a sweep of the LSM part of `view`. An estimate: it sees what [`Plan`] sees, but of no two partitions together.
     pub fn of(view: &KeyspaceView) -> Moves {
         let tables = &view.tables;
-        let course = Course::of(tables, &view.options, None);
+        let course = Course::of(tables, &view.options, None).for_reads();
         let fresh = Frozen { runs: tables.runs.clone(), groups: vec![], watermark: vec![] };
         let met = met(tables);
         let met = (0..tables.partitions.len())
@@ -455,7 +484,7 @@ impl Moves {
 fn written_at(view: &KeyspaceView, fresh: &Frozen, at: usize, course: &Course) -> u64 {
     let weights = Weights::of(view, fresh, at);
     let stays = |base: &Arc<Table>| {
-        weights.fits_delta(course.delta_limit) && !course.rewrites(base) && !weights.is_covered
+        weights.fits_delta(course) && !course.rewrites(base) && !weights.is_covered
     };
     match view.tables.partitions[at].base.as_ref().is_some_and(stays) {
         true => weights.like_settled(weights.newer_bytes()),
@@ -485,6 +514,7 @@ mod tests {
         let mut course = Course {
             victims: Arc::default(),
             delta_limit: 25,
+            size_limit: 25,
             unreadable: BTreeSet::new(),
             outgrown: Arc::default(),
             left: BTreeSet::new(),

@@ -464,7 +464,9 @@ impl SettleJob {
         let begin = || {
             let victims = full.then(|| self.victims(keyspace, others));
             claimed = victims.as_ref().map_or(0, |victims| victims.live_bytes);
-            Course::of(&keyspace.tables, &keyspace.options, victims.map(|victims| victims.segments))
+            let victims = victims.map(|victims| victims.segments);
+            let course = Course::of(&keyspace.tables, &keyspace.options, victims);
+            if sweeping.is_for_reads { course.for_reads() } else { course }
         };
         let course = sweeping.course.get_or_insert_with(begin).clone();
         sweeping.claimed_bytes = claimed;
@@ -480,10 +482,13 @@ impl SettleJob {
         if let Some(up_to) = decided {
             return self.freeze(keyspace, up_to);
         }
+        let mut is_for_reads = false;
         if !lock(&self.engine.conversions).is_wanted(keyspace.id) {
             if !self.is_due(keyspace) {
                 return Ok(Found::Nothing);
             }
+            let full = self.engine.ballast.is_given_up();
+            is_for_reads = !Debt::of(&keyspace.tables).is_due(&keyspace.options, full);
             if let Some(merge) = self.rewrite(keyspace)? {
                 return Ok(Found::Begun(Work::Merge(Box::new(merge))));
             }
@@ -492,7 +497,7 @@ impl SettleJob {
         let covers = lock(&self.engine.conversions).asked(keyspace.id);
         // Dropped meanwhile: then there is nothing to settle.
         let Ok(up_to) = self.engine.rotate(keyspace.id) else { return Ok(Found::Done) };
-        let sweeping = Sweeping::decided(covers, up_to);
+        let sweeping = Sweeping::decided(covers, up_to).for_reads(is_for_reads);
         lock(&self.shared).sweeps.insert(keyspace.id, sweeping);
         Ok(Found::Done)
     }

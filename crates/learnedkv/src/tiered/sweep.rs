@@ -370,6 +370,7 @@ impl SweepStep {
             seen: Weak::new(),
             output: output
                 .with_victims(course.victims.clone())
+                .expecting(2 * plan.half_bytes)
                 .leaving_unread()
                 .moving(if disk_is_full { Moving::Victims } else { Moving::All })
                 .with_ranges(plan.ranges)

@@ -22,13 +22,13 @@ const TOGETHER: usize = 64;
 const KNOWN: usize = 16;
 
 /// Values that are read by one request.
-struct Piece {
-    segment: Arc<Segment>,
+pub(super) struct Piece {
+    pub segment: Arc<Segment>,
     /// Where the request begins and ends in the segment.
-    start: u64,
-    end: u64,
+    pub start: u64,
+    pub end: u64,
     /// Which values, in the order of their places.
-    values: Vec<usize>,
+    pub values: Vec<usize>,
 }
 
 /// The values that `wanted` names by key and pointer, in that order: those that are at hand from where they are, the
@@ -116,7 +116,27 @@ fn load(
     memory: Memory,
 ) -> Result<Vec<Slice>> {
     let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
-    let pieces = pieces(wanted, find)?;
+    read_all(&pieces(wanted, find)?, wanted, &mut values, reads, memory)?;
+    Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
+}
+
+/// Reads these pieces as [`load_all_for_now`] does.
+pub(super) fn read_for_now(
+    pieces: &[Piece],
+    wanted: &[(&[u8], ValuePointer)],
+    values: &mut [Option<Slice>],
+    reads: &Reads,
+) -> Result<()> {
+    read_all(pieces, wanted, values, reads, Memory::Shared)
+}
+
+fn read_all(
+    pieces: &[Piece],
+    wanted: &[(&[u8], ValuePointer)],
+    values: &mut [Option<Slice>],
+    reads: &Reads,
+    memory: Memory,
+) -> Result<()> {
     let mut from = 0;
     while let Some(first) = pieces.get(from) {
         let (mut to, mut bytes) = (from + 1, first.bytes());
@@ -127,12 +147,13 @@ fn load(
             bytes += next.bytes();
             to += 1;
         }
-        from += read(&pieces[from..to], wanted, &mut values, reads, memory)?;
+        from += read(&pieces[from..to], wanted, values, reads, memory)?;
     }
-    Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
+    Ok(())
 }
 
-fn pieces(
+/// What is wanted by requests, in the order of places.
+pub(super) fn pieces(
     wanted: &[(&[u8], ValuePointer)],
     find: impl Fn(u64) -> Result<Arc<Segment>>,
 ) -> Result<Vec<Piece>> {
@@ -214,13 +235,18 @@ fn read(
 }
 
 impl Piece {
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether several values take half of its bytes and more: what lies between them stays in memory with them.
-    fn is_shared_well(&self, wanted: &[(&[u8], ValuePointer)]) -> bool {
+    /// Whether values take half of its bytes and more.
+    pub fn is_dense(&self, wanted: &[(&[u8], ValuePointer)]) -> bool {
         let stored: u64 = self.values.iter().map(|&at| wanted[at].1.stored_bytes()).sum();
-        self.values.len() > 1 && stored >= self.bytes() / 2
+        stored >= self.bytes() / 2
+    }
+
+    /// Whether several values do: what lies between them stays in memory with them.
+    fn is_shared_well(&self, wanted: &[(&[u8], ValuePointer)]) -> bool {
+        self.values.len() > 1 && self.is_dense(wanted)
     }
 }

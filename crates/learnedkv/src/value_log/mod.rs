@@ -7,6 +7,7 @@
 //! segment goes when no table and no memtable of any View does. One whose file is damaged or missing has a
 //! stand-in that says so ([`damaged`]).
 
+mod ahead;
 mod damaged;
 mod many;
 mod prefix;
@@ -24,6 +25,7 @@ use bytes::Bytes;
 
 use self::prefix::{Map, Prefix};
 
+pub use self::ahead::ReadAhead;
 pub use self::many::{load_all_for_now, look_up_all};
 use crate::disk::{Mapping, PooledFile, Purpose, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +36,7 @@ use crate::format::value::{
     CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header,
     check_packed, check_short, join_chunks,
 };
+use crate::memory::Buffer;
 use crate::slice::Slice;
 use crate::sstable::Retired;
 use crate::sstable::reader::TableContext;
@@ -179,6 +182,40 @@ impl Segment {
 
     /// A read from `offset` to `end`, both from a pointer.
     fn request(&self, offset: u64, end: u64, reads: &Reads) -> Result<ReadRequest> {
+        self.check_place(offset, end)?;
+        let bytes = self.memory(end - offset)?;
+        let file = self.file.get()?;
+        self.context.metrics.value_request(bytes.len(), reads);
+        let around = self.context.go_around(1);
+        Ok(ReadRequest { file, offset_bytes: offset, buffer: bytes, around })
+    }
+
+    /// What stands from `offset` to `end`, in memory that counts with the cache's.
+    fn read_into_pool(&self, offset: u64, end: u64, reads: &Reads) -> Result<Buffer> {
+        self.check_place(offset, end)?;
+        let mut bytes = self.context.cache.buffer((end - offset) as usize);
+        let file = self.file.get()?;
+        self.context.metrics.value_request(bytes.len(), reads);
+        match self.context.go_around(1) {
+            true => file.read_around_at(&mut bytes, offset)?,
+            false => file.read_exact_at(&mut bytes, offset)?,
+        }
+        Ok(bytes)
+    }
+
+    /// Whether the system holds where a value begins.
+    fn is_cached(&self, pointer: ValuePointer) -> bool {
+        let mut bytes = [0; ahead::LOOK_BYTES];
+        let length = pointer.stored_bytes().min(bytes.len() as u64) as usize;
+        let is_inside = self.check_place(pointer.offset, pointer.end()).is_ok();
+        is_inside
+            && self
+                .file
+                .get()
+                .is_ok_and(|file| file.read_cached_at(&mut bytes[..length], pointer.offset))
+    }
+
+    fn check_place(&self, offset: u64, end: u64) -> Result<()> {
         if let Some(damage) = self.lacks(end) {
             return Err(damage.clone());
         }
@@ -189,11 +226,7 @@ impl Segment {
             );
             return Err(Error::corruption(message).at_path(self.path()));
         }
-        let bytes = self.memory(end - offset)?;
-        let file = self.file.get()?;
-        self.context.metrics.value_request(bytes.len(), reads);
-        let around = self.context.go_around(1);
-        Ok(ReadRequest { file, offset_bytes: offset, buffer: bytes, around })
+        Ok(())
     }
 
     fn read(&self, offset: u64, end: u64, reads: &Reads) -> Result<Vec<u8>> {

@@ -138,6 +138,38 @@ fn reads_that_bring_no_sweep_pay_nothing() {
     }
 }
 
+/// Two fifths as much as was settled, by gets alone: where the keys are new they become a delta, as cheap as can be, where they
+/// are not it would replace too much. A sweep that somebody asks for writes the base anew.
+#[test]
+fn a_sweep_that_reads_paid_for_writes_little() {
+    const SETTLED: u32 = 24_000;
+    let number = |n: u32| format!("key{n:08}");
+    let new = |n: u32| number(n / 2 * 5 + 1 + n % 2);
+    let old = |n: u32| number(n * 10);
+    type Key<'a> = &'a dyn Fn(u32) -> String;
+    let cases: [(Key, bool, u64); 3] = [(&new, false, 1), (&old, false, 0), (&new, true, 0)];
+    for (at, (key, is_asked, deltas)) in cases.into_iter().enumerate() {
+        let mut setup = nothing_kept();
+        setup.keyspace = setup.keyspace.separate_at(16).over_provision_percent(100);
+        let (db, keyspace) = open(&setup);
+        (0..SETTLED).for_each(|n| keyspace.insert(number(n * 5), [1; 40]).unwrap());
+        keyspace.convert().unwrap();
+        (0..SETTLED / 5 * 2).for_each(|n| keyspace.insert(key(n), [2; 40]).unwrap());
+        keyspace.flush().unwrap();
+        let (stats, sweeps) = idle(&db, &keyspace);
+        assert_eq!((sweeps, stats.deltas), (1, 0), "{at}");
+        let read = |n: u32| assert_eq!(*keyspace.get(key(n)).unwrap().unwrap(), [2; 40]);
+        let price = stats.settling_price_requests;
+        match is_asked {
+            true => keyspace.convert().unwrap(),
+            false => (0..3000).for_each(read),
+        }
+        let (stats, sweeps) = idle(&db, &keyspace);
+        assert_eq!((sweeps, stats.deltas, stats.runs), (2, deltas, 0), "{at}, {price}: {stats}");
+        (0..SETTLED / 5 * 2).step_by(7).for_each(read);
+    }
+}
+
 /// A snapshot of what was not settled then takes two requests for each get as long as it is held: no sweep helps it.
 #[test]
 fn reads_of_what_is_settled_by_now_pay_nothing() {

@@ -266,6 +266,28 @@ fn a_walk_reads_values_kept_apart_together_and_not_far_ahead_of_what_is_asked() 
     }
 }
 
+/// Since blocks of pointers are small, each took a request of its own before it was in the cache.
+#[test]
+fn pointers_come_into_the_cache_with_those_of_neighbours() {
+    let disk = SimDisk::new(1);
+    for (block_cache, most) in [(true, 4), (false, 20)] {
+        let setup = Setup { block_cache, mapped_reads: false, ..setup() };
+        let (db, keyspace) = open_as(&setup, &disk);
+        put(&keyspace, 0..400, 300, 7);
+        keyspace.flush().unwrap();
+        drop((db, keyspace));
+        let (db, keyspace) = open_as(&setup, &disk);
+        let get = |number: u32| assert_eq!(*keyspace.get(key(number)).unwrap().unwrap(), [7; 300]);
+        // One of each block.
+        let (blocks, values) = requests(&db, || (0..400).step_by(20).for_each(get));
+        assert_eq!(values, 20);
+        assert!(blocks <= most, "{blocks}");
+        let bytes = db.stats().read_bytes;
+        get(20);
+        assert!(db.stats().read_bytes - bytes < 1000, "no more than one");
+    }
+}
+
 /// They were read by requests, with all that lies between neighbours, though a get finds each where it lies.
 #[test]
 fn a_walk_takes_values_kept_apart_where_the_system_holds_them() {

@@ -6,7 +6,6 @@ use crate::format::entry::{Kind, SequenceNumber};
 use crate::format::value::ValuePointer;
 use crate::slice::Slice;
 use crate::sstable::sought::Reads;
-use crate::value_log;
 
 /// Entries that wait for values to be read, in key order. Their keys and payloads stand back to back.
 #[derive(Default)]
@@ -64,8 +63,10 @@ impl Output {
         let waiting = std::mem::take(&mut self.waiting);
         let wanted = waiting.entries.iter().filter_map(|e| Some((waiting.key(e), e.load?)));
         let wanted: Vec<_> = wanted.collect();
-        let values =
-            value_log::load_all_for_now(&wanted, |id| self.sources.find(id), &Reads::default());
+        let left_bytes = self.expected_bytes.saturating_sub(self.data_bytes());
+        let times = left_bytes / waiting.data_bytes.max(1);
+        let sources = &self.sources;
+        let values = self.ahead.load(&wanted, |id| sources.find(id), times, &Reads::default());
         let values: Vec<Option<Slice>> = match values {
             Ok(values) => values.into_iter().map(Some).collect(),
             Err(e) if e.is_corruption() && self.leaves_unread => self.load_each(&wanted)?,

@@ -40,6 +40,8 @@ pub struct Sweeping {
     pub covers: u64,
     /// What was rotated: to be flushed first.
     pub up_to: SequenceNumber,
+    /// It is due for what reads paid alone.
+    pub is_for_reads: bool,
     /// What it keeps in mind.
     pub course: Option<Course>,
     /// What it could not read.
@@ -82,6 +84,11 @@ impl Sweeping {
     /// One that was decided on.
     pub fn decided(covers: u64, up_to: SequenceNumber) -> Sweeping {
         Sweeping { covers, up_to, ..Sweeping::default() }
+    }
+
+    /// The same, due for what reads paid alone, or not.
+    pub fn for_reads(self, is_for_reads: bool) -> Sweeping {
+        Sweeping { is_for_reads, ..self }
     }
 }
 
