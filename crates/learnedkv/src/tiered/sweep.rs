@@ -343,13 +343,8 @@ impl SweepStep {
             sources.push(settled_source(tables, joined.clone(), |p| p.base.as_ref()));
         }
         let cursor = MergeCursor::new(sources);
-        let output = Output::new(
-            engine,
-            view.options.settled_table(),
-            view.options.settled_apart(),
-            &tables.segments,
-        )
-        .in_background();
+        let (table, apart) = (view.options.settled_table(), view.options.settled_apart());
+        let output = Output::new(engine, table, apart, &tables.segments).in_background();
         // A delta says what it replaces.
         let output = match (rewrite, &tables.partitions[at].base) {
             (Rewrite::Delta, Some(base)) => {

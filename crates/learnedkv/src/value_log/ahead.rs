@@ -11,7 +11,6 @@ use super::Segment;
 use super::many::{self, Piece, load_all_for_now};
 use crate::error::Result;
 use crate::format::value::ValuePointer;
-use crate::memory::Buffer;
 use crate::slice::Slice;
 use crate::sstable::sought::Reads;
 
@@ -176,13 +175,6 @@ impl Piece {
 
     /// What stands from its start to `end`; `None`: it could not be read, perhaps for what is behind the piece.
     fn read_to(&self, end: u64, reads: &Reads) -> Option<Bytes> {
-        struct Owner(Buffer);
-        impl AsRef<[u8]> for Owner {
-            fn as_ref(&self) -> &[u8] {
-                &self.0
-            }
-        }
-        let read = self.segment.read_into_pool(self.start, end, reads).ok()?;
-        Some(Bytes::from_owner(Owner(read)))
+        self.segment.read_into_pool(self.start, end, reads).ok()
     }
 }

@@ -36,7 +36,6 @@ use crate::format::value::{
     CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header,
     check_packed, check_short, join_chunks,
 };
-use crate::memory::Buffer;
 use crate::slice::Slice;
 use crate::sstable::Retired;
 use crate::sstable::reader::TableContext;
@@ -191,7 +190,7 @@ impl Segment {
     }
 
     /// What stands from `offset` to `end`, in memory that counts with the cache's.
-    fn read_into_pool(&self, offset: u64, end: u64, reads: &Reads) -> Result<Buffer> {
+    fn read_into_pool(&self, offset: u64, end: u64, reads: &Reads) -> Result<Bytes> {
         self.check_place(offset, end)?;
         let mut bytes = self.context.cache.buffer((end - offset) as usize);
         let file = self.file.get()?;
@@ -200,7 +199,7 @@ impl Segment {
             true => file.read_around_at(&mut bytes, offset)?,
             false => file.read_exact_at(&mut bytes, offset)?,
         }
-        Ok(bytes)
+        Ok(Bytes::from_owner(bytes))
     }
 
     /// Whether the system holds where a value begins.
