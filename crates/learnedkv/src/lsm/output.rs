@@ -33,7 +33,7 @@ use crate::view::Tables;
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
 const STEP_BYTES: u64 = 1 << 20;
 /// So much of values is read ahead at most, where the device has to be asked for them; less where memtables are small.
-const AHEAD_BYTES: u64 = 8 << 20;
+const AHEAD_BYTES: u64 = 4 << 20;
 /// So many keys are added to a generation at once.
 const HASHES: usize = 1024;
 /// A value segment larger than this is ended and another begun.
@@ -145,7 +145,7 @@ impl Output {
             segments: Vec::new(),
             segment_bytes: 0,
             waiting: Waiting::default(),
-            ahead: ReadAhead::new(AHEAD_BYTES.min(engine.options.memtable_bytes as u64 / 4)),
+            ahead: ReadAhead::new(AHEAD_BYTES.min(engine.options.memtable_bytes as u64 / 8)),
             expected_bytes: 0,
             victims: Arc::default(),
             shadow: None,

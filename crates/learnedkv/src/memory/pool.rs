@@ -461,13 +461,6 @@ impl Deref for Buffer {
     }
 }
 
-/// So that it can be shared as `bytes::Bytes`: it returns when the last part of it is let go.
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {

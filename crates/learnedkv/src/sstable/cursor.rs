@@ -240,7 +240,9 @@ impl RunCursor {
         self.clear();
         self.forward = to.is_forward();
         self.at = self.place(to);
-        self.enter(to)
+        let entered = self.enter(to);
+        self.given = None;
+        entered
     }
 
     /// The place in the row that `to` leads to; past all of them if there is none.
@@ -320,8 +322,9 @@ impl RunCursor {
             Some(key) if key <= clip.table.properties().smallest.as_slice() => return Ok(false),
             Some(key) if key <= clip.table.properties().largest.as_slice() => key,
             _ => {
-                let (ordinal, block) = match self.wanted.beyond(&clip.table, self.walk).blocks {
-                    0 => {
+                let beyond = self.wanted.beyond(&clip.table, self.walk);
+                let (ordinal, block) = match beyond.blocks {
+                    0 if self.given.is_none() => {
                         self.wanted.entries = 1;
                         let last = clip.table.block_count() - 1;
                         (last, here.table().block(last, self.walk.caching())?)

@@ -209,6 +209,8 @@ struct Size {
     shadowed_bytes: u64,
     /// What it overwrites of what is fresh, uncompressed; an estimate.
     overwritten_bytes: u64,
+    /// Values stay apart, so that of what it overwrites nothing is known here.
+    stays_apart: bool,
 }
 
 impl Size {
@@ -233,6 +235,7 @@ impl Size {
             // Where values stay apart what is overwritten is mostly theirs, and no part of a partition.
             shadowed_bytes: if stays_apart { 0 } else { share(whole.shadowed_bytes) },
             overwritten_bytes: if stays_apart { 0 } else { share(overwritten) },
+            stays_apart,
         }
     }
 
@@ -248,6 +251,7 @@ impl Size {
         self.tombstones += other.tombstones;
         self.shadowed_bytes += other.shadowed_bytes;
         self.overwritten_bytes += other.overwritten_bytes;
+        self.stays_apart |= other.stays_apart;
     }
 }
 
@@ -329,7 +333,7 @@ impl Weights {
 
     /// What of the base is replaced, bytes as it is stored: all that is newer may, where it is not known.
     fn replaced_bytes(&self) -> u64 {
-        let of = |size: Size| match size.is_known() {
+        let of = |size: Size| match size.is_known() && !size.stays_apart {
             true => size.shadowed_bytes,
             false => self.like_settled(size.unpacked_bytes),
         };

@@ -22,12 +22,16 @@ const LOOKS: usize = 4;
 pub(super) const LOOK_BYTES: usize = 512;
 /// What one request asks for at most, unless what is wanted now is more.
 const REQUEST_BYTES: u64 = 256 << 10;
+/// So many are given to the disk together: each may hold a file open.
+const TOGETHER: usize = 64;
+/// Never is more than so many times as much read ahead as is wanted: what will be wanted is a guess.
+const MOST_TIMES: u64 = 16;
 
 /// What was read of segments and is still to be asked for.
 pub struct ReadAhead {
     /// By the segments' numbers: what follows what was asked for last.
     held: BTreeMap<u64, Held>,
-    /// All of it takes so much at most, with what was asked for together with it twice as much.
+    /// All of it takes so much at most, with what was asked for together with it.
     most_bytes: u64,
     /// Whether the device was asked when it was looked last.
     is_cold: bool,
@@ -37,6 +41,16 @@ pub struct ReadAhead {
 struct Held {
     start: u64,
     bytes: Bytes,
+    /// What it keeps in memory, with what was taken of it.
+    kept_bytes: u64,
+    /// When something was taken of it last.
+    load: u32,
+}
+
+/// A piece with what follows it.
+struct Extended {
+    piece: Piece,
+    end: u64,
 }
 
 impl ReadAhead {
@@ -70,7 +84,9 @@ impl ReadAhead {
                 None => left.push(at),
             }
         }
-        self.held.retain(|_, held| !held.bytes.is_empty());
+        // Nor what nobody comes for.
+        let is_old = |held: &Held| self.loads.wrapping_sub(held.load) > LOADS_A_LOOK;
+        self.held.retain(|_, held| !held.bytes.is_empty() && !is_old(held));
         let rest: Vec<_> = left.iter().map(|&at| wanted[at]).collect();
         let read = self.load_rest(&rest, find, times, reads)?;
         left.into_iter().zip(read).for_each(|(at, value)| values[at] = Some(value));
@@ -103,7 +119,7 @@ impl ReadAhead {
         }
         let stored = held.bytes.slice(from..to);
         held.bytes = held.bytes.slice(to..);
-        held.start = pointer.end();
+        (held.start, held.load) = (pointer.end(), self.loads);
         Some(stored)
     }
 
@@ -136,32 +152,92 @@ impl ReadAhead {
         times: u64,
         reads: &Reads,
     ) -> Result<Vec<Slice>> {
-        let pieces = many::pieces(wanted, find)?;
-        let held_bytes: u64 = self.held.values().map(|held| held.bytes.len() as u64).sum();
-        let mut left_bytes = self.most_bytes.saturating_sub(held_bytes);
-        let share_bytes = self.most_bytes / pieces.len().max(self.held.len()).max(1) as u64;
         let mut values: Vec<Option<Slice>> = vec![None; wanted.len()];
-        let mut alone = Vec::new();
-        for piece in pieces {
-            let beyond = piece.bytes().saturating_mul(times).min(share_bytes).min(left_bytes);
-            let end = piece.end_with(beyond, REQUEST_BYTES);
-            let is_worth_it = end > piece.end && piece.is_dense(wanted);
-            let Some(bytes) = is_worth_it.then(|| piece.read_to(end, reads)).flatten() else {
-                alone.push(piece);
+        let (mut alone, extended) = self.extend(many::pieces(wanted, find)?, wanted, times);
+        let mut extended = extended.into_iter().peekable();
+        while extended.peek().is_some() {
+            let some: Vec<Extended> = extended.by_ref().take(TOGETHER).collect();
+            let requests = some
+                .iter()
+                .map(|Extended { piece, end }| piece.segment.request(piece.start, *end, reads));
+            // What cannot be asked for, or read, with what follows is asked for alone.
+            let Ok(requests) = requests.collect::<Result<Vec<_>>>() else {
+                alone.extend(some.into_iter().map(|extended| extended.piece));
                 continue;
             };
-            for &at in &piece.values {
-                let (key, pointer) = wanted[at];
-                let inside = (pointer.offset - piece.start) as usize;
-                let stored = bytes.slice(inside..inside + pointer.stored_bytes() as usize);
-                values[at] = Some(piece.segment.shared(key, pointer, stored)?);
+            let Some(disk) = some.first().map(|first| first.piece.segment.context.disk.clone())
+            else {
+                break;
+            };
+            for (extended, read) in some.into_iter().zip(disk.read_many(requests)) {
+                match read {
+                    Ok(bytes) => self.keep(extended, Bytes::from(bytes), wanted, &mut values)?,
+                    Err(_) => alone.push(extended.piece),
+                }
             }
-            left_bytes = left_bytes.saturating_sub(end - piece.end);
-            let rest = bytes.slice((piece.end - piece.start) as usize..);
-            self.held.insert(piece.segment.id(), Held { start: piece.end, bytes: rest });
         }
         many::read_for_now(&alone, wanted, &mut values, reads)?;
         Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
+    }
+}
+
+impl ReadAhead {
+    /// Those of `pieces` that are to be read alone, and those with what follows them: the last of each segment, if what is wanted of
+    /// the segment takes three quarters of where it stands and more.
+    fn extend(
+        &self,
+        pieces: Vec<Piece>,
+        wanted: &[(&[u8], ValuePointer)],
+        times: u64,
+    ) -> (Vec<Piece>, Vec<Extended>) {
+        let of_segments = || pieces.chunk_by(|a, b| a.segment.id() == b.segment.id());
+        let mut segments: Vec<bool> = Vec::with_capacity(pieces.len());
+        for of_segment in of_segments() {
+            let stored: u64 = of_segment.iter().map(|piece| piece.stored_bytes(wanted)).sum();
+            let from = of_segment.first().map_or(0, |first| first.start);
+            let to = of_segment.last().map_or(0, |last| last.end);
+            let ends = (1..=of_segment.len()).map(|at| at == of_segment.len());
+            segments.extend(ends.map(|is_last| is_last && stored >= (to - from) / 4 * 3));
+        }
+        let kept_bytes: u64 = self.held.values().map(|held| held.kept_bytes).sum();
+        let mut left_bytes = self.most_bytes.saturating_sub(kept_bytes);
+        let count = of_segments().count().max(self.held.len()).max(1) as u64;
+        let share_bytes = self.most_bytes / count;
+        let (mut alone, mut extended) = (Vec::new(), Vec::new());
+        for (piece, may_go_on) in pieces.into_iter().zip(segments) {
+            let room = share_bytes.min(left_bytes).saturating_sub(piece.bytes());
+            let beyond = piece.bytes().saturating_mul(times.min(MOST_TIMES)).min(room);
+            let end = piece.end_with(beyond, REQUEST_BYTES);
+            match may_go_on && end > piece.end {
+                true => {
+                    left_bytes = left_bytes.saturating_sub(end - piece.start);
+                    extended.push(Extended { piece, end });
+                }
+                false => alone.push(piece),
+            }
+        }
+        (alone, extended)
+    }
+
+    /// Takes what is wanted from what was read, and holds the rest.
+    fn keep(
+        &mut self,
+        Extended { piece, end }: Extended,
+        bytes: Bytes,
+        wanted: &[(&[u8], ValuePointer)],
+        values: &mut [Option<Slice>],
+    ) -> Result<()> {
+        for &at in &piece.values {
+            let (key, pointer) = wanted[at];
+            let inside = (pointer.offset - piece.start) as usize;
+            let stored = bytes.slice(inside..inside + pointer.stored_bytes() as usize);
+            values[at] = Some(piece.segment.shared(key, pointer, stored)?);
+        }
+        let rest = bytes.slice((piece.end - piece.start) as usize..);
+        let kept_bytes = end - piece.start;
+        let held = Held { start: piece.end, bytes: rest, kept_bytes, load: self.loads };
+        self.held.insert(piece.segment.id(), held);
+        Ok(())
     }
 }
 
@@ -171,10 +247,5 @@ impl Piece {
         let most = self.start.saturating_add(request_bytes).min(self.segment.file_bytes());
         let end = self.end.saturating_add(beyond).min(most).max(self.end);
         if self.segment.lacks(end).is_some() { self.end } else { end }
-    }
-
-    /// What stands from its start to `end`; `None`: it could not be read, perhaps for what is behind the piece.
-    fn read_to(&self, end: u64, reads: &Reads) -> Option<Bytes> {
-        self.segment.read_into_pool(self.start, end, reads).ok()
     }
 }

@@ -239,14 +239,13 @@ impl Piece {
         self.end - self.start
     }
 
-    /// Whether values take half of its bytes and more.
-    pub fn is_dense(&self, wanted: &[(&[u8], ValuePointer)]) -> bool {
-        let stored: u64 = self.values.iter().map(|&at| wanted[at].1.stored_bytes()).sum();
-        stored >= self.bytes() / 2
+    /// What its values take.
+    pub fn stored_bytes(&self, wanted: &[(&[u8], ValuePointer)]) -> u64 {
+        self.values.iter().map(|&at| wanted[at].1.stored_bytes()).sum()
     }
 
-    /// Whether several values do: what lies between them stays in memory with them.
+    /// Whether several values take half of its bytes and more: what lies between them stays in memory with them.
     fn is_shared_well(&self, wanted: &[(&[u8], ValuePointer)]) -> bool {
-        self.values.len() > 1 && self.is_dense(wanted)
+        self.values.len() > 1 && self.stored_bytes(wanted) >= self.bytes() / 2
     }
 }

@@ -189,19 +189,6 @@ impl Segment {
         Ok(ReadRequest { file, offset_bytes: offset, buffer: bytes, around })
     }
 
-    /// What stands from `offset` to `end`, in memory that counts with the cache's.
-    fn read_into_pool(&self, offset: u64, end: u64, reads: &Reads) -> Result<Bytes> {
-        self.check_place(offset, end)?;
-        let mut bytes = self.context.cache.buffer((end - offset) as usize);
-        let file = self.file.get()?;
-        self.context.metrics.value_request(bytes.len(), reads);
-        match self.context.go_around(1) {
-            true => file.read_around_at(&mut bytes, offset)?,
-            false => file.read_exact_at(&mut bytes, offset)?,
-        }
-        Ok(Bytes::from_owner(bytes))
-    }
-
     /// Whether the system holds where a value begins.
     fn is_cached(&self, pointer: ValuePointer) -> bool {
         let mut bytes = [0; ahead::LOOK_BYTES];

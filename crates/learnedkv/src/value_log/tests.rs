@@ -180,6 +180,33 @@ fn what_is_wanted_in_order_is_read_ahead() {
     }
 }
 
+/// Each piece of a segment was read with what follows it, which the next one threw away: up to nine times as much as was wanted.
+#[test]
+fn what_is_far_apart_is_not_read_ahead() {
+    let disk = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let context = context_on(Arc::new(disk), false);
+    let mut writer = SegmentWriter::create(&*context.disk, Path::new("/"), 1).unwrap();
+    let place = |n: usize| writer.add(&key(n), &vec![n as u8; 20_000], None).unwrap();
+    let all: Vec<_> = (0..400).map(place).collect();
+    let (tag, end) = (writer.tag(), writer.file_bytes());
+    writer.finish().unwrap();
+    let used = SegmentUse { segment: 1, tag, end, ..SegmentUse::default() };
+    let segment = Arc::new(Segment::open(&context, &used).unwrap());
+    for (every, most_percent) in [(1, 120), (2, 101), (3, 101)] {
+        context.metrics.value_bytes.store(0, Relaxed);
+        let mut ahead = ReadAhead::new(8 << 20);
+        let alive: Vec<_> = (0..400).step_by(every).map(|n| (key(n), all[n])).collect();
+        for some in alive.chunks(10) {
+            let wanted: Vec<_> = some.iter().map(|(key, at)| (key.as_slice(), *at)).collect();
+            let found = ahead.load(&wanted, |_| Ok(segment.clone()), 8, &Reads::default());
+            assert!(found.unwrap().iter().all(|value| value.len() == 20_000));
+        }
+        let read = context.metrics.value_bytes.load(Relaxed);
+        let wanted = alive.len() as u64 * 20_008;
+        assert!(read <= wanted * most_percent / 100, "{every}: {read} for {wanted}");
+    }
+}
+
 /// The simulated disk says of every fourth look that the value is not in its cache; then it is read. What
 /// has come to be damaged is seen at once: a value is checked whenever it is read.
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use learnedkv::disk::OperationKind;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
-use learnedkv::{Keyspace, Slice, Store};
+use learnedkv::{Keyspace, ReadOptions, Slice, Store};
 
 use crate::plain::{self, name, open};
 use crate::workload::Setup;
@@ -139,8 +139,12 @@ fn a_walk_begins_in_all_rows_at_once() {
         for walk in [&up as &dyn Fn(u32), &down] {
             (0..30).for_each(|_| walk(1510));
             disk.take_most_together();
+            let before = db.stats().read_requests;
             walk(1510);
             assert_eq!(disk.take_most_together(), rows);
+            // Each once. (The walk may end behind what was read first.)
+            let requests = db.stats().read_requests - before;
+            assert!((rows as u64..=rows as u64 + 1).contains(&requests), "{requests}");
             // Once, and again by whoever needs it.
             let reads = disk.fail(Fault::never().of(&[OperationKind::Read]));
             walk(1510);
@@ -150,6 +154,19 @@ fn a_walk_begins_in_all_rows_at_once() {
                 walk(1510);
             }
             disk.clear_faults();
+        }
+        let no_fill = ReadOptions::default().fill_cache(false);
+        let ends: [&dyn Fn() -> bool; 4] = [
+            &|| keyspace.first_key_value().unwrap().is_some(),
+            &|| keyspace.last_key_value().unwrap().is_some(),
+            &|| keyspace.last_key_value_with(&no_fill).unwrap().is_some(),
+            &|| keyspace.iter().next_back().is_some(),
+        ];
+        for (at, end) in ends.into_iter().enumerate().filter(|_| !is_kept) {
+            let before = db.stats().read_requests;
+            assert!(end());
+            let requests = db.stats().read_requests - before;
+            assert!(requests <= rows as u64, "{at}: {requests}");
         }
     }
 }

@@ -147,19 +147,31 @@ fn a_sweep_that_reads_paid_for_writes_little() {
     let new = |n: u32| number(n / 2 * 5 + 1 + n % 2);
     let old = |n: u32| number(n * 10);
     type Key<'a> = &'a dyn Fn(u32) -> String;
-    let cases: [(Key, bool, u64); 3] = [(&new, false, 1), (&old, false, 0), (&new, true, 0)];
-    for (at, (key, is_asked, deltas)) in cases.into_iter().enumerate() {
+    let cases: [(Key, bool, bool, u64); 4] = [
+        (&new, false, false, 1),
+        (&old, false, false, 0),
+        (&new, true, false, 0),
+        // What is overwritten is not known where values stay apart.
+        (&old, false, true, 0),
+    ];
+    let mut prices = Vec::new();
+    for (at, (key, is_asked, is_one_long, deltas)) in cases.into_iter().enumerate() {
         let mut setup = nothing_kept();
         setup.keyspace = setup.keyspace.separate_at(16).over_provision_percent(100);
         let (db, keyspace) = open(&setup);
         (0..SETTLED).for_each(|n| keyspace.insert(number(n * 5), [1; 40]).unwrap());
         keyspace.convert().unwrap();
         (0..SETTLED / 5 * 2).for_each(|n| keyspace.insert(key(n), [2; 40]).unwrap());
+        if is_one_long {
+            keyspace.insert(number(7), [3; 20_000]).unwrap();
+        }
         keyspace.flush().unwrap();
         let (stats, sweeps) = idle(&db, &keyspace);
         assert_eq!((sweeps, stats.deltas), (1, 0), "{at}");
         let read = |n: u32| assert_eq!(*keyspace.get(key(n)).unwrap().unwrap(), [2; 40]);
-        let price = stats.settling_price_requests;
+        read(0);
+        let price = keyspace.stats().unwrap().settling_price_requests;
+        prices.push(price);
         match is_asked {
             true => keyspace.convert().unwrap(),
             false => (0..3000).for_each(read),
@@ -168,6 +180,9 @@ fn a_sweep_that_reads_paid_for_writes_little() {
         assert_eq!((sweeps, stats.deltas, stats.runs), (2, deltas, 0), "{at}, {price}: {stats}");
         (0..SETTLED / 5 * 2).step_by(7).for_each(read);
     }
+    // It is the price of what is written.
+    let [delta, base, _, beside_a_long_one] = prices[..] else { panic!("{prices:?}") };
+    assert!(delta + 10 < base && base <= beside_a_long_one, "{prices:?}");
 }
 
 /// A snapshot of what was not settled then takes two requests for each get as long as it is held: no sweep helps it.

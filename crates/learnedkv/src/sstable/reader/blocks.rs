@@ -42,9 +42,16 @@ impl Indexed<'_> {
         let count = self.table.neighbours()?;
         let first = ordinal - ordinal % count;
         let last = (first + count).min(self.table.block_count()).saturating_sub(1);
+        // Some of them may be longer than most.
+        let bytes = self.extent(last).ok()?.1.saturating_sub(self.extent(first).ok()?.0);
+        if bytes > 2 * NEIGHBOURS_BYTES {
+            return None;
+        }
         let around = self.table.context.go_around(1);
         let blocks = self.read_range_once(first, last, around, reads).ok()?;
-        blocks.iter().for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));
+        let (id, cache) = (self.table.record.id, &self.table.context.cache);
+        let missing = blocks.iter().filter(|(ordinal, _)| cache.peek(id, *ordinal).is_none());
+        missing.for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));
         blocks.into_iter().find(|(at, _)| *at == ordinal).map(|(_, block)| block)
     }
 
