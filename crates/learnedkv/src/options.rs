@@ -331,7 +331,8 @@ impl KeyspaceOptions {
 
     /// How large a partition's delta table may get before the base is rewritten, percent of the base, and how much
     /// of the base it may replace; 25 by default. Five sixths of `over_provision_percent` at most: what deltas replace
-    /// is garbage.
+    /// is garbage. A sweep that is due for what reads paid alone ([`settle_for_reads`](Self::settle_for_reads)) may leave one twice as
+    /// large, if it replaces no more.
     pub fn delta_limit_percent(mut self, percent: u64) -> Self {
         self.delta_limit_percent = percent;
         self

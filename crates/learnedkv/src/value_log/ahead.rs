@@ -84,7 +84,7 @@ impl ReadAhead {
                 None => left.push(at),
             }
         }
-        // Nor what nobody comes for.
+        // What is used up goes, and what nobody has come for of late.
         let is_old = |held: &Held| self.loads.wrapping_sub(held.load) > LOADS_A_LOOK;
         self.held.retain(|_, held| !held.bytes.is_empty() && !is_old(held));
         let rest: Vec<_> = left.iter().map(|&at| wanted[at]).collect();
@@ -179,9 +179,7 @@ impl ReadAhead {
         many::read_for_now(&alone, wanted, &mut values, reads)?;
         Ok(values.into_iter().map(|value| value.expect("each place was read")).collect())
     }
-}
 
-impl ReadAhead {
     /// Those of `pieces` that are to be read alone, and those with what follows them: the last of each segment, if what is wanted of
     /// the segment takes three quarters of where it stands and more.
     fn extend(
