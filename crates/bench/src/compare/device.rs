@@ -94,7 +94,7 @@ pub(super) fn speeds(
                     buffer: vec![0; (of_read * PAGE_BYTES) as usize],
                     around: false,
                 });
-                let answers = disk.read_many(requests.collect());
+                let answers = disk.read_all(requests.collect());
                 answers.into_iter().try_for_each(|answer| answer.map(drop)).map_err(failed)?;
                 reads += together as u64;
             }

@@ -229,8 +229,10 @@ fn many_reads_are_the_reads_one_by_one(f: &Fixture) {
                 let around = length % 2 == 1;
                 ReadRequest { file, offset_bytes, buffer: vec![0xee; *length], around }
             };
-            let answers = f.disk.read_many(chosen.iter().map(request).collect());
-            assert_eq!(answers.len(), chosen.len());
+            let mut taken = vec![0; count];
+            f.disk.read_many(chosen.iter().map(request).collect(), &mut |at, _| taken[at] += 1);
+            assert_eq!(taken, vec![1; count]);
+            let answers = f.disk.read_all(chosen.iter().map(request).collect());
             for ((file, offset_bytes, length), answer) in chosen.iter().zip(answers) {
                 let (mut alone, mut around) = (vec![0; *length], vec![0; *length]);
                 let read = file.read_exact_at(&mut alone, *offset_bytes);
@@ -264,7 +266,7 @@ fn many_reads_see_unsynced_writes(f: &Fixture) {
                 buffer: vec![0xee; 4000],
                 around: offset_bytes == 3500,
             };
-            for answer in f.disk.read_many(vec![request(3000), request(3500), request(4000)]) {
+            for answer in f.disk.read_all(vec![request(3000), request(3500), request(4000)]) {
                 assert_eq!(answer.unwrap(), [round; 4000]);
             }
         }
@@ -288,7 +290,7 @@ fn many_threads_read_many(f: &Fixture) {
                         buffer: vec![0; 1000],
                         around: at % 2 == 0,
                     };
-                    let answers = f.disk.read_many(places.iter().map(request).collect());
+                    let answers = f.disk.read_all(places.iter().map(request).collect());
                     for (at, answer) in places.into_iter().zip(answers) {
                         assert!(answer.unwrap() == bytes[at..at + 1000], "thread {thread}, {at}");
                     }

@@ -10,8 +10,8 @@
 //!    [`Disk::sync_dir`] of its directory.
 //! 3. Writes to disjoint ranges may run concurrently. All methods take `&self`.
 //! 4. A read past the end is an error (`Corruption`: expected and found lengths), never short.
-//! 5. Many reads at once ([`Disk::read_many`]) give what the same reads give one by one; none is
-//!    under way any more when the call ends, however it ends.
+//! 5. Many reads at once ([`Disk::read_many`]) give what the same reads give one by one, each once, in
+//!    whatever order; none is under way any more when the call ends, however it ends.
 
 mod around;
 #[cfg(test)]
@@ -125,11 +125,20 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `DiskFull` if the space is not there; `Io` otherwise.
     fn create_log_region(&self, path: &Path, length_bytes: u64) -> Result<Arc<dyn LogRegion>>;
 
-    /// Does all `requests`, of any files of this disk, as concurrently as it can, and waits for all:
-    /// of each, in their order, its buffer, filled; or its own error, as
-    /// [`File::read_exact_at`] would give it.
-    fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
-        requests.into_iter().map(ReadRequest::read_alone).collect()
+    /// Does all `requests`, of any files of this disk, as concurrently as it can, and waits for all.
+    /// Each is handed to `take` as it comes, in whatever order, by its number among them: its buffer,
+    /// filled; or its own error, as [`File::read_exact_at`] would give it. What `take` does with one, it
+    /// does while the device is at the others.
+    fn read_many(&self, requests: Vec<ReadRequest>, take: &mut Take<'_>) {
+        let numbered = requests.into_iter().enumerate();
+        numbered.for_each(|(number, request)| take(number, request.read_alone()));
+    }
+
+    /// As [`Disk::read_many`]: what came of each, in their order.
+    fn read_all(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
+        let mut came: Vec<_> = requests.iter().map(|_| None).collect();
+        self.read_many(requests, &mut |number, read| came[number] = Some(read));
+        came.into_iter().map(|read| read.expect("an answer to each request")).collect()
     }
 
     /// How much room there is where `dir` lies; `None` where the disk cannot tell. Others may take it at
@@ -163,6 +172,9 @@ pub struct Room {
     /// What it holds altogether, bytes.
     pub total_bytes: u64,
 }
+
+/// Who takes what came of the requests of [`Disk::read_many`].
+pub type Take<'a> = dyn FnMut(usize, Result<Vec<u8>>) + 'a;
 
 /// One read of [`Disk::read_many`]: fill `buffer` from `offset_bytes` of `file`. It owns its buffer:
 /// nobody else may touch it while a kernel writes to it.

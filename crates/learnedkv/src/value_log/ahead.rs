@@ -169,7 +169,7 @@ impl ReadAhead {
             else {
                 break;
             };
-            for (extended, read) in some.into_iter().zip(disk.read_many(requests)) {
+            for (extended, read) in some.into_iter().zip(disk.read_all(requests)) {
                 match read {
                     Ok(bytes) => self.keep(extended, Bytes::from(bytes), wanted, &mut values)?,
                     Err(_) => alone.push(extended.piece),

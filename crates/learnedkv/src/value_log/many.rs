@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Segment;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::value::ValuePointer;
 use crate::slice::Slice;
 use crate::sstable::sought::Reads;
@@ -200,41 +200,59 @@ fn read(
         }
     }
     let count = requests.len();
-    let read = disk.read_many(requests);
-    for (piece, read) in pieces.iter().zip(read) {
-        let segment = &piece.segment;
-        let mut bytes = read.map_err(|e| e.at_path(segment.path()))?;
-        if memory == Memory::Shared && piece.is_shared_well(wanted) {
-            let bytes = Bytes::from(bytes);
-            for &at in &piece.values {
-                let (key, pointer) = wanted[at];
-                let inside = (pointer.offset - piece.start) as usize;
-                let stored = bytes.slice(inside..inside + pointer.stored_bytes() as usize);
-                values[at] = Some(segment.shared(key, pointer, stored)?);
-            }
-            continue;
+    // Of several that fail the first one's error is told, whichever came first.
+    let mut failed: Option<(usize, Error)> = None;
+    disk.read_many(requests, &mut |at, read| {
+        let piece = &pieces[at];
+        let taken = read
+            .map_err(|e| e.at_path(piece.segment.path()))
+            .and_then(|bytes| piece.take(bytes, wanted, values, memory));
+        if let Err(e) = taken
+            && failed.as_ref().is_none_or(|(earlier, _)| at < *earlier)
+        {
+            failed = Some((at, e));
         }
-        for &at in &piece.values {
-            let (key, pointer) = wanted[at];
-            let inside = (pointer.offset - piece.start) as usize;
-            let length = pointer.stored_bytes() as usize;
-            let value = match piece.values.len() {
-                1 => segment.value(key, pointer, std::mem::take(&mut bytes)),
-                _ => {
-                    let stored = &bytes[inside..inside + length];
-                    match pointer.packed {
-                        Some(_) => segment.unpacked(key, pointer, stored),
-                        None => segment.value(key, pointer, stored.to_vec()),
-                    }
-                }
-            };
-            values[at] = Some(value?);
-        }
+    });
+    match failed {
+        Some((_, e)) => Err(e),
+        None => Ok(count),
     }
-    Ok(count)
 }
 
 impl Piece {
+    /// Takes its values from what was read.
+    fn take(
+        &self,
+        mut bytes: Vec<u8>,
+        wanted: &[(&[u8], ValuePointer)],
+        values: &mut [Option<Slice>],
+        memory: Memory,
+    ) -> Result<()> {
+        let segment = &self.segment;
+        let place = |pointer: ValuePointer| {
+            let inside = (pointer.offset - self.start) as usize;
+            inside..inside + pointer.stored_bytes() as usize
+        };
+        if memory == Memory::Shared && self.is_shared_well(wanted) {
+            let bytes = Bytes::from(bytes);
+            for &at in &self.values {
+                let (key, pointer) = wanted[at];
+                values[at] = Some(segment.shared(key, pointer, bytes.slice(place(pointer)))?);
+            }
+            return Ok(());
+        }
+        for &at in &self.values {
+            let (key, pointer) = wanted[at];
+            let value = match (self.values.len(), pointer.packed) {
+                (1, _) => segment.value(key, pointer, std::mem::take(&mut bytes)),
+                (_, Some(_)) => segment.unpacked(key, pointer, &bytes[place(pointer)]),
+                (_, None) => segment.value(key, pointer, bytes[place(pointer)].to_vec()),
+            };
+            values[at] = Some(value?);
+        }
+        Ok(())
+    }
+
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }

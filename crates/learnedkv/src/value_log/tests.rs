@@ -291,6 +291,26 @@ fn far_apart_values_are_not_read_with_what_lies_between() {
     );
 }
 
+/// The disk hands values out as they come.
+#[test]
+fn of_several_damaged_values_the_first_is_told_whichever_comes_first() {
+    let context = context();
+    let (used, pointers) = write(&context, 1, 0..400);
+    let mut segments = Segments::default();
+    segments.insert(Arc::new(Segment::open(&context, &used).unwrap()));
+    let file = context.disk.open(&segment_path(Path::new("/"), 1), Access::Random).unwrap();
+    // Each by a request of its own: longer ones lie between.
+    let wanted: Vec<_> = (3..400).step_by(40).map(|at| &pointers[at]).collect();
+    let wanted: Vec<_> = wanted.iter().map(|(k, p)| (k.as_slice(), *p)).collect();
+    for damaged in (0..wanted.len()).rev() {
+        let at = wanted[damaged].1.offset;
+        file.write_all_at(&[0xff; 8], at).unwrap();
+        let error = load_all(&wanted, |id| segments.find(id), &Reads::default()).unwrap_err();
+        assert!(error.is_corruption());
+        assert_eq!(error.offset_bytes(), Some(at));
+    }
+}
+
 #[test]
 fn a_segment_that_is_missing_cut_or_another_is_refused_by_name() {
     let context = context();

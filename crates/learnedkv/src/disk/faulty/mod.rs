@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use self::script::{Failure, Script};
 pub use self::script::{Fault, FaultCounts};
 use crate::disk::{
-    Access, Disk, File, Lock, LogRegion, OperationKind, ReadRequest, Reservation, Room,
+    Access, Disk, File, Lock, LogRegion, OperationKind, ReadRequest, Reservation, Room, Take,
 };
 use crate::error::Result;
 
@@ -137,27 +137,24 @@ impl Disk for FaultyDisk {
     }
 
     /// Each request is an operation of its own, in their order, and fails by itself.
-    fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
+    fn read_many(&self, requests: Vec<ReadRequest>, take: &mut Take<'_>) {
         self.together.fetch_max(requests.len(), Relaxed);
-        let mut passed = Vec::new();
-        let met: Vec<Result<()>> = requests
-            .into_iter()
-            .map(|request| {
-                let inner = match (&*request.file as &dyn Any).downcast_ref::<FaultyFile>() {
-                    Some(file) => {
-                        let offset_bytes = request.offset_bytes;
-                        file.meet(OperationKind::Read).map_err(|e| e.at_offset(offset_bytes))?;
-                        file.inner.clone()
+        let (mut passed, mut numbers) = (Vec::new(), Vec::new());
+        for (number, request) in requests.into_iter().enumerate() {
+            let inner = match (&*request.file as &dyn Any).downcast_ref::<FaultyFile>() {
+                Some(file) => match file.meet(OperationKind::Read) {
+                    Ok(()) => file.inner.clone(),
+                    Err(e) => {
+                        take(number, Err(e.at_offset(request.offset_bytes)));
+                        continue;
                     }
-                    None => request.file,
-                };
-                passed.push(ReadRequest { file: inner, ..request });
-                Ok(())
-            })
-            .collect();
-        let mut read = self.inner.read_many(passed).into_iter();
-        let mut next = |()| read.next().expect("an answer to each request");
-        met.into_iter().map(|met| met.and_then(&mut next)).collect()
+                },
+                None => request.file,
+            };
+            passed.push(ReadRequest { file: inner, ..request });
+            numbers.push(number);
+        }
+        self.inner.read_many(passed, &mut |at, read| take(numbers[at], read));
     }
 
     fn room(&self, dir: &Path) -> Option<Room> {

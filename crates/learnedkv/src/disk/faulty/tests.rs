@@ -168,7 +168,7 @@ fn of_many_reads_each_fails_by_itself() {
             buffer: vec![0; 50 + i],
             around: false,
         });
-        disk.read_many(requests.collect())
+        disk.read_all(requests.collect())
     };
     let contents = [1, 2, 1, 2, 1];
     for failing in 0..4 {

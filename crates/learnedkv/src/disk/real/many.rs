@@ -2,7 +2,7 @@
 //!
 //! 1. What a ring can take goes through it together: reads of our own files that are neither empty
 //!    nor very large. Around the page cache each gets an aligned buffer of its own, and is copied
-//!    from there.
+//!    from there. Each is handed out as it comes.
 //! 2. What came back short, was refused, or did not go at all is read by itself, as if there were no
 //!    ring: that way knows the ends of files, interruptions, and file systems that refuse direct
 //!    reads. So a ring may cost time, never an answer. An error of the device is not tried again.
@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use super::direct::{ALIGNMENT_BYTES, MAX_REQUEST_BYTES};
 use super::file::RealFile;
 use super::platform::{self, RawRead, Rings};
-use crate::disk::ReadRequest;
+use crate::disk::{ReadRequest, Take};
 use crate::error::{Error, Result};
 
 /// A request without its file.
@@ -25,10 +25,10 @@ struct Wanted {
     buffer: Vec<u8>,
 }
 
-/// Does `requests`, through `rings` if there are any.
-pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>) -> Vec<Result<Vec<u8>>> {
+/// Does `requests`, through `rings` if there are any; hands each to `take`.
+pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>, take: &mut Take<'_>) {
     if requests.len() < 2 {
-        return requests.into_iter().map(ReadRequest::read_alone).collect();
+        return requests.into_iter().for_each(|request| take(0, request.read_alone()));
     }
     let (files, mut wanted): (Vec<_>, Vec<_>) = requests
         .into_iter()
@@ -38,46 +38,49 @@ pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>) -> Vec<Res
         .unzip();
     let own: Vec<_> =
         files.iter().map(|file| (&**file as &dyn Any).downcast_ref::<RealFile>()).collect();
-    let mut done = match rings {
-        Some(rings) => read_together(&own, &mut wanted, rings),
-        None => wanted.iter().map(|_| None).collect(),
-    };
-    let left: Vec<_> = (0..done.len()).filter(|&i| done[i].is_none()).collect();
+    let mut done = vec![false; own.len()];
+    if let Some(rings) = rings {
+        read_together(&own, &mut wanted, rings, &mut |number, read| {
+            done[number] = true;
+            take(number, read);
+        });
+    }
+    let left: Vec<_> = (0..done.len()).filter(|&i| !done[i]).collect();
     for &i in left.iter().filter(|_| left.len() > 1) {
         if let Some((file, false)) = own[i].map(|file| file.for_reads(wanted[i].around)) {
             platform::will_need(file, wanted[i].offset_bytes, wanted[i].length_bytes);
         }
     }
-    let alone = |((file, wanted), done): ((_, Wanted), Option<_>)| {
-        done.unwrap_or_else(|| {
+    for (number, (file, wanted)) in files.into_iter().zip(wanted).enumerate() {
+        if !done[number] {
             let Wanted { offset_bytes, length_bytes, around, mut buffer } = wanted;
             // A ring that failed has kept it.
             buffer.resize(length_bytes, 0);
-            ReadRequest { file, offset_bytes, buffer, around }.read_alone()
-        })
-    };
-    files.into_iter().zip(wanted).zip(done.drain(..)).map(alone).collect()
+            take(number, ReadRequest { file, offset_bytes, buffer, around }.read_alone());
+        }
+    }
 }
 
-/// What a ring made of the reads, for each that it did.
+/// Hands out what a ring made of the reads, of those that it did.
 fn read_together(
     own: &[Option<&RealFile>],
     wanted: &mut [Wanted],
     rings: &Rings,
-) -> Vec<Option<Result<Vec<u8>>>> {
-    let mut done: Vec<_> = wanted.iter().map(|_| None).collect();
+    take: &mut Take<'_>,
+) {
     let fits = |length| (1..=MAX_REQUEST_BYTES - 2 * ALIGNMENT_BYTES).contains(&length);
     let taken = own.iter().enumerate().filter_map(|(i, file)| Some((i, (*file)?)));
     let taken: Vec<_> = taken.filter(|(i, _)| fits(wanted[*i].length_bytes)).collect();
     if taken.len() < 2 || !rings.are_allowed() {
-        return done;
+        return;
     }
-    let mut reads: Vec<_> = taken.iter().map(|&(i, file)| raw(file, &mut wanted[i])).collect();
-    rings.read(&mut reads);
-    for ((i, file), read) in taken.into_iter().zip(reads) {
-        done[i] = came_back(file, read, &mut wanted[i]);
-    }
-    done
+    let reads = taken.iter().map(|&(i, file)| raw(file, &mut wanted[i])).collect();
+    rings.read(reads, &mut |at, read, found| {
+        let (number, file) = taken[at];
+        if let Some(read) = came_back(file, read, found, &mut wanted[number]) {
+            take(number, read);
+        }
+    });
 }
 
 /// A read for a ring. Through the page cache the buffer itself goes with it.
@@ -86,36 +89,41 @@ fn raw<'a>(file: &'a RealFile, wanted: &mut Wanted) -> RawRead<'a> {
     let offset_bytes = wanted.offset_bytes;
     if !is_direct {
         let buffer = std::mem::take(&mut wanted.buffer);
-        return RawRead { file, offset_bytes, buffer, start: 0, found: None };
+        return RawRead { file, offset_bytes, buffer, start: 0 };
     }
     let lead = offset_bytes % ALIGNMENT_BYTES as u64;
     let length = (lead as usize + wanted.length_bytes).next_multiple_of(ALIGNMENT_BYTES);
     let mut buffer = vec![0; length + ALIGNMENT_BYTES];
     let start = buffer.as_ptr().align_offset(ALIGNMENT_BYTES);
     buffer.truncate(start + length);
-    RawRead { file, offset_bytes: offset_bytes - lead, buffer, start, found: None }
+    RawRead { file, offset_bytes: offset_bytes - lead, buffer, start }
 }
 
-/// What became of a read that was to go through a ring; `None` if it is to be done by itself.
-fn came_back(file: &RealFile, read: RawRead<'_>, wanted: &mut Wanted) -> Option<Result<Vec<u8>>> {
+/// What became of a read that went through a ring, which found so many bytes; `None` if it is to be done by itself.
+fn came_back(
+    file: &RealFile,
+    read: RawRead<'_>,
+    found: io::Result<usize>,
+    wanted: &mut Wanted,
+) -> Option<Result<Vec<u8>>> {
     // Whether it went around the cache it says itself: a handle for that may have come since. Only such a
     // read left the buffer here, and begins before what is wanted.
     let is_direct = !wanted.buffer.is_empty();
     let lead = (wanted.offset_bytes - read.offset_bytes) as usize;
     let from = read.start + lead;
-    let whole = match &read.found {
-        Some(Ok(found)) if *found >= lead + wanted.length_bytes => {
+    let whole = match &found {
+        Ok(found) if *found >= lead + wanted.length_bytes => {
             read.buffer.get(from..from + wanted.length_bytes)
         }
         _ => None,
     };
-    match (whole, read.found) {
+    match (whole, found) {
         (Some(whole), _) if is_direct => {
             wanted.buffer.copy_from_slice(whole);
             Some(Ok(std::mem::take(&mut wanted.buffer)))
         }
         (Some(_), _) => Some(Ok(read.buffer)),
-        (None, Some(Err(e))) if is_final(&e) => {
+        (None, Err(e)) if is_final(&e) => {
             Some(Err(Error::io("read", file.path(), &e).at_offset(wanted.offset_bytes)))
         }
         (None, _) => {
@@ -155,10 +163,9 @@ mod tests {
         let mut wanted =
             Wanted { offset_bytes: 10, length_bytes: 50, around: false, buffer: vec![0; 50] };
         let mut read = raw(&file, &mut wanted);
-        platform::read_up_to(read.file, &mut read.buffer, read.offset_bytes).unwrap();
-        read.found = Some(Ok(50));
+        let found = platform::read_up_to(read.file, &mut read.buffer, read.offset_bytes);
         // As it is where the first try met too many open files, and another one did not.
         wanted.around = true;
-        assert_eq!(came_back(&file, read, &mut wanted).unwrap().unwrap(), [7; 50]);
+        assert_eq!(came_back(&file, read, found, &mut wanted).unwrap().unwrap(), [7; 50]);
     }
 }

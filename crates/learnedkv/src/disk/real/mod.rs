@@ -23,7 +23,7 @@ use std::sync::Arc;
 use self::file::RealFile;
 use self::region_buffered::BufferedRegion;
 use self::region_mapped::MappedRegion;
-use crate::disk::{Access, Disk, File, Lock, LogRegion, ReadRequest, Room, pool, region};
+use crate::disk::{Access, Disk, File, Lock, LogRegion, ReadRequest, Room, Take, pool, region};
 use crate::error::{Error, Result};
 
 /// How many maps this process may have, of files and of memory; `None` where the system does not say.
@@ -171,8 +171,8 @@ impl Disk for RealDisk {
         made
     }
 
-    fn read_many(&self, requests: Vec<ReadRequest>) -> Vec<Result<Vec<u8>>> {
-        many::read(requests, (self.many_reads == ManyReads::IoUring).then_some(&*self.rings))
+    fn read_many(&self, requests: Vec<ReadRequest>, take: &mut Take<'_>) {
+        many::read(requests, (self.many_reads == ManyReads::IoUring).then_some(&*self.rings), take);
     }
 
     fn room(&self, dir: &Path) -> Option<Room> {

@@ -200,9 +200,10 @@ pub(super) struct RawRead<'a> {
     /// What is filled from its byte `start` to its end, and nothing before that.
     pub(super) buffer: Vec<u8>,
     pub(super) start: usize,
-    /// How many bytes came; `None` while nothing was tried.
-    pub(super) found: Option<Result<usize>>,
 }
+
+/// Who takes reads that were done, by their numbers, and how many bytes each found.
+pub(super) type TakeRaw<'t, 'a> = dyn FnMut(usize, RawRead<'a>, Result<usize>) + 't;
 
 /// Whether the kernel gave a read up before it was done.
 #[cfg(target_os = "linux")]
@@ -230,7 +231,7 @@ impl Rings {
         false
     }
 
-    pub(super) fn read(&self, _reads: &mut [RawRead<'_>]) {}
+    pub(super) fn read<'a>(&self, _reads: Vec<RawRead<'a>>, _take: &mut TakeRaw<'_, 'a>) {}
 }
 
 /// A handle for reads around the page cache, or `None` where the file system refuses. An error only

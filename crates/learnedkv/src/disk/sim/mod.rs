@@ -66,8 +66,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::handles::{SimFile, SimLock, SimRegion};
 use self::inode::Inode;
 use self::names::normal;
+use self::random::Random;
 use self::state::{Held, State};
-use crate::disk::{Access, Disk, File, Lock, LogRegion, OperationKind, Room, region};
+use crate::disk::{
+    Access, Disk, File, Lock, LogRegion, OperationKind, ReadRequest, Room, Take, region,
+};
 use crate::error::{Error, Result};
 
 /// What crashes.
@@ -409,6 +412,17 @@ impl Disk for SimDisk {
         let total_bytes = state.space_limit_bytes?;
         let free_bytes = total_bytes.saturating_sub(state.used_bytes() + state.unsaid_bytes);
         Some(Room { free_bytes, total_bytes })
+    }
+
+    /// One by one, in an order that the places asked for decide: a device keeps to none.
+    fn read_many(&self, requests: Vec<ReadRequest>, take: &mut Take<'_>) {
+        let seed = requests.iter().fold(0, |seed: u64, r| seed.rotate_left(7) ^ r.offset_bytes);
+        let mut random = Random::new(seed);
+        let mut left: Vec<_> = requests.into_iter().enumerate().collect();
+        while !left.is_empty() {
+            let (number, request) = left.swap_remove(random.below(left.len()));
+            take(number, request.read_alone());
+        }
     }
 
     fn random_u64(&self) -> u64 {

@@ -45,15 +45,14 @@ pub fn read_first<'a>(
     let around = context.go_around(firsts.len() as u64);
     let requests = firsts.into_iter().filter_map(|first| {
         let request = first.request(around).ok()?;
-        Some((first, request))
+        Some((Some(first), request))
     });
-    let (firsts, requests): (Vec<_>, Vec<_>) = requests.unzip();
-    let read = context.disk.read_many(requests);
-    for (first, bytes) in firsts.into_iter().zip(read) {
-        if let Ok(bytes) = bytes {
+    let (mut firsts, requests): (Vec<_>, Vec<_>) = requests.unzip();
+    context.disk.read_many(requests, &mut |at, read| {
+        if let (Some(first), Ok(bytes)) = (firsts[at].take(), read) {
             first.give(&bytes, around);
         }
-    }
+    });
 }
 
 impl<'a> First<'a> {

@@ -210,15 +210,12 @@ impl<'a> Round<'a> {
             }
         }
         let count = asked.len();
-        let read = context.disk.read_many(requests);
-        for (piece, read) in asked.into_iter().zip(read) {
-            match read {
-                Ok(bytes) => self.decode(piece, &bytes, caching, around),
-                // The lookup of a single key knows what to do when the file ends too early.
-                Err(e) if e.is_corruption() => {}
-                Err(e) => self.fail(piece, e),
-            }
-        }
+        context.disk.read_many(requests, &mut |at, read| match read {
+            Ok(bytes) => self.decode(asked[at], &bytes, caching, around),
+            // The lookup of a single key knows what to do when the file ends too early.
+            Err(e) if e.is_corruption() => {}
+            Err(e) => self.fail(asked[at], e),
+        });
         count
     }
 

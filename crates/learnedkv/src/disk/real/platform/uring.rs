@@ -16,10 +16,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use io_uring::{IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 
-use super::RawRead;
+use super::{RawRead, TakeRaw};
 
 /// How many reads a ring has under way at once. Devices gain little beyond.
 const DEPTH: usize = 64;
+/// So many are given to the kernel together: the device begins with them while the next are queued; and so many are waited
+/// for: it goes on while these are taken.
+const GROUP: usize = 8;
 /// The most rings at once: each takes some pages that the kernel locks in memory.
 const MOST_RINGS: usize = 16;
 /// How often a kernel short of memory is asked again before the reads are done in another way.
@@ -56,11 +59,15 @@ impl Rings {
         self.state().are_refused == Some(false)
     }
 
-    /// Does `reads`; of each that it could do, `found` says how it went. The others are as they were.
-    pub(in crate::disk::real) fn read(&self, reads: &mut [RawRead<'_>]) {
-        let Some(mut ring) = self.borrow() else { return };
-        ring.read(reads);
-        self.give_back(ring);
+    /// Does `reads`, and hands each that it could do to `take` as it comes.
+    pub(in crate::disk::real) fn read<'a>(
+        &self,
+        reads: Vec<RawRead<'a>>,
+        take: &mut TakeRaw<'_, 'a>,
+    ) {
+        if let Some(ring) = self.borrow() {
+            Borrowed { rings: self, ring: Some(ring) }.read(reads, take);
+        }
     }
 
     fn borrow(&self) -> Option<Ring> {
@@ -108,6 +115,28 @@ impl Rings {
     }
 }
 
+/// A ring in use. It goes back, also where whoever takes what it reads panics.
+struct Borrowed<'r> {
+    rings: &'r Rings,
+    ring: Option<Ring>,
+}
+
+impl Borrowed<'_> {
+    fn read<'a>(&mut self, reads: Vec<RawRead<'a>>, take: &mut TakeRaw<'_, 'a>) {
+        if let Some(ring) = &mut self.ring {
+            ring.read(reads, take);
+        }
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if let Some(ring) = self.ring.take() {
+            self.rings.give_back(ring);
+        }
+    }
+}
+
 /// A read that the kernel knows of, or soon will.
 #[derive(Debug)]
 struct UnderWay {
@@ -151,29 +180,27 @@ impl Ring {
         self.free.len() == DEPTH
     }
 
-    fn read(&mut self, reads: &mut [RawRead<'_>]) {
+    fn read<'a>(&mut self, mut reads: Vec<RawRead<'a>>, take: &mut TakeRaw<'_, 'a>) {
         let mut next = 0;
         loop {
             while let Some(slot) = self.free.last().copied().filter(|_| next < reads.len()) {
                 self.queue(slot, next, &mut reads[next]);
                 next += 1;
+                if self.queued == GROUP && next < reads.len() && !self.enter(0) {
+                    return;
+                }
             }
             if self.is_idle() {
                 return;
             }
-            // While more are to come, half the ring is filled anew each time.
-            let wanted = DEPTH - self.free.len();
-            let wanted = if next < reads.len() { wanted.div_ceil(2) } else { wanted };
-            if !self.enter(wanted) {
+            if !self.enter((DEPTH - self.free.len()).min(GROUP)) {
                 return;
             }
-            self.reap(|done, result| {
-                let read = &mut reads[done.read];
-                read.buffer = done.buffer;
-                read.found = Some(match u32::try_from(result) {
-                    Ok(found) => Ok(found as usize),
-                    Err(_) => Err(std::io::Error::from_raw_os_error(-result)),
-                });
+            self.reap(|UnderWay { read, buffer }, result| {
+                let found = u32::try_from(result).map(|found| found as usize);
+                let found = found.map_err(|_| std::io::Error::from_raw_os_error(-result));
+                let RawRead { file, offset_bytes, start, .. } = reads[read];
+                take(read, RawRead { file, offset_bytes, buffer, start }, found);
             });
         }
     }
@@ -287,7 +314,7 @@ mod tests {
     }
 
     fn raw(file: &File, length: usize) -> RawRead<'_> {
-        RawRead { file, offset_bytes: 0, buffer: vec![0; length], start: 0, found: None }
+        RawRead { file, offset_bytes: 0, buffer: vec![0; length], start: 0 }
     }
 
     /// Rings that are idle, and all.
@@ -315,7 +342,7 @@ mod tests {
             drop(ring);
             assert!(written.load(Ordering::SeqCst), "the kernel could still write to the buffer");
         });
-        assert!(read.buffer.is_empty() && read.found.is_none());
+        assert!(read.buffer.is_empty());
     }
 
     #[test]
@@ -343,14 +370,48 @@ mod tests {
         // closed here, the ring does that.
         let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         rustix::io::dup2(&file, &mut number).unwrap();
-        let mut reads = [raw(&file, 100), raw(&file, 100)];
-        rings.read(&mut reads);
-        assert!(reads.iter().all(|read| read.found.is_none()));
+        rings.read(vec![raw(&file, 100), raw(&file, 100)], &mut |_, _, _| panic!("it did one"));
         assert_eq!(counts(&rings), (0, 0));
-        let mut reads = [raw(&file, 100), raw(&file, 400)];
-        rings.read(&mut reads);
-        let found = reads.map(|read| read.found.unwrap().unwrap());
-        assert_eq!(found, [100, 300], "the next ring is a fresh one");
+        let mut came = [0; 2];
+        rings.read(vec![raw(&file, 100), raw(&file, 400)], &mut |at, _, found| {
+            came[at] = found.unwrap();
+        });
+        assert_eq!(came, [100, 300], "the next ring is a fresh one");
+    }
+
+    /// Whoever takes a read may do so while others are under way: their buffers are the kernel's until it has filled them.
+    #[test]
+    fn a_panic_of_who_takes_a_read_waits_for_the_others_and_counts_no_ring_twice() {
+        let (rings, dir) = (Rings::default(), tempfile::tempdir().unwrap());
+        if !rings.are_allowed() {
+            return skip("io_uring", "the kernel gives none");
+        }
+        std::fs::write(dir.path().join("a"), [7; 300]).unwrap();
+        let file = File::open(dir.path().join("a")).unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = File::from(OwnedFd::from(reader));
+        for _ in 0..=MOST_RINGS {
+            // All but one can be done; that one is under way when the first of the others comes.
+            let reads: Vec<_> = std::iter::once(raw(&reader, 100))
+                .chain((0..2 * GROUP).map(|_| raw(&file, 100)))
+                .collect();
+            let late = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    late.store(true, Ordering::SeqCst);
+                    writer.write_all(&[1; 100]).unwrap();
+                });
+                let taken = std::panic::AssertUnwindSafe(|| {
+                    rings.read(reads, &mut |_, _, _| std::panic::resume_unwind(Box::new(())));
+                });
+                assert!(std::panic::catch_unwind(taken).is_err());
+                assert!(late.load(Ordering::SeqCst), "the kernel could still write to a buffer");
+            });
+        }
+        let mut came = 0;
+        rings.read(vec![raw(&file, 100), raw(&file, 100)], &mut |_, _, _| came += 1);
+        assert_eq!((came, counts(&rings)), (2, (1, 1)));
     }
 
     #[test]
@@ -362,15 +423,16 @@ mod tests {
         let content: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
         std::fs::write(dir.path().join("a"), &content).unwrap();
         let file = File::open(dir.path().join("a")).unwrap();
-        let mut reads: Vec<_> =
-            (0..1000).map(|i| RawRead { offset_bytes: i * 4, ..raw(&file, 4) }).collect();
+        let reads =
+            || (0..1000).map(|i| RawRead { offset_bytes: i * 4, ..raw(&file, 4) }).collect();
         for _ in 0..3 {
-            rings.read(&mut reads);
-            for (i, read) in reads.iter_mut().enumerate() {
-                assert_eq!(read.found.take().unwrap().unwrap(), 4);
-                assert_eq!(read.buffer, (i as u32).to_le_bytes());
-                read.buffer.fill(0);
-            }
+            let mut came = vec![0; 1000];
+            rings.read(reads(), &mut |at, read, found| {
+                assert_eq!((found.unwrap(), read.offset_bytes), (4, 4 * at as u64));
+                assert_eq!(read.buffer, (at as u32).to_le_bytes());
+                came[at] += 1;
+            });
+            assert_eq!(came, [1; 1000]);
         }
         assert_eq!(counts(&rings), (1, 1));
     }
