@@ -161,6 +161,8 @@ pub struct Table {
     damage: Option<Error>,
     /// See [`Table::note_unreadable`].
     unreadable: AtomicBool,
+    /// A block could not be read with its neighbours: each is read by itself from then on.
+    reads_alone: AtomicBool,
     /// Set once the newest View does without it.
     retired: OnceLock<Retired>,
     /// What of its metadata is counted in the metrics.
@@ -262,6 +264,7 @@ impl Table {
             context: context.clone(),
             damage: None,
             unreadable: AtomicBool::new(false),
+            reads_alone: AtomicBool::new(false),
             retired: OnceLock::new(),
             counted_bytes: AtomicU64::new(0),
         };

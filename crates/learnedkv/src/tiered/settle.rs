@@ -497,6 +497,7 @@ impl SettleJob {
         let covers = lock(&self.engine.conversions).asked(keyspace.id);
         // Dropped meanwhile: then there is nothing to settle.
         let Ok(up_to) = self.engine.rotate(keyspace.id) else { return Ok(Found::Done) };
+        let is_for_reads = is_for_reads && !lock(&self.engine.conversions).is_wanted(keyspace.id);
         let sweeping = Sweeping::decided(covers, up_to).for_reads(is_for_reads);
         lock(&self.shared).sweeps.insert(keyspace.id, sweeping);
         Ok(Found::Done)

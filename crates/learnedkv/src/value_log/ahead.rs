@@ -31,7 +31,8 @@ const MOST_TIMES: u64 = 16;
 pub struct ReadAhead {
     /// By the segments' numbers: what follows what was asked for last.
     held: BTreeMap<u64, Held>,
-    /// All of it takes so much at most, with what was asked for together with it.
+    /// All of it takes so much at most, with what was asked for together with it; and as much again while values that used all of it up are
+    /// kept by whoever asked for them.
     most_bytes: u64,
     /// Whether the device was asked when it was looked last.
     is_cold: bool,
@@ -54,7 +55,7 @@ struct Extended {
 }
 
 impl ReadAhead {
-    /// Nothing yet, and never more than so much.
+    /// Nothing yet, and never more than so much; twice that with what was handed out last.
     pub fn new(most_bytes: u64) -> ReadAhead {
         ReadAhead { held: BTreeMap::new(), most_bytes, is_cold: false, loads: 0 }
     }

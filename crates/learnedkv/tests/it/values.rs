@@ -6,6 +6,7 @@ use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Access, Disk};
 use learnedkv::{Compression, Database, Keyspace, KeyspaceOptions, Stats};
 
+use crate::files::files;
 use crate::workload::Setup;
 
 const NONE: Compression = Compression::None;
@@ -286,6 +287,37 @@ fn pointers_come_into_the_cache_with_those_of_neighbours() {
         get(20);
         assert!(db.stats().read_bytes - bytes < 1000, "no more than one");
     }
+}
+
+/// Each get beside a damaged block of pointers asked for it once more, with its own and all of its neighbours, and then for its own.
+#[test]
+fn a_damaged_block_of_pointers_is_not_asked_for_with_its_neighbours_again_and_again() {
+    let disk = SimDisk::new(1);
+    let (memtable_bytes, log_segment_bytes) = (256 << 10, 256 << 10);
+    let sizes = Setup { memtable_bytes, log_segment_bytes, ..setup() };
+    let setup = Setup { block_cache: true, mapped_reads: false, ..sizes };
+    let (db, keyspace) = open_as(&setup, &disk);
+    put(&keyspace, 0..400, 300, 7);
+    keyspace.flush().unwrap();
+    drop((db, keyspace));
+    let tables = files(&disk, "table-");
+    let [table] = &tables[..] else { panic!("{tables:?}") };
+    // In the midst of them.
+    disk.open(table, Access::Random).unwrap().write_all_at(&[0x55; 4], 3000).unwrap();
+    let (db, keyspace) = open_as(&setup, &disk);
+    let mut found = 0;
+    let (blocks, _) = requests(&db, || {
+        for number in (0..400).step_by(5) {
+            match keyspace.get(key(number)) {
+                Ok(value) => found += usize::from(value.unwrap() == [7; 300]),
+                Err(e) => assert!(e.is_corruption() && e.path() == Some(table), "{e:?}"),
+            }
+        }
+    });
+    assert!((60..80).contains(&found), "{found}");
+    // Some twenty blocks, the damaged one for each of its keys, and once with its neighbours.
+    let of_damaged = 80 - found as u64;
+    assert!(blocks <= 22 + of_damaged, "{blocks} for {of_damaged}");
 }
 
 /// They were read by requests, with all that lies between neighbours, though a get finds each where it lies.

@@ -1,13 +1,14 @@
 //! Many reads at once: through a ring of the kernel's where there is one, else one by one.
 //!
 //! 1. What a ring can take goes through it together: reads of our own files that are neither empty
-//!    nor very large. Around the page cache each gets an aligned buffer of its own, and is copied
-//!    from there. Each is handed out as it comes.
+//!    nor very large. Around the page cache each gets an aligned buffer of its own while it is under
+//!    way, and is copied from there. Each is handed out as it comes.
 //! 2. What came back short, was refused, or did not go at all is read by itself, as if there were no
 //!    ring: that way knows the ends of files, interruptions, and file systems that refuse direct
 //!    reads. So a ring may cost time, never an answer. An error of the device is not tried again.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 
 use super::direct::{ALIGNMENT_BYTES, MAX_REQUEST_BYTES};
@@ -22,7 +23,7 @@ struct Wanted {
     length_bytes: usize,
     around: bool,
     /// Empty while a ring has it.
-    buffer: Vec<u8>,
+    buffer: Cell<Vec<u8>>,
 }
 
 /// Does `requests`, through `rings` if there are any; hands each to `take`.
@@ -30,17 +31,18 @@ pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>, take: &mut
     if requests.len() < 2 {
         return requests.into_iter().for_each(|request| take(0, request.read_alone()));
     }
-    let (files, mut wanted): (Vec<_>, Vec<_>) = requests
+    let (files, wanted): (Vec<_>, Vec<_>) = requests
         .into_iter()
         .map(|ReadRequest { file, offset_bytes, buffer, around }| {
-            (file, Wanted { offset_bytes, length_bytes: buffer.len(), around, buffer })
+            let length_bytes = buffer.len();
+            (file, Wanted { offset_bytes, length_bytes, around, buffer: buffer.into() })
         })
         .unzip();
     let own: Vec<_> =
         files.iter().map(|file| (&**file as &dyn Any).downcast_ref::<RealFile>()).collect();
     let mut done = vec![false; own.len()];
     if let Some(rings) = rings {
-        read_together(&own, &mut wanted, rings, &mut |number, read| {
+        read_together(&own, &wanted, rings, &mut |number, read| {
             done[number] = true;
             take(number, read);
         });
@@ -53,8 +55,9 @@ pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>, take: &mut
     }
     for (number, (file, wanted)) in files.into_iter().zip(wanted).enumerate() {
         if !done[number] {
-            let Wanted { offset_bytes, length_bytes, around, mut buffer } = wanted;
+            let Wanted { offset_bytes, length_bytes, around, buffer } = wanted;
             // A ring that failed has kept it.
+            let mut buffer = buffer.into_inner();
             buffer.resize(length_bytes, 0);
             take(number, ReadRequest { file, offset_bytes, buffer, around }.read_alone());
         }
@@ -62,33 +65,28 @@ pub(super) fn read(requests: Vec<ReadRequest>, rings: Option<&Rings>, take: &mut
 }
 
 /// Hands out what a ring made of the reads, of those that it did.
-fn read_together(
-    own: &[Option<&RealFile>],
-    wanted: &mut [Wanted],
-    rings: &Rings,
-    take: &mut Take<'_>,
-) {
+fn read_together(own: &[Option<&RealFile>], wanted: &[Wanted], rings: &Rings, take: &mut Take<'_>) {
     let fits = |length| (1..=MAX_REQUEST_BYTES - 2 * ALIGNMENT_BYTES).contains(&length);
     let taken = own.iter().enumerate().filter_map(|(i, file)| Some((i, (*file)?)));
     let taken: Vec<_> = taken.filter(|(i, _)| fits(wanted[*i].length_bytes)).collect();
     if taken.len() < 2 || !rings.are_allowed() {
         return;
     }
-    let reads = taken.iter().map(|&(i, file)| raw(file, &mut wanted[i])).collect();
-    rings.read(reads, &mut |at, read, found| {
+    let mut reads = taken.iter().map(|&(i, file)| raw(file, &wanted[i]));
+    rings.read(&mut reads, &mut |at, read, found| {
         let (number, file) = taken[at];
-        if let Some(read) = came_back(file, read, found, &mut wanted[number]) {
+        if let Some(read) = came_back(file, read, found, &wanted[number]) {
             take(number, read);
         }
     });
 }
 
 /// A read for a ring. Through the page cache the buffer itself goes with it.
-fn raw<'a>(file: &'a RealFile, wanted: &mut Wanted) -> RawRead<'a> {
+fn raw<'a>(file: &'a RealFile, wanted: &Wanted) -> RawRead<'a> {
     let (file, is_direct) = file.for_reads(wanted.around);
     let offset_bytes = wanted.offset_bytes;
     if !is_direct {
-        let buffer = std::mem::take(&mut wanted.buffer);
+        let buffer = wanted.buffer.take();
         return RawRead { file, offset_bytes, buffer, start: 0 };
     }
     let lead = offset_bytes % ALIGNMENT_BYTES as u64;
@@ -104,11 +102,12 @@ fn came_back(
     file: &RealFile,
     read: RawRead<'_>,
     found: io::Result<usize>,
-    wanted: &mut Wanted,
+    wanted: &Wanted,
 ) -> Option<Result<Vec<u8>>> {
     // Whether it went around the cache it says itself: a handle for that may have come since. Only such a
     // read left the buffer here, and begins before what is wanted.
-    let is_direct = !wanted.buffer.is_empty();
+    let mut own = wanted.buffer.take();
+    let is_direct = !own.is_empty();
     let lead = (wanted.offset_bytes - read.offset_bytes) as usize;
     let from = read.start + lead;
     let whole = match &found {
@@ -119,17 +118,15 @@ fn came_back(
     };
     match (whole, found) {
         (Some(whole), _) if is_direct => {
-            wanted.buffer.copy_from_slice(whole);
-            Some(Ok(std::mem::take(&mut wanted.buffer)))
+            own.copy_from_slice(whole);
+            Some(Ok(own))
         }
         (Some(_), _) => Some(Ok(read.buffer)),
         (None, Err(e)) if is_final(&e) => {
             Some(Err(Error::io("read", file.path(), &e).at_offset(wanted.offset_bytes)))
         }
         (None, _) => {
-            if !is_direct {
-                wanted.buffer = read.buffer;
-            }
+            wanted.buffer.set(if is_direct { own } else { read.buffer });
             None
         }
     }
@@ -160,12 +157,16 @@ mod tests {
         let path = dir.path().join("f");
         std::fs::write(&path, [7; 100]).unwrap();
         let file = RealFile::new(&path, std::fs::File::open(&path).unwrap(), None);
-        let mut wanted =
-            Wanted { offset_bytes: 10, length_bytes: 50, around: false, buffer: vec![0; 50] };
-        let mut read = raw(&file, &mut wanted);
+        let mut wanted = Wanted {
+            offset_bytes: 10,
+            length_bytes: 50,
+            around: false,
+            buffer: vec![0; 50].into(),
+        };
+        let mut read = raw(&file, &wanted);
         let found = platform::read_up_to(read.file, &mut read.buffer, read.offset_bytes);
         // As it is where the first try met too many open files, and another one did not.
         wanted.around = true;
-        assert_eq!(came_back(&file, read, found, &mut wanted).unwrap().unwrap(), [7; 50]);
+        assert_eq!(came_back(&file, read, found, &wanted).unwrap().unwrap(), [7; 50]);
     }
 }

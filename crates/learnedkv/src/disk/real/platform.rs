@@ -195,12 +195,16 @@ pub(super) fn will_need(_file: &File, _offset_bytes: u64, _length_bytes: usize) 
 /// A read that is to be done beside others.
 #[derive(Debug)]
 pub(super) struct RawRead<'a> {
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // only a ring reads it
     pub(super) file: &'a File,
     pub(super) offset_bytes: u64,
     /// What is filled from its byte `start` to its end, and nothing before that.
     pub(super) buffer: Vec<u8>,
     pub(super) start: usize,
 }
+
+/// Who makes reads, each when it is about to be done.
+pub(super) type MakeRaw<'m, 'a> = dyn Iterator<Item = RawRead<'a>> + 'm;
 
 /// Who takes reads that were done, by their numbers, and how many bytes each found.
 pub(super) type TakeRaw<'t, 'a> = dyn FnMut(usize, RawRead<'a>, Result<usize>) + 't;
@@ -231,7 +235,7 @@ impl Rings {
         false
     }
 
-    pub(super) fn read<'a>(&self, _reads: Vec<RawRead<'a>>, _take: &mut TakeRaw<'_, 'a>) {}
+    pub(super) fn read<'a>(&self, _reads: &mut MakeRaw<'_, 'a>, _take: &mut TakeRaw<'_, 'a>) {}
 }
 
 /// A handle for reads around the page cache, or `None` where the file system refuses. An error only

@@ -63,8 +63,9 @@ impl Output {
         let waiting = std::mem::take(&mut self.waiting);
         let wanted = waiting.entries.iter().filter_map(|e| Some((waiting.key(e), e.load?)));
         let wanted: Vec<_> = wanted.collect();
-        let left_bytes = self.expected_bytes.saturating_sub(self.data_bytes());
-        let times = left_bytes / waiting.data_bytes.max(1);
+        // Behind these.
+        let to_here = self.data_bytes() + waiting.data_bytes;
+        let times = self.expected_bytes.saturating_sub(to_here) / waiting.data_bytes.max(1);
         let sources = &self.sources;
         let values = self.ahead.load(&wanted, |id| sources.find(id), times, &Reads::default());
         let values: Vec<Option<Slice>> = match values {

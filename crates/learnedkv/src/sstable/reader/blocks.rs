@@ -48,7 +48,8 @@ impl Indexed<'_> {
             return None;
         }
         let around = self.table.context.go_around(1);
-        let blocks = self.read_range_once(first, last, around, reads).ok()?;
+        let read = self.read_range_once(first, last, around, reads);
+        let blocks = read.inspect_err(|_| self.table.reads_alone.store(true, Relaxed)).ok()?;
         let (id, cache) = (self.table.record.id, &self.table.context.cache);
         let missing = blocks.iter().filter(|(ordinal, _)| cache.peek(id, *ordinal).is_none());
         missing.for_each(|(ordinal, block)| self.table.keep(*ordinal, block, around));
@@ -213,7 +214,8 @@ impl Table {
         let mean_bytes = properties.data_bytes.checked_div(properties.blocks)?;
         let is_kept = self.context.cache.capacity_bytes() > 0;
         let is_small = mean_bytes <= SMALL_BYTES && !properties.segments.is_empty();
-        (is_kept && is_small).then(|| NEIGHBOURS_BYTES.div_ceil(mean_bytes.max(1)))
+        let is_sound = !self.reads_alone.load(Relaxed);
+        (is_kept && is_small && is_sound).then(|| NEIGHBOURS_BYTES.div_ceil(mean_bytes.max(1)))
     }
 
     /// The block in `bytes`, which are its own if it is not compressed.

@@ -84,6 +84,7 @@ impl Table {
             generation: OnceLock::new(),
             damage: Some(damage),
             unreadable: AtomicBool::new(false),
+            reads_alone: AtomicBool::new(false),
             retired: OnceLock::new(),
             counted_bytes: AtomicU64::new(0),
         };

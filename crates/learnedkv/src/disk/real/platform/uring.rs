@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use io_uring::{IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 
-use super::{RawRead, TakeRaw};
+use super::{MakeRaw, RawRead, TakeRaw};
 
 /// How many reads a ring has under way at once. Devices gain little beyond.
 const DEPTH: usize = 64;
@@ -62,7 +62,7 @@ impl Rings {
     /// Does `reads`, and hands each that it could do to `take` as it comes.
     pub(in crate::disk::real) fn read<'a>(
         &self,
-        reads: Vec<RawRead<'a>>,
+        reads: &mut MakeRaw<'_, 'a>,
         take: &mut TakeRaw<'_, 'a>,
     ) {
         if let Some(ring) = self.borrow() {
@@ -122,7 +122,7 @@ struct Borrowed<'r> {
 }
 
 impl Borrowed<'_> {
-    fn read<'a>(&mut self, reads: Vec<RawRead<'a>>, take: &mut TakeRaw<'_, 'a>) {
+    fn read<'a>(&mut self, reads: &mut MakeRaw<'_, 'a>, take: &mut TakeRaw<'_, 'a>) {
         if let Some(ring) = &mut self.ring {
             ring.read(reads, take);
         }
@@ -180,13 +180,16 @@ impl Ring {
         self.free.len() == DEPTH
     }
 
-    fn read<'a>(&mut self, mut reads: Vec<RawRead<'a>>, take: &mut TakeRaw<'_, 'a>) {
-        let mut next = 0;
+    fn read<'a>(&mut self, reads: &mut MakeRaw<'_, 'a>, take: &mut TakeRaw<'_, 'a>) {
+        let mut reads = reads.peekable();
+        // Those that were queued, by their numbers; the ring has their buffers.
+        let mut queued: Vec<RawRead<'a>> = Vec::new();
         loop {
-            while let Some(slot) = self.free.last().copied().filter(|_| next < reads.len()) {
-                self.queue(slot, next, &mut reads[next]);
-                next += 1;
-                if self.queued == GROUP && next < reads.len() && !self.enter(0) {
+            while let Some(slot) = self.free.last().copied() {
+                let Some(mut read) = reads.next() else { break };
+                self.queue(slot, queued.len(), &mut read);
+                queued.push(read);
+                if self.queued == GROUP && reads.peek().is_some() && !self.enter(0) {
                     return;
                 }
             }
@@ -199,7 +202,7 @@ impl Ring {
             self.reap(|UnderWay { read, buffer }, result| {
                 let found = u32::try_from(result).map(|found| found as usize);
                 let found = found.map_err(|_| std::io::Error::from_raw_os_error(-result));
-                let RawRead { file, offset_bytes, start, .. } = reads[read];
+                let RawRead { file, offset_bytes, start, .. } = queued[read];
                 take(read, RawRead { file, offset_bytes, buffer, start }, found);
             });
         }
@@ -370,10 +373,12 @@ mod tests {
         // closed here, the ring does that.
         let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         rustix::io::dup2(&file, &mut number).unwrap();
-        rings.read(vec![raw(&file, 100), raw(&file, 100)], &mut |_, _, _| panic!("it did one"));
+        let mut reads = [raw(&file, 100), raw(&file, 100)].into_iter();
+        rings.read(&mut reads, &mut |_, _, _| panic!("it did one"));
         assert_eq!(counts(&rings), (0, 0));
         let mut came = [0; 2];
-        rings.read(vec![raw(&file, 100), raw(&file, 400)], &mut |at, _, found| {
+        let mut reads = [raw(&file, 100), raw(&file, 400)].into_iter();
+        rings.read(&mut reads, &mut |at, _, found| {
             came[at] = found.unwrap();
         });
         assert_eq!(came, [100, 300], "the next ring is a fresh one");
@@ -392,9 +397,8 @@ mod tests {
         let reader = File::from(OwnedFd::from(reader));
         for _ in 0..=MOST_RINGS {
             // All but one can be done; that one is under way when the first of the others comes.
-            let reads: Vec<_> = std::iter::once(raw(&reader, 100))
-                .chain((0..2 * GROUP).map(|_| raw(&file, 100)))
-                .collect();
+            let mut reads =
+                std::iter::once(raw(&reader, 100)).chain((0..2 * GROUP).map(|_| raw(&file, 100)));
             let late = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -403,14 +407,14 @@ mod tests {
                     writer.write_all(&[1; 100]).unwrap();
                 });
                 let taken = std::panic::AssertUnwindSafe(|| {
-                    rings.read(reads, &mut |_, _, _| std::panic::resume_unwind(Box::new(())));
+                    rings.read(&mut reads, &mut |_, _, _| std::panic::resume_unwind(Box::new(())));
                 });
                 assert!(std::panic::catch_unwind(taken).is_err());
                 assert!(late.load(Ordering::SeqCst), "the kernel could still write to a buffer");
             });
         }
-        let mut came = 0;
-        rings.read(vec![raw(&file, 100), raw(&file, 100)], &mut |_, _, _| came += 1);
+        let (mut came, mut reads) = (0, [raw(&file, 100), raw(&file, 100)].into_iter());
+        rings.read(&mut reads, &mut |_, _, _| came += 1);
         assert_eq!((came, counts(&rings)), (2, (1, 1)));
     }
 
@@ -423,11 +427,10 @@ mod tests {
         let content: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
         std::fs::write(dir.path().join("a"), &content).unwrap();
         let file = File::open(dir.path().join("a")).unwrap();
-        let reads =
-            || (0..1000).map(|i| RawRead { offset_bytes: i * 4, ..raw(&file, 4) }).collect();
+        let reads = || (0..1000).map(|i| RawRead { offset_bytes: i * 4, ..raw(&file, 4) });
         for _ in 0..3 {
             let mut came = vec![0; 1000];
-            rings.read(reads(), &mut |at, read, found| {
+            rings.read(&mut reads(), &mut |at, read, found| {
                 assert_eq!((found.unwrap(), read.offset_bytes), (4, 4 * at as u64));
                 assert_eq!(read.buffer, (at as u32).to_le_bytes());
                 came[at] += 1;
