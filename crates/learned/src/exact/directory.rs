@@ -87,7 +87,7 @@ enum Inner<'a> {
 
 /// A chunk, ready to be searched.
 struct Chunk<'a> {
-    first_block: u32,
+    first_block: u64,
     /// Inner separators: one fewer than blocks.
     count: u64,
     head: Head<'a>,
@@ -172,10 +172,7 @@ impl Directory {
         if !numbers || !chunk.rest.is_empty() {
             return Ok(None);
         }
-        // The codes are the last of the body.
-        let end = self.places.get(index as usize).map_or(0, |place| place.body_end as usize);
-        let codes = end.saturating_sub(numeric.encoded_bytes());
-        Ok(Plain::of(numeric, self.head_number(index), chunk.of_head, codes))
+        Ok(Plain::of(numeric, self.head_number(index), chunk.of_head))
     }
 
     /// Where the chunks lie. Refuses those that are not there.
@@ -207,13 +204,9 @@ impl Directory {
             let whole = (chunk > 0 || first_block == 0) && end <= body_bytes;
             let fits = |number: u64| u32::try_from(number).ok();
             let place = || {
-                Some(Place {
-                    first_block: fits(first_block)?,
-                    end_block: fits(end_block)?,
-                    body: fits(begin)?,
-                    body_end: fits(end)?,
-                    plain: None,
-                })
+                let blocks = u8::try_from(blocks).ok()?;
+                let (end_block, body_end) = (fits(end_block)?, fits(end)?);
+                Some(Place { end_block, body_end, blocks, plain: None })
             };
             match place().filter(|_| ordered && whole) {
                 Some(place) => places.push(place),
@@ -255,10 +248,10 @@ impl Directory {
         let head = self.head_number(index);
         let bodies = self.bytes.get(self.bodies..).unwrap_or_default();
         if let Some(rank) = place.rank(head, tail, bodies) {
-            return u64::from(place.first_block) + rank;
+            return place.first_block() + rank;
         }
         let Ok(chunk) = self.chunk(index) else { return 0 };
-        u64::from(chunk.first_block) + chunk.rank(tail)
+        chunk.first_block + chunk.rank(tail)
     }
 
     /// Where `block` begins and ends in the table, in units of 64 bytes. (0, 0) from
@@ -286,7 +279,7 @@ impl Directory {
         }
         let index = self.places.partition_point(|place| u64::from(place.end_block) <= block);
         let Some(place) = self.places.get(index) else { return Vec::new() };
-        let (index, first) = (index as u64, u64::from(place.first_block));
+        let (index, first) = (index as u64, place.first_block());
         let shared = self.first().get(..self.shared).unwrap_or_default();
         if block == first {
             return [shared, self.head(index).bytes(&mut [0; 8])].concat();
@@ -364,9 +357,11 @@ impl Directory {
     #[inline]
     fn chunk(&self, index: u64) -> Result<Chunk<'_>, DecodeError> {
         let place = self.places.get(index as usize).copied().unwrap_or(NOWHERE);
+        let before = index.checked_sub(1).and_then(|before| self.places.get(before as usize));
+        let begin = before.map_or(0, |before| before.body_end as usize);
         let count = place.count();
         let bodies = self.bytes.get(self.bodies..).unwrap_or_default();
-        let body = bodies.get(place.body as usize..place.body_end as usize).unwrap_or_default();
+        let body = bodies.get(begin..place.body_end as usize).unwrap_or_default();
         let mut reader = Reader::new(body);
         let at = reader.offset();
         let flags = reader.u8("flags")?;
@@ -400,14 +395,10 @@ impl Directory {
             kind if kind == Kind::Single as u8 => Inner::Single,
             other => {
                 let found = Found::Number(other.into());
-                return Err(reader.refuse(
-                    self.bodies + place.body as usize + at,
-                    "a kind of chunk",
-                    found,
-                ));
+                return Err(reader.refuse(self.bodies + begin + at, "a kind of chunk", found));
             }
         };
-        Ok(Chunk { first_block: place.first_block, count, head, of_head, rest, inner })
+        Ok(Chunk { first_block: place.first_block(), count, head, of_head, rest, inner })
     }
 }
 

@@ -9,7 +9,7 @@
 //! smaller. The blocks' end offsets are a second sequence, a [`Monotone`](crate::monotone::Monotone).
 //!
 //! [`Directory::locate`] reads the encoded bytes; besides them, memory holds where each chunk lies, its
-//! head and, decoded, its line (`places.rs`): 48 bytes for up to 64 blocks. Invariants:
+//! head and, decoded, its line (`places.rs`): 40 bytes for up to 64 blocks. Invariants:
 //! 1. Every key at or above a block's lower separator and below the next block's is located there,
 //!    present or not; keys below all separators are located in block 0.
 //! 2. A block holds at most [`Limits::max_block_bytes`] of entries, or one entry.

@@ -1,5 +1,5 @@
 //! Where a directory's chunks lie, with what most lookups need of each decoded: kept in memory besides the
-//! encoded bytes, since every lookup needs it, and some six bits a block.
+//! encoded bytes, since every lookup needs it, and some five bits a block.
 //!
 //! A *plain* chunk is numeric, and its prefix lies in its head's first seven bytes.
 //! There a separator is the number that `numeric.rs` says, and comparing is done a `shift` lower:
@@ -16,26 +16,28 @@ use crate::monotone::bits::{mask, read};
 /// Where a chunk lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    pub first_block: u32,
     /// One past its last block.
     pub end_block: u32,
-    /// Where its body begins and ends in the bodies.
-    pub body: u32,
+    /// Where its body ends in the bodies, and the next one's begins.
     pub body_end: u32,
+    /// How many it has.
+    pub blocks: u8,
     pub plain: Option<Plain>,
 }
 
-pub(super) const NOWHERE: Place =
-    Place { first_block: 0, end_block: 0, body: 0, body_end: 0, plain: None };
+// Two stand in a line of the processor's caches.
+const _: () = assert!(size_of::<Place>() == 32);
+
+pub(super) const NOWHERE: Place = Place { end_block: 0, body_end: 0, blocks: 0, plain: None };
 
 /// A plain chunk, decoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plain {
-    /// `(base >> shift) + start`: the line at 0.
-    start: u64,
+    /// `(base >> shift) + start`: the line at 0. A `u64`, which would have its place begin at a multiple of 8.
+    start: [u8; 8],
     slope: u32,
-    /// Where its codes begin in the bodies.
-    codes: u32,
+    /// How many bytes its codes take, the last of its body.
+    codes_bytes: u16,
     shift: u8,
     width: u8,
     exceptions: u8,
@@ -46,18 +48,17 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// A numeric chunk whose prefix is `of_head` bytes of its head, whose number is `head`, and whose codes
-    /// begin at byte `codes` of the bodies; `None` if it is not plain.
-    pub fn of(numeric: &Numeric<'_>, head: u64, of_head: usize, codes: usize) -> Option<Plain> {
+    /// A numeric chunk whose prefix is `of_head` bytes of its head, whose number is `head`; `None` if it is not plain.
+    pub fn of(numeric: &Numeric<'_>, head: u64, of_head: usize) -> Option<Plain> {
         if of_head > 7
             || numeric.exception_base != (head << (8 * of_head)) >> numeric.exception_shift
         {
             return None;
         }
         Some(Plain {
-            start: numeric.start,
+            start: numeric.start.to_le_bytes(),
             slope: u32::try_from(numeric.slope).ok()?,
-            codes: u32::try_from(codes).ok()?,
+            codes_bytes: u16::try_from(numeric.encoded_bytes()).ok()?,
             shift: u8::try_from(numeric.shift).ok()?,
             width: u8::try_from(numeric.width).ok()?,
             exceptions: u8::try_from(numeric.exceptions).ok()?,
@@ -69,10 +70,14 @@ impl Plain {
 }
 
 impl Place {
+    pub fn first_block(&self) -> u64 {
+        u64::from(self.end_block.saturating_sub(u32::from(self.blocks)))
+    }
+
     /// How many inner separators it has: one fewer than blocks.
     #[inline]
     pub fn count(&self) -> u64 {
-        u64::from(self.end_block.saturating_sub(self.first_block).saturating_sub(1))
+        u64::from(self.blocks.saturating_sub(1))
     }
 
     /// How many inner separators are at most `key`, if the chunk is plain and the key is not shorter than
@@ -99,8 +104,9 @@ impl Place {
         let (shift, width) = (u32::from(plain.shift), u32::from(plain.width));
         let (shifted, significant) = (number >> shift, mask(64 - shift));
         let (code_mask, exceptions) = (mask(width), u64::from(plain.exceptions));
-        let codes = bodies.get(plain.codes as usize..).unwrap_or_default();
-        let count = self.count();
+        let codes = (self.body_end as usize).saturating_sub(usize::from(plain.codes_bytes));
+        let codes = bodies.get(codes..).unwrap_or_default();
+        let (count, start) = (self.count(), u64::from_le_bytes(plain.start));
         Some(count_while(count, |i| {
             let at = i as usize * width as usize;
             let eight = codes.get(at >> 3..).and_then(|rest| rest.first_chunk::<8>());
@@ -113,7 +119,7 @@ impl Place {
             }
             // At most 2^32 * 64.
             let risen = (u64::from(plain.slope) * (i + 1)) >> FRACTION;
-            plain.start.wrapping_add(risen).wrapping_add(code) & significant <= shifted
+            start.wrapping_add(risen).wrapping_add(code) & significant <= shifted
         }))
     }
 }
