@@ -9,9 +9,7 @@ use super::store::{Shape, Store};
 use super::watch::Watch;
 use super::{Run, remove};
 use crate::random::mix;
-use crate::run::resources::{
-    peak_memory_bytes, private_bytes, reset_peak_memory, resident_bytes,
-};
+use crate::run::resources::{peak_memory_bytes, private_bytes, reset_peak_memory, resident_bytes};
 use crate::sizes::show_bytes;
 use crate::{Error, Result};
 
