@@ -72,9 +72,8 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     run.sheet.line(&format!(
         "A value of {} is put from a reader, flushed and settled, and read from a reader and checked \
          byte by byte. Memory above what it was before, at its highest: what the process has to itself \
-         (`RssAnon`, looked at every 2 ms), for which {} must be; and all that is resident (`VmHWM`, reset \
-         each time), with the pages of the log that are mapped and made ready meanwhile, which are the page \
-         cache's. Median (lowest-highest) of {} rounds, each overwriting the value of the last. The speeds \
+         (`RssAnon`, looked at every 2 ms); and all that is resident (`VmHWM`, reset each time), with the pages \
+         of the log that are mapped and made ready meanwhile, which are the page cache's. Must {} of both. Median (lowest-highest) of {} rounds, each overwriting the value of the last. The speeds \
          include making and checking the bytes.",
         show_bytes(bytes),
         show_bytes(16 << 20),
@@ -101,13 +100,15 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         vec![
             name.to_string(),
             measured.own.show((1 << 20) as f64, 1),
-            measured.resident.show((1 << 20) as f64, 1),
-            measured.bytes_per_second.show(1e6, 0),
             MEMORY.judge_rounds(&measured.own, 1.0),
+            measured.resident.show((1 << 20) as f64, 1),
+            MEMORY.judge_rounds(&measured.resident, 1.0),
+            measured.bytes_per_second.show(1e6, 0),
         ]
     };
     let rows = [row("put", &put), row("flushed and settled", &settled), row("read", &read)];
-    run.sheet.table(&["the value is", "MiB above idle", "resident, MiB", "MB/s", "stands"], &rows);
+    let names = ["the value is", "MiB above idle", "stands", "resident, MiB", "stands", "MB/s"];
+    run.sheet.table(&names, &rows);
     Ok(())
 }
 

@@ -40,7 +40,7 @@ pub struct Sweeping {
     pub covers: u64,
     /// What was rotated: to be flushed first.
     pub up_to: SequenceNumber,
-    /// It is due for what reads paid alone.
+    /// It is due for what reads paid alone, and nobody had asked for one when it was decided.
     pub is_for_reads: bool,
     /// What it keeps in mind.
     pub course: Option<Course>,
