@@ -47,6 +47,8 @@ pub struct DatabaseOptions {
     pub memtable_bytes: usize,
     /// How large a log segment is.
     pub log_segment_bytes: u64,
+    /// How large the log may get before a keyspace is flushed for its sake; none: as memtables and segments ask.
+    pub max_log_bytes: Option<u64>,
     /// When a write is durable.
     pub durability: Durability,
     /// Whether tables are read around the page cache.
@@ -80,6 +82,7 @@ impl Default for DatabaseOptions {
             metadata_percent: 50,
             memtable_bytes: 32 << 20,
             log_segment_bytes: 32 << 20,
+            max_log_bytes: None,
             durability: Durability::Buffered,
             direct_reads: false,
             mapped_reads: true,
@@ -147,7 +150,12 @@ impl DatabaseOptions {
     /// How large the log may get before a keyspace is flushed for its sake.
     pub fn max_log_bytes(&self) -> u64 {
         let memtables = (MAX_SEALED as u64 + 1) * self.memtable_bytes as u64;
-        4 * memtables.max(self.log_segment_bytes)
+        self.max_log_bytes.unwrap_or(4 * memtables.max(self.log_segment_bytes))
+    }
+
+    /// The least that may be asked for: with less each segment that ends would have all flushed.
+    fn least_log_bytes(&self) -> u64 {
+        2 * self.log_segment_bytes.max(self.memtable_bytes as u64)
     }
 
     /// How many files of tables and value segments are kept open at most, in a process that may have so many
@@ -165,6 +173,8 @@ impl DatabaseOptions {
     pub fn check(&self) -> Result<()> {
         within("memtable_bytes", self.memtable_bytes as u64, 4 << 10, 4 << 30)?;
         within("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
+        let least_log = self.least_log_bytes();
+        within("max_log_bytes", self.max_log_bytes.unwrap_or(least_log), least_log, 1 << 50)?;
         within("memory_budget_bytes", self.memory_budget_bytes, 64 << 10, 1 << 50)?;
         within("metadata_percent", self.metadata_percent, 0, 100)?;
         within("ballast_bytes", self.ballast_bytes.unwrap_or(0), 0, 1 << 50)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use learnedkv::disk::OperationKind;
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Keyspace, KeyspaceOptions};
+use learnedkv::{Database, ErrorKind, Keyspace, KeyspaceOptions};
 
 use crate::workload::Setup;
 
@@ -77,6 +77,37 @@ fn idle_keyspaces_that_pin_the_log_are_flushed_together() {
     let held = db.stats().keyspaces.iter().filter(|k| k.memtable_bytes > 0).count();
     assert!(held <= 1, "{held} keyspaces hold memtables");
     assert!(idle.iter().all(|keyspace| keyspace.get("once").unwrap().as_deref() == Some(b"v")));
+}
+
+/// There was no way to ask for less than four times what memtables may take.
+#[test]
+fn the_log_is_as_short_as_its_user_asks() {
+    let builder = || {
+        Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(1)))
+            .executor(Arc::new(SeededExecutor::new(1)))
+            .memtable_bytes(MEMTABLE_BYTES)
+            .memory_budget_bytes(8 * MEMTABLE_BYTES as u64)
+            .log_segment_bytes(8 << 10)
+    };
+    let most = 3 * MEMTABLE_BYTES as u64;
+    let db = builder().max_log_bytes(most).open().unwrap();
+    let [idle, busy] = ["idle", "busy"].map(|name| {
+        let keyspace = db.keyspace(name, Setup::default().keyspace).unwrap();
+        keyspace.insert("once", "v").unwrap();
+        keyspace
+    });
+    for number in 0..3000u32 {
+        busy.insert(number.to_be_bytes(), [7; 100]).unwrap();
+        let log_bytes = db.stats().log_bytes;
+        assert!(log_bytes <= 2 * most, "{number}: {log_bytes} bytes of log");
+    }
+    db.wait_idle().unwrap();
+    assert!(db.stats().log_bytes <= most, "{} bytes of log", db.stats().log_bytes);
+    assert_eq!(idle.stats().unwrap().memtable_bytes, 0, "the log is kept for it");
+    let error = builder().max_log_bytes(2 * MEMTABLE_BYTES as u64 - 1).open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("max_log_bytes: expected 65536 to"), "{error}");
 }
 
 /// Each was flushed by an edit of its own, with a sync of the manifest and one of the log.
