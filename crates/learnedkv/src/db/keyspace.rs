@@ -215,9 +215,10 @@ impl Keyspace {
     }
 
     /// Settles all that was written up to now, and waits for it. It leaves other threads a processor (on one or two it goes
-    /// on slowly beside flushes; see [`crate::Builder::background_threads`]). What it thereby makes dead of value segments (it
-    /// chose those to empty before) goes with a later sweep, once something was written and flushed again; on a full disk at
-    /// once, as far as there is room.
+    /// on slowly beside flushes; see [`crate::Builder::background_threads`]). Value segments of which that leaves more dead than
+    /// [`over_provision_percent`](crate::KeyspaceOptions::over_provision_percent) of what lives in them are emptied, too: so it also
+    /// gives space back where nothing was written since the last one. What others make dead meanwhile is for the next; on a full
+    /// disk it empties as many as there is room for.
     ///
     /// # Errors
     /// The error that background work met; `NotFound` if the keyspace was dropped. `Corruption` also where

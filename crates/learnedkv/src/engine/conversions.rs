@@ -3,7 +3,7 @@
 //! A request is covered by a sweep whose freeze comes after it; requests made meanwhile wait for
 //! the next one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 use crate::format::entry::KeyspaceId;
@@ -16,6 +16,8 @@ struct Requests {
     done: u64,
     /// What the last sweep could not read, and left where it is.
     damage: Option<Error>,
+    /// The value segments that it was to empty, and that are still there.
+    kept: BTreeSet<u64>,
 }
 
 /// The requests of all keyspaces.
@@ -53,7 +55,12 @@ impl Conversions {
         self.keyspaces.get(&keyspace).is_some_and(|r| r.done < r.asked)
     }
 
-    /// The keyspaces that have such requests.
+    /// Whether somebody waits for one of the requests up to `number`.
+    pub fn is_awaited(&self, keyspace: KeyspaceId, number: u64) -> bool {
+        self.keyspaces.get(&keyspace).is_some_and(|r| r.done < number)
+    }
+
+    /// The keyspaces that have [such](Conversions::is_wanted) requests.
     pub fn wanted(&self) -> impl Iterator<Item = KeyspaceId> {
         self.keyspaces.iter().filter(|(_, r)| r.done < r.asked).map(|(id, _)| *id)
     }
@@ -76,8 +83,17 @@ impl Conversions {
         requests.done = requests.done.max(number);
     }
 
-    /// Says that a sweep finished, and what it could not read.
-    pub fn swept(&mut self, keyspace: KeyspaceId, damage: Option<Error>) {
-        self.keyspaces.entry(keyspace).or_default().damage = damage;
+    /// Says that a sweep finished, what it could not read, and which value segments it was to empty and did not.
+    pub fn swept(&mut self, keyspace: KeyspaceId, damage: Option<Error>, kept: BTreeSet<u64>) {
+        let requests = self.keyspaces.entry(keyspace).or_default();
+        (requests.damage, requests.kept) = (damage, kept);
+    }
+
+    /// Whether the last sweep was to empty all of these value segments, and did not.
+    pub fn has_kept_all(&self, keyspace: KeyspaceId, segments: &BTreeSet<u64>) -> bool {
+        match self.keyspaces.get(&keyspace) {
+            Some(requests) => segments.is_subset(&requests.kept),
+            None => segments.is_empty(),
+        }
     }
 }

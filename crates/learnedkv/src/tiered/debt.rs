@@ -98,6 +98,11 @@ impl Debt {
                 || self.is_due_for_fresh(options))
     }
 
+    /// Whether a sweep would be due for its garbage if anything were fresh.
+    pub fn is_too_much(&self, options: &KeyspaceOptions) -> bool {
+        self.garbage() > self.allows(options)
+    }
+
     /// Whether the LSM part is more than `lsm_ratio` of the settled bytes.
     pub fn is_due_for_fresh(&self, options: &KeyspaceOptions) -> bool {
         self.fresh > share(self.settled, options.lsm_ratio())
@@ -201,12 +206,56 @@ impl Space {
     }
 }
 
-/// The value segments that a sweep empties: of those that settled tables point into the ones with more
-/// than `over_provision` of dead bytes. Fixed for a sweep.
-pub fn victims(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64> {
+/// A value segment that is mostly dead, and what lives and is dead in it, bytes.
+struct MostlyDead {
+    id: u64,
+    live: u64,
+    dead: u64,
+}
+
+impl MostlyDead {
+    /// All of them, in the order of what is gained for each byte that is written.
+    fn by_gain(tables: &Tables, over_provision_percent: u64) -> Vec<MostlyDead> {
+        let dead = garbage::dead(tables);
+        let weigh = |id: u64| {
+            let segment = tables.segments.get(id)?;
+            let dead = dead.get(&id).copied().unwrap_or(0);
+            Some(MostlyDead { id, live: segment.value_bytes().saturating_sub(dead), dead })
+        };
+        let mostly = garbage::mostly_dead(tables, over_provision_percent);
+        let mut found: Vec<_> = mostly.into_iter().filter_map(weigh).collect();
+        found.sort_by(|a, b| {
+            let gain =
+                |of: &MostlyDead, other: &MostlyDead| u128::from(of.dead) * u128::from(other.live);
+            gain(b, a).cmp(&gain(a, b))
+        });
+        found
+    }
+}
+
+/// The value segments that settled tables point into with more than `over_provision` of dead bytes.
+pub fn settled_and_mostly_dead(tables: &Tables, options: &KeyspaceOptions) -> BTreeSet<u64> {
     let settled = tables.settled().flat_map(|table| &table.properties().segments);
     let settled: BTreeSet<_> = settled.map(|used| used.segment).collect();
-    garbage::mostly_dead(tables, over_provision_percent).intersection(&settled).copied().collect()
+    let mostly = garbage::mostly_dead(tables, options.over_provision());
+    mostly.intersection(&settled).copied().collect()
+}
+
+/// The value segments that a sweep empties: the deadest of those [that settled tables point into](settled_and_mostly_dead).
+/// What lives in them takes space twice until the sweep ends: so there is no more of it than garbage that may lie, or a
+/// partition's bytes, but of one segment. Fixed for a sweep.
+pub fn victims(tables: &Tables, options: &KeyspaceOptions) -> BTreeSet<u64> {
+    let among = settled_and_mostly_dead(tables, options);
+    let may_lie = share(Debt::of(tables).stays(), options.over_provision());
+    let mut left = may_lie.max(options.partition());
+    let mut victims = BTreeSet::new();
+    for MostlyDead { id, live, .. } in MostlyDead::by_gain(tables, options.over_provision()) {
+        if among.contains(&id) && (live <= left || victims.is_empty()) {
+            left = left.saturating_sub(live);
+            victims.insert(id);
+        }
+    }
+    victims
 }
 
 /// The value segments that a sweep empties on a full disk.
@@ -221,26 +270,10 @@ impl Victims {
     /// Of the segments that are mostly dead those for which there is room, the deadest first. Half of the `room` is for the
     /// tables that point there: they are written anew, too.
     pub fn that_fit(tables: &Tables, options: &KeyspaceOptions, room: u64) -> Victims {
-        let (dead, stay) = (garbage::dead(tables), out_of_reach(tables));
-        let mostly = garbage::mostly_dead(tables, options.over_provision());
-        let weigh = |id: u64| {
-            let segment = tables.segments.get(id)?;
-            let dead = dead.get(&id).copied().unwrap_or(0);
-            Some((segment.value_bytes().saturating_sub(dead), dead, id))
-        };
-        let reached = mostly.into_iter().filter(|id| !stay.contains(id));
-        let mut found: Vec<_> = reached.filter_map(weigh).collect();
-        // By what is gained for each byte that is written.
-        found.sort_by(|(live, dead, _), (other_live, other_dead, _)| {
-            let (a, b) = (
-                u128::from(*dead) * u128::from(*other_live),
-                u128::from(*other_dead) * u128::from(*live),
-            );
-            b.cmp(&a)
-        });
+        let stay = out_of_reach(tables);
         let mut victims = Victims { segments: BTreeSet::new(), live_bytes: 0 };
-        for (live, _, id) in found {
-            if live <= room - victims.live_bytes {
+        for MostlyDead { id, live, .. } in MostlyDead::by_gain(tables, options.over_provision()) {
+            if !stay.contains(&id) && live <= room - victims.live_bytes {
                 victims.live_bytes += live;
                 victims.segments.insert(id);
             }

@@ -56,8 +56,7 @@ impl Course {
         on_full_disk: Option<BTreeSet<u64>>,
     ) -> Course {
         let disk_is_full = on_full_disk.is_some();
-        let victims =
-            on_full_disk.unwrap_or_else(|| debt::victims(tables, options.over_provision()));
+        let victims = on_full_disk.unwrap_or_else(|| debt::victims(tables, options));
         let allowed = Debt::of(tables).allows(options);
         let left = allowed.saturating_sub(dead_after(tables, options, &victims));
         // Where less than usual is left, deltas are smaller: five sixths of what is allowed, at 30 per cent the usual 25.

@@ -19,6 +19,7 @@
 //! [`crate::engine::Ballast`].
 
 mod ahead;
+mod due;
 mod full;
 mod hold;
 mod patience;
@@ -26,11 +27,11 @@ mod patience;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 
+pub use self::due::is_busy;
 use self::hold::{Shared, Sweeping};
 use self::patience::Held;
 use super::debt::{self, Debt};
 use super::plan::Course;
-use super::price;
 use super::rewrite::Rewrite;
 use super::sweep::{self, Ended, Next, Progress, SweepStep};
 use super::trim::Trim;
@@ -257,9 +258,12 @@ impl SettleJob {
         if self.sweeps_again(at, &over) {
             return;
         }
+        let view = self.engine.view();
+        let segments = view.keyspaces.get(&at).map(|keyspace| &keyspace.tables.segments);
+        let kept = segments.map_or_else(BTreeSet::new, |segments| over.kept(segments));
         let mut conversions = lock(&self.engine.conversions);
         if over.course.is_some() {
-            conversions.swept(at, over.damage);
+            conversions.swept(at, over.damage, kept);
         }
         conversions.finish(at, over.covers);
         drop(conversions);
@@ -487,8 +491,7 @@ impl SettleJob {
             if !self.is_due(keyspace) {
                 return Ok(Found::Nothing);
             }
-            let full = self.engine.ballast.is_given_up();
-            is_for_reads = !Debt::of(&keyspace.tables).is_due(&keyspace.options, full);
+            is_for_reads = !due::is_due_for_space(&self.engine, keyspace);
             if let Some(merge) = self.rewrite(keyspace)? {
                 return Ok(Found::Begun(Work::Merge(Box::new(merge))));
             }
@@ -514,7 +517,7 @@ impl SettleJob {
     }
 
     fn is_due(&self, keyspace: &KeyspaceView) -> bool {
-        is_due(&self.engine, keyspace)
+        due::is_due(&self.engine, keyspace)
     }
 
     fn freeze(&self, keyspace: &KeyspaceView, up_to: SequenceNumber) -> Result<Found> {
@@ -566,23 +569,6 @@ impl SettleJob {
             }
         }
     }
-}
-
-fn is_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
-    let full = engine.ballast.is_given_up();
-    engine.options.automatic_conversion
-        && (Debt::of(&keyspace.tables).is_due(&keyspace.options, full)
-            || price::is_due(engine, keyspace))
-}
-
-/// Whether a keyspace of the tiered store has something to be merged or settled, or somebody asked for that.
-pub fn is_busy(engine: &Engine, view: &View) -> bool {
-    let waits = |keyspace: &Arc<KeyspaceView>| {
-        let tables = &keyspace.tables;
-        tables.frozen.is_some() || tables.runs.len() > merge::MAX_RUNS || is_due(engine, keyspace)
-    };
-    lock(&engine.conversions).wanted().any(|id| view.keyspaces.contains_key(&id))
-        || view.keyspaces.unsettled_of(Store::Tiered).any(waits)
 }
 
 impl Job for SettleJob {

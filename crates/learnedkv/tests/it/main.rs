@@ -14,6 +14,7 @@ mod damaged;
 mod damaged_values;
 mod deltas;
 mod durability;
+mod emptied;
 mod examples;
 mod expected;
 mod faults;

@@ -6,7 +6,6 @@ use super::super::debt::Victims;
 use super::super::plan::Course;
 use super::super::sweep::SweepStep;
 use super::super::trim::{Tried, Trim};
-use super::hold::Sweeping;
 use super::{SettleJob, Work};
 use crate::engine::{self, lock};
 use crate::error::{Error, ErrorKind, Result};
@@ -126,37 +125,19 @@ impl SettleJob {
         }
     }
 
-    /// Whether another sweep follows one that is over: that gave segments back, and so there is room to empty more.
-    pub(super) fn sweeps_again(&self, at: KeyspaceId, over: &Sweeping) -> bool {
-        let Some(course) = &over.course else { return false };
-        // Or that was enough.
-        if !self.engine.ballast.is_given_up() || self.engine.check_room().is_ok() {
-            return false;
-        }
-        let view = self.engine.view();
-        let Some(keyspace) = view.keyspaces.get(&at) else { return false };
-        let has_given = course.victims.iter().any(|id| keyspace.tables.segments.get(*id).is_none());
-        if !has_given || !self.empties_segments(keyspace) {
-            return false;
-        }
-        let mut again = Sweeping::decided(over.covers, 0);
-        again.damage.clone_from(&over.damage);
-        lock(&self.shared).sweeps.insert(at, again);
-        true
-    }
-
-    /// Whether a sweep has value segments to empty, though nothing is fresh: on a full disk, where somebody
-    /// waits for it.
-    pub(super) fn empties_segments(&self, keyspace: &KeyspaceView) -> bool {
-        let is_wanted = lock(&self.engine.conversions).is_wanted(keyspace.id);
-        self.engine.ballast.is_given_up()
-            && is_wanted
-            && !self.victims(keyspace, 0).segments.is_empty()
+    /// Whether a sweep with that course, which is over, gave segments back, so that there is room to empty more; and that was
+    /// not enough.
+    pub(super) fn follows_on_full_disk(&self, keyspace: &KeyspaceView, course: &Course) -> bool {
+        let is_there = |id: &u64| keyspace.tables.segments.get(*id).is_some();
+        self.engine.check_room().is_err()
+            && !course.victims.iter().all(is_there)
+            && self.empties_segments(keyspace)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::hold::Sweeping;
     use super::*;
     use crate::disk::sim::SimDisk;
     use crate::executor::Job;

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::tiered::plan::Course;
 use crate::tiered::trim::Tried;
+use crate::value_log::Segments;
 
 /// What the jobs know together.
 #[derive(Default)]
@@ -46,6 +47,8 @@ pub struct Sweeping {
     pub course: Option<Course>,
     /// What it could not read.
     pub damage: Option<Error>,
+    /// It follows another, for these value segments or the deadest of them.
+    pub to_empty: Option<BTreeSet<u64>>,
     /// What its steps wrote, and what merges beside it read.
     pub swept_bytes: u64,
     pub merged_bytes: u64,
@@ -89,6 +92,12 @@ impl Sweeping {
     /// The same, due for what reads paid alone, or not.
     pub fn for_reads(self, is_for_reads: bool) -> Sweeping {
         Sweeping { is_for_reads, ..self }
+    }
+
+    /// Once it is over: the value segments that it was to empty and did not, of those there are.
+    pub fn kept(&self, segments: &Segments) -> BTreeSet<u64> {
+        let victims = self.course.iter().flat_map(|course| course.victims.iter());
+        victims.filter(|id| segments.get(**id).is_some()).copied().collect()
     }
 }
 

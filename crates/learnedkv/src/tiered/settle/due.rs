@@ -1,0 +1,98 @@
+//! When a sweep is due, and when another follows.
+//!
+//! What a sweep empties it chooses before it begins, and no more than may take space twice for as long ([`debt::victims`]). What it
+//! settles makes other value segments dead, and perhaps nothing is fresh for long. So value segments are emptied though nothing
+//! is:
+//! * by a sweep of its own, where there is more garbage than may be;
+//! * by another behind one that somebody waits for, and so on until none is left of the segments that were mostly dead when the
+//!   first was over, or one has given nothing back. What writers make dead meanwhile is for who asks next.
+//!
+//! A segment that a sweep was to empty and that stayed (a table that cannot be read points there) makes no sweep due by
+//! itself: or one would follow the other for ever.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::super::debt::{self, Debt};
+use super::super::price;
+use super::SettleJob;
+use super::hold::Sweeping;
+use crate::engine::{Engine, lock};
+use crate::format::entry::KeyspaceId;
+use crate::lsm::merge;
+use crate::options::Store;
+use crate::view::{KeyspaceView, View};
+
+/// Whether a sweep of a keyspace is due.
+pub(super) fn is_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
+    engine.options.automatic_conversion
+        && (is_due_for_space(engine, keyspace) || price::is_due(engine, keyspace))
+}
+
+/// Whether it is, whatever reads have paid.
+pub(super) fn is_due_for_space(engine: &Engine, keyspace: &KeyspaceView) -> bool {
+    let (tables, options) = (&keyspace.tables, &keyspace.options);
+    let (debt, full) = (Debt::of(tables), engine.ballast.is_given_up());
+    let gives_back = || {
+        let victims = debt::victims(tables, options);
+        !lock(&engine.conversions).has_kept_all(keyspace.id, &victims)
+    };
+    debt.is_due(options, full)
+        || debt.fresh == 0 && !full && debt.is_too_much(options) && gives_back()
+}
+
+/// Whether a keyspace of the tiered store has something to be merged or settled, or somebody asked for that.
+pub fn is_busy(engine: &Engine, view: &View) -> bool {
+    let waits = |keyspace: &Arc<KeyspaceView>| {
+        let tables = &keyspace.tables;
+        tables.frozen.is_some() || tables.runs.len() > merge::MAX_RUNS || is_due(engine, keyspace)
+    };
+    let is_wanted = lock(&engine.conversions).wanted().any(|id| view.keyspaces.contains_key(&id));
+    is_wanted || view.keyspaces.unsettled_of(Store::Tiered).any(waits)
+}
+
+impl SettleJob {
+    /// Whether a sweep has value segments to empty, though nothing is fresh: where somebody waits for it, or it is due.
+    pub(super) fn empties_segments(&self, keyspace: &KeyspaceView) -> bool {
+        let is_wanted = lock(&self.engine.conversions).is_wanted(keyspace.id);
+        match (self.engine.ballast.is_given_up(), is_wanted) {
+            (true, is_wanted) => is_wanted && !self.victims(keyspace, 0).segments.is_empty(),
+            (false, true) => !debt::victims(&keyspace.tables, &keyspace.options).is_empty(),
+            (false, false) => is_due(&self.engine, keyspace),
+        }
+    }
+
+    /// Whether another sweep follows one that is over.
+    pub(super) fn sweeps_again(&self, at: KeyspaceId, over: &Sweeping) -> bool {
+        let Some(course) = &over.course else { return false };
+        let view = self.engine.view();
+        let Some(keyspace) = view.keyspaces.get(&at) else { return false };
+        let again = match self.engine.ballast.is_given_up() {
+            true => self.follows_on_full_disk(keyspace, course).then(BTreeSet::new),
+            false => self.left_to_empty(keyspace, over),
+        };
+        let Some(to_empty) = again else { return false };
+        let mut again = Sweeping::decided(over.covers, 0);
+        again.to_empty = Some(to_empty);
+        again.damage.clone_from(&over.damage);
+        lock(&self.shared).sweeps.insert(at, again);
+        true
+    }
+
+    /// What another sweep is to empty behind one that is over, of what is settled alone. `None`: none follows.
+    fn left_to_empty(&self, keyspace: &KeyspaceView, over: &Sweeping) -> Option<BTreeSet<u64>> {
+        if !lock(&self.engine.conversions).is_awaited(keyspace.id, over.covers) {
+            return None;
+        }
+        let mut left = debt::settled_and_mostly_dead(&keyspace.tables, &keyspace.options);
+        if let Some(before) = &over.to_empty {
+            left.retain(|id| before.contains(id));
+            if left.len() >= before.len() {
+                return None;
+            }
+        }
+        let kept = over.kept(&keyspace.tables.segments);
+        left.retain(|id| !kept.contains(id));
+        Some(left).filter(|left| !left.is_empty())
+    }
+}

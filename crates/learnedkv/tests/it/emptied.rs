@@ -1,0 +1,182 @@
+//! Value segments are emptied though nothing is fresh: what a sweep makes dead is given back by the next, which needs no
+//! further write.
+
+use std::sync::{Arc, Mutex};
+
+use learnedkv::disk::sim::{CrashKind, SimDisk};
+use learnedkv::disk::{Access, Disk};
+use learnedkv::{Database, Keyspace, KeyspaceOptions, KeyspaceStats};
+
+use crate::files::files;
+use crate::workload::Setup;
+
+const KEYS: u64 = 3000;
+const LENGTH: usize = 300;
+
+/// Values that stay apart for good.
+fn setup(automatic_conversion: bool) -> Setup {
+    let options = KeyspaceOptions::default().separate_at(100).inline_limit(200).block_bytes(512);
+    let options = options.partition_bytes(64 << 10).min_conversion_bytes(64 << 10);
+    Setup {
+        memtable_bytes: 64 << 10,
+        log_segment_bytes: 64 << 10,
+        keyspace: options,
+        automatic_conversion,
+        stream_at: 1 << 20,
+        ..Setup::default()
+    }
+}
+
+fn open(disk: &SimDisk, setup: &Setup, seed: u64) -> (Database, Keyspace) {
+    let db = setup.open(disk, seed).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    (db, keyspace)
+}
+
+/// Each segment has some of each part of the key space.
+fn key(number: u64) -> String {
+    format!("key{:05}", number * 7919 % 100_000)
+}
+
+fn put(keyspace: &Keyspace, numbers: impl Iterator<Item = u64>, fill: u8) {
+    numbers.for_each(|number| keyspace.insert(key(number), vec![fill; LENGTH]).unwrap());
+}
+
+/// Three of four.
+fn is_overwritten(number: u64) -> bool {
+    number % 4 > 0
+}
+
+fn check(keyspace: &Keyspace) {
+    for number in 0..KEYS {
+        let expected = vec![1 + u8::from(is_overwritten(number)); LENGTH];
+        assert!(keyspace.get(key(number)).unwrap().unwrap() == expected, "{number}");
+    }
+}
+
+/// All settled, and then most of it overwritten and flushed.
+fn mostly_overwritten(keyspace: &Keyspace) {
+    put(keyspace, 0..KEYS, 1);
+    keyspace.convert().unwrap();
+    put(keyspace, (0..KEYS).filter(|number| is_overwritten(*number)), 2);
+    keyspace.flush().unwrap();
+}
+
+/// Of what lives so much may be dead, with a file's own bytes.
+fn is_given_back(stats: &KeyspaceStats) -> bool {
+    stats.value_live_bytes >= KEYS * LENGTH as u64
+        && stats.value_bytes <= stats.value_live_bytes * 133 / 100
+}
+
+/// They stayed as they were, 1.75 times what lived, through any number of conversions: until something was written.
+#[test]
+fn a_conversion_gives_back_what_it_makes_dead() {
+    for seed in 0..8 {
+        let disk = SimDisk::new(seed);
+        let (db, keyspace) = open(&disk, &setup(false), seed);
+        mostly_overwritten(&keyspace);
+        let sweeps = db.stats().sweeps;
+        keyspace.convert().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert!(is_given_back(&stats), "{} of {}", stats.value_live_bytes, stats.value_bytes);
+        assert!(db.stats().sweeps >= sweeps + 2);
+        assert_eq!((stats.runs, stats.watermark.as_ref()), (0, None));
+        check(&keyspace);
+        // And then there is nothing to do.
+        let (sweeps, written) = (db.stats().sweeps, db.stats().swept_bytes);
+        keyspace.convert().unwrap();
+        assert_eq!((db.stats().sweeps, db.stats().swept_bytes), (sweeps, written));
+        db.wait_idle().unwrap();
+        assert!(on_disk(&disk) <= stats.value_live_bytes * 135 / 100, "{}", on_disk(&disk));
+        drop((db, keyspace));
+        let (_db, keyspace) = open(&disk, &setup(false), seed);
+        check(&keyspace);
+    }
+}
+
+/// A sweep had begun for what was overwritten, and left all of it dead, since nothing came after.
+#[test]
+fn a_sweep_that_leaves_too_much_dead_is_followed_by_another() {
+    for seed in 0..8 {
+        let disk = SimDisk::new(seed);
+        let (db, keyspace) = open(&disk, &setup(true), seed);
+        mostly_overwritten(&keyspace);
+        db.wait_idle().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert_eq!((stats.runs, stats.watermark.as_ref()), (0, None));
+        assert!(is_given_back(&stats), "{} of {}", stats.value_live_bytes, stats.value_bytes);
+        check(&keyspace);
+    }
+}
+
+/// One would follow the other for ever: what a table that cannot be read points at stays.
+#[test]
+fn a_segment_that_cannot_be_emptied_is_not_swept_for_again_and_again() {
+    let disk = SimDisk::new(1);
+    let setup = setup(true);
+    let (db, keyspace) = open(&disk, &setup, 1);
+    put(&keyspace, 0..KEYS, 1);
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    drop((db, keyspace));
+    let bases = files(&disk, "table-");
+    let base = bases.get(bases.len() / 2).expect("there are many");
+    disk.open(base, Access::Random).unwrap().write_all_at(&[0x55; 8], 100).unwrap();
+    let (db, keyspace) = open(&disk, &setup, 2);
+    put(&keyspace, (0..KEYS).filter(|number| number % 5 > 0), 2);
+    keyspace.flush().unwrap();
+    // They end, and say what they met.
+    assert!(keyspace.convert().unwrap_err().is_corruption());
+    let _ = db.wait_idle();
+    let sweeps = db.stats().sweeps;
+    assert!(sweeps < 20, "{sweeps}");
+    assert!(keyspace.convert().unwrap_err().is_corruption());
+    assert!(db.stats().sweeps <= sweeps + 2, "{} after {sweeps}", db.stats().sweeps);
+    for number in (0..KEYS).filter(|number| number % 5 > 0) {
+        assert!(keyspace.get(key(number)).unwrap().unwrap() == vec![2; LENGTH], "{number}");
+    }
+}
+
+/// Nothing is frozen but a watermark, in the midst of what is settled: a restart goes on from there, and nothing is lost.
+#[test]
+fn a_crash_amid_a_sweep_of_nothing_fresh_loses_nothing() {
+    for kind in [CrashKind::Process, CrashKind::Machine] {
+        let disk = SimDisk::new(1);
+        let setup = setup(false);
+        let (db, keyspace) = open(&disk, &setup, 1);
+        mostly_overwritten(&keyspace);
+        let sweeps = db.stats().sweeps;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = seen.clone();
+        let mut every = 0;
+        disk.observe(move |operation, disk| {
+            every += 1;
+            if every % 2 == 0 {
+                sink.lock().unwrap().push(disk.crash_clone(kind, operation.index));
+            }
+        });
+        keyspace.convert().unwrap();
+        disk.stop_observing();
+        assert!(db.stats().sweeps >= sweeps + 2);
+        let crashed = std::mem::take(&mut *seen.lock().unwrap());
+        let mut amid = 0;
+        for (seed, disk) in crashed.iter().enumerate() {
+            let (db, keyspace) = open(disk, &setup, seed as u64);
+            check(&keyspace);
+            // All is settled, and a sweep is under way: only the one that empties.
+            let stats = keyspace.stats().unwrap();
+            amid += u64::from(stats.runs == 0 && stats.watermark.is_some_and(|w| !w.is_empty()));
+            keyspace.convert().unwrap();
+            db.wait_idle().unwrap();
+            check(&keyspace);
+            let stats = keyspace.stats().unwrap();
+            assert!(is_given_back(&stats), "{} of {}", stats.value_live_bytes, stats.value_bytes);
+        }
+        assert!(amid >= 10, "{amid} of {}", crashed.len());
+    }
+}
+
+fn on_disk(disk: &SimDisk) -> u64 {
+    let length = |path| disk.open(path, Access::Random).unwrap().length_bytes().unwrap();
+    files(disk, "values-").iter().map(|path| length(path)).sum()
+}
