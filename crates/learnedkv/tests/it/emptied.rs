@@ -44,7 +44,7 @@ fn put(keyspace: &Keyspace, numbers: impl Iterator<Item = u64>, fill: u8) {
 
 /// Three of four.
 fn is_overwritten(number: u64) -> bool {
-    number % 4 > 0
+    !number.is_multiple_of(4)
 }
 
 fn check(keyspace: &Keyspace) {
