@@ -345,6 +345,19 @@ pub fn with_rates(list: &str, rates: &str) -> Result<String> {
     Ok(rated.join(","))
 }
 
+/// Whether the workload called `name`, as a report has it, writes, and leaves something to be done
+/// later: what fills or empties the store, and mixes that do not only read.
+#[must_use]
+pub fn writes(name: &str) -> bool {
+    let base = name.split(['@', '=']).next().unwrap_or_default();
+    let reads = |shares: Shares| shares.iter().all(|(operation, _)| operation.reads());
+    let mix = MIXES.iter().find(|(known, ..)| *known == base);
+    let plain = PLAIN.iter().find(|(known, ..)| *known == base);
+    let changes = |phase: &Phase| !matches!(phase, Phase::Settle | Phase::Verify);
+    mix.is_some_and(|(_, _, shares)| !reads(shares))
+        || plain.is_some_and(|(_, _, phase)| changes(phase))
+}
+
 /// What `NAME/PART@CLIENTS=RATE` says.
 struct Parts<'a> {
     name: &'a str,
@@ -435,6 +448,16 @@ mod tests {
                 let met = (0..100).filter(|&p| mix.operation(p) == operation).count();
                 assert_eq!(met, share as usize, "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn what_leaves_something_to_be_done_is_known_by_its_name() {
+        for name in ["load", "ingest", "remove", "A", "D", "E@2", "update=5k", "R7W3", "batch"] {
+            assert!(writes(name), "{name}");
+        }
+        for name in ["settle", "verify", "C", "C@4=5k", "absent", "multiget", "range10", "~A", ""] {
+            assert!(!writes(name), "{name}");
         }
     }
 

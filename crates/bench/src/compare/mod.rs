@@ -28,6 +28,7 @@ mod check;
 mod child;
 mod device;
 mod limit;
+mod metrics;
 mod page;
 pub mod suites;
 mod summary;

@@ -31,7 +31,8 @@
 //! Behind a settle caches that hold blocks of what was compacted away are cold: where reads alone
 //! come next (`C`), they come twice, the first time to warm up (`~C`), and only the second is
 //! reported; `scan` has ranges to warm up. `cold` has neither: hardly anything stays in its caches.
-//! Every list ends with a settle: what the last mix left to be done is in what the run wrote.
+//! Every list ends with a settle: what the last mix left to be done is in what the run wrote. What a mix
+//! leaves to the settle directly behind it is in a row of its own (`F + settle`).
 //!
 //! **`phases`** as the paper and its artifact have them: P0 loads 1 M keys (8 + 1,016 bytes), P1 to P3
 //! are as many zipfian operations each, reads and updates in one ratio: 7:3 (`R7W3`), 5:5 (`A`), 3:7

@@ -8,6 +8,7 @@ use std::process::Command;
 use learnedkv_bench::compare::suites::SUITES;
 use learnedkv_bench::compare::{Case, Comparison, DEVICE_REQUESTS, Doubt, Row};
 use learnedkv_bench::run::resources::DeviceRequests;
+use learnedkv_bench::workloads::writes;
 
 use crate::report::check_page;
 
@@ -126,11 +127,22 @@ fn check_case(case: &Case, engines: &[&str], rounds: &str, comparison: &Comparis
     let workloads: Vec<&str> = case.workloads.split(',').collect();
     let count = |is: &dyn Fn(&str) -> bool| workloads.iter().filter(|name| is(name)).count();
     let open = count(&|name| name.contains('='));
-    // And the load with what it left to be done.
-    let with_rest = usize::from(workloads[1] == "settle");
-    let by_clock = count(&|name| name != "settle" && !name.starts_with('~')) - open + with_rest;
+    // And what writes with what it left to be done, where that is done next.
+    let leaves = |name: &str| {
+        let base = name.split(['/', '*', '@']).next().unwrap();
+        writes(base) && !name.contains('=') && !name.starts_with('~')
+    };
+    let pairs = workloads.windows(2).filter(|pair| leaves(pair[0]) && pair[1] == "settle");
+    let with_rest: BTreeSet<&str> = pairs.map(|pair| pair[0]).collect();
+    let rows = comparison.rows.iter().filter(|row| row.case == case.name);
+    let sums: BTreeSet<&str> =
+        rows.filter_map(|row| Some(row.workload.split_once(" + ")?.0)).collect();
+    assert_eq!(sums.len(), with_rest.len(), "{sums:?} of {}", case.name);
+    let by_clock =
+        count(&|name| name != "settle" && !name.starts_with('~')) - open + with_rest.len();
     // What is handed over at once, or verified, has no time of its own in the engine.
-    let alone = count(&|name| name == "verify") + count(&|name| name == "ingest") * (1 + with_rest);
+    let alone = count(&|name| name == "verify")
+        + count(&|name| name == "ingest") * (1 + usize::from(with_rest.contains("ingest")));
     let measured = by_clock - alone;
     let (throughput, reached) = (of("throughput"), of("reached"));
     assert_eq!((throughput.len(), reached.len()), (measured, open), "{}", case.name);
