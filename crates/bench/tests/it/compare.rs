@@ -302,6 +302,7 @@ fn a_load_counts_with_what_it_leaves_and_reports_say_how_all_were_settled() {
         let with_rest = of(&format!("load + {name}"), "throughput");
         for (round, report) in reports.iter().enumerate() {
             let [load, settle, absent] = [0, 1, 3].map(|number| &report.phases[number]);
+            assert_eq!(absent.asked_operations, 4_000, "ten times what a tiny mix is");
             let operations = load.operations as f64;
             let all = load.engine_seconds + settle.seconds;
             // The last bit of a number may go on its way through JSON.
@@ -437,19 +438,22 @@ fn the_store_of_an_engine_that_was_killed_is_removed() {
 #[test]
 fn a_mix_that_the_time_limit_ends_is_said_to_differ() {
     let dir = tempfile::tempdir().unwrap();
-    let arguments = ["--suite", "absent", "--case", "1016 B", "--scale", "tiny", "--rounds", "1"];
-    let limits = ["--engines", "btree-map", "--operations", "1g", "--seconds", "1"];
+    let arguments = ["--suite", "size", "--case", "1 M", "--scale", "tiny", "--rounds", "1"];
+    let limits = ["--engines", "btree-map", "--operations", "100m", "--seconds", "1"];
     let (good, out, err) = compare(&[&arguments[..], &limits].concat(), dir.path());
     assert!(good, "{err}\n{out}");
     let comparison = comparison(dir.path());
     let marked: Vec<_> = comparison.marks.iter().map(|mark| mark.workload.as_str()).collect();
     // What comes after is told from it, the last settle too.
-    assert_eq!(marked, ["~absent", "absent", "~C", "C", "settle (2)"]);
-    assert!(out.contains(" (cut short)"), "{out}");
+    assert_eq!(marked, ["A", "settle (2)", "~C", "C", "E", "settle (3)"]);
+    for row in ["A  ", "A + settle  ", "E + settle  "] {
+        let cut = |line: &str| line.starts_with(row) && line.contains(" (cut short)");
+        assert_eq!(out.lines().filter(|line| cut(line)).count(), 2, "{row} by two clocks: {out}");
+    }
     // In the drawing, too.
     let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
     assert!(page.contains(" (cut short)</text>"), "{page}");
-    let said = "1016 B: btree-map: absent cut short (";
+    let said = "1 M: btree-map: A cut short (";
     assert!(comparison.cautions.iter().any(|caution| caution.starts_with(said)), "{out}");
 }
 
