@@ -32,7 +32,8 @@
 //! but for `phases` and `memory`, which ask just that, and `redb`, whose writes follow each other.
 //! Behind a settle caches that hold blocks of what was compacted away are cold: where reads alone
 //! come next (`C`), they come twice, the first time to warm up (`~C`), and only the second is
-//! reported; `scan` has ranges to warm up. `cold` has neither: hardly anything stays in its caches.
+//! reported; `scan` has ranges to warm up. `cold` has its filters to warm up, with absent keys, and nothing
+//! else: hardly anything stays in its caches.
 //! Every list ends with a settle: what the last mix left to be done is in what the run wrote. What a mix
 //! leaves to the settle directly behind it is in a row of its own (`F + settle`).
 //!
@@ -238,7 +239,7 @@ pub const SUITES: &[Suite] = &[
             COLD,
             Case {
                 name: "absent keys with filters, 384 MiB",
-                workloads: "load,settle,absent,C,settle",
+                workloads: "load,settle,~absent,absent*10,C,settle",
                 options: BEYOND_MEMORY_FILTERED,
                 ..COLD
             },
