@@ -446,8 +446,8 @@ pub const NAMES: &[Name] = &[
         compressions: ALL_COMPRESSIONS,
         collects: false,
         tuned: "Bloom filters of 10 bits a key over whole keys, a HyperClock cache of the budget less \
-                two memtables, a job per core, format_version 6, log files used again where synced; \
-                MultiGet is one call whose reads come one after another (the library has no \
+                two memtables, background jobs as many as cores and three at least, format_version 6, \
+                log files used again where synced; MultiGet is one call whose reads come one after another (the library has no \
                 asynchronous ones); reads by calls where mapped ones are asked for, unless \
                 allow_mmap_reads=true; not as its wiki: index and filters outside the cache and its budget, and blocks as \
                 asked for (the wiki has 16 KiB)",
