@@ -36,7 +36,7 @@ fn comparison(dir: &Path) -> Comparison {
 fn engines() -> Vec<&'static str> {
     let rivals: [(&[&str], bool); 4] = [
         (&["fjall", "fjall-separated"], cfg!(feature = "fjall")),
-        (&["lmdb"], cfg!(feature = "heed")),
+        (&["lmdb"], cfg!(feature = "lmdb")),
         (&["redb"], cfg!(feature = "redb")),
         (
             &["rocksdb", "blobdb"],
