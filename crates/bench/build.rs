@@ -21,7 +21,7 @@ const SOURCES: [&str; 9] = [
     "crates/bench/src",
 ];
 /// The crates of rivals, whose versions are told beside their figures.
-const RIVALS: [&str; 3] = ["fjall", "heed", "redb"];
+const RIVALS: [&str; 3] = ["fjall", "lmdb-master-sys", "redb"];
 /// How git is asked for changes: without writing its index.
 const STATUS: [&str; 4] = ["--no-optional-locks", "status", "--porcelain", "--"];
 /// What of git's own changes with a commit. Its index is not among it: `git status` writes that.
@@ -44,7 +44,8 @@ fn main() {
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).unwrap_or_default();
     for rival in RIVALS {
         let version = locked(&lock, rival).unwrap_or("unknown");
-        println!("cargo::rustc-env=LEARNEDKV_VERSION_OF_{}={version}", rival.to_uppercase());
+        let name = rival.to_uppercase().replace('-', "_");
+        println!("cargo::rustc-env=LEARNEDKV_VERSION_OF_{name}={version}");
     }
 }
 

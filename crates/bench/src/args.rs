@@ -10,7 +10,7 @@ use ::learnedkv::Compression;
 use crate::engines::{Durability, OpenSettings, Reads};
 use crate::keys::KeySpec;
 use crate::requests::Distribution;
-use crate::run::Limits;
+use crate::run::{Limits, MOST_SECONDS};
 use crate::sizes::{parse_bytes, parse_count};
 use crate::suite::Plan;
 use crate::values::{Compressibility, ValueSize};
@@ -34,10 +34,12 @@ pub struct BenchArgs {
     /// Share of a value's bytes that compress, 0 to 1
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub value_compressibility: String,
-    /// Operations of each workload, but for those of which a part is asked for (E/20)
+    /// Operations of each workload, but for those of which a part is asked for (E/20), or a
+    /// multiple (absent*10)
     #[arg(long, value_name = "N", default_value = "1m")]
     pub operations: String,
-    /// Seconds after which a workload stops even if operations are left
+    /// Seconds after which a workload stops even if operations are left; of a multiple as many
+    /// times longer
     #[arg(long, value_name = "S", default_value = "25")]
     pub seconds: String,
     /// Client threads
@@ -49,8 +51,9 @@ pub struct BenchArgs {
     pub rate: Option<String>,
     /// What to run, in order: load, bulk or ingest first, then any of settle, verify, remove and
     /// the mixes A, B, C, D, E, F, R7W3, R3W7, absent, multiget, update, batch, scan10, range10,
-    /// range100, range1000; behind a mix /PART (it does so many times fewer operations), @CLIENTS
-    /// and =RATE, as A@2=50k or E/20; before it ~ (it warms up, and is not compared)
+    /// range100, range1000; behind a mix /PART (it does so many times fewer operations), *TIMES (so
+    /// many times more), @CLIENTS and =RATE, as A@2=50k, E/20 or absent*10; before it ~ (it warms
+    /// up, and is not compared)
     #[arg(long, value_name = "LIST", default_value = "load,settle,A,B,C,F,verify")]
     pub workloads: String,
     /// Which keys are asked for: zipfian (0.99, scrambled as YCSB has it), zipfian-keys (0.99 over the keys themselves), uniform, latest or hotspot (four of five
@@ -197,7 +200,7 @@ fn at_least_one(text: &str) -> Result<u64> {
 /// A positive number of seconds, at most a year.
 fn seconds(text: &str) -> Result<f64> {
     match text.parse() {
-        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(seconds),
+        Ok(seconds) if (0.001..=MOST_SECONDS).contains(&seconds) => Ok(seconds),
         _ => Err(Error::usage(format!("`{text}` is not a number of seconds above 0"))),
     }
 }

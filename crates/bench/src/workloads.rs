@@ -7,8 +7,9 @@
 //! A list of workloads may say for each mix how many clients do it and at which rate operations
 //! arrive: `C@4` is C by four clients, `A=50k` is A in an open loop of 50,000 operations a second,
 //! `A@2=50k` both. `E/20` is E with a twentieth of the operations: a scan is as much work as many
-//! gets, and a run that gives each mix the same number would spend itself on scans. `~C` is a C
-//! that warms up: done and checked, and in no comparison.
+//! gets, and a run that gives each mix the same number would spend itself on scans. `absent*10` is absent
+//! with ten times the operations, and ten times the time limit: some are over before their rate means
+//! anything. `~C` is a C that warms up: done and checked, and in no comparison.
 
 use crate::requests::Distribution;
 use crate::sizes::parse_count;
@@ -230,6 +231,8 @@ pub struct NamedPhase {
     pub position: usize,
     /// It does so many times fewer operations than the run gives each mix.
     pub part: u64,
+    /// It does so many times more of them, and may take so many times longer.
+    pub times: u64,
     /// Whether it only makes the store ready for what follows.
     pub warms_up: bool,
 }
@@ -345,10 +348,24 @@ pub fn with_rates(list: &str, rates: &str) -> Result<String> {
     Ok(rated.join(","))
 }
 
-/// What `NAME/PART@CLIENTS=RATE` says.
+/// Whether the workload called `name`, as a report has it, writes, and leaves something to be done
+/// later: what fills or empties the store, and mixes that do not only read.
+#[must_use]
+pub fn writes(name: &str) -> bool {
+    let base = name.split(['@', '=']).next().unwrap_or_default();
+    let reads = |shares: Shares| shares.iter().all(|(operation, _)| operation.reads());
+    let mix = MIXES.iter().find(|(known, ..)| *known == base);
+    let plain = PLAIN.iter().find(|(known, ..)| *known == base);
+    let changes = |phase: &Phase| !matches!(phase, Phase::Settle | Phase::Verify);
+    mix.is_some_and(|(_, _, shares)| !reads(shares))
+        || plain.is_some_and(|(_, _, phase)| changes(phase))
+}
+
+/// What `NAME/PART*TIMES@CLIENTS=RATE` says.
 struct Parts<'a> {
     name: &'a str,
     part: Option<u64>,
+    times: Option<u64>,
     clients: Option<usize>,
     rate: Option<f64>,
 }
@@ -356,6 +373,7 @@ struct Parts<'a> {
 fn parts(text: &str) -> Result<Parts<'_>> {
     let (rest, rate) = split(text, '=');
     let (rest, clients) = split(rest, '@');
+    let (rest, times) = split(rest, '*');
     let (name, part) = split(rest, '/');
     let count = |part: Option<&str>| {
         let count = part.map(parse_count).transpose().map_err(|e| e.within(text))?;
@@ -370,7 +388,7 @@ fn parts(text: &str) -> Result<Parts<'_>> {
     }
     let rate = count(rate)?.map(|rate| rate as f64);
     let clients = clients.map(|clients| clients as usize);
-    Ok(Parts { name, part: count(part)?, clients, rate })
+    Ok(Parts { name, part: count(part)?, times: count(times)?, clients, rate })
 }
 
 /// What stands before `at`, and behind it if it is there.
@@ -383,7 +401,7 @@ pub const MAX_CLIENTS: usize = 1024;
 
 fn named_phase(text: &str, distribution: Distribution, position: usize) -> Result<NamedPhase> {
     let (bare, warms_up) = text.strip_prefix(WARMS_UP).map_or((text, false), |bare| (bare, true));
-    let Parts { name, part, clients, rate } = parts(bare)?;
+    let Parts { name, part, times, clients, rate } = parts(bare)?;
     let made = |name: String, about: &'static str, phase: Phase| NamedPhase {
         name,
         about,
@@ -392,14 +410,15 @@ fn named_phase(text: &str, distribution: Distribution, position: usize) -> Resul
         rate_per_second: rate,
         position,
         part: part.unwrap_or(1),
+        times: times.unwrap_or(1),
         warms_up,
     };
     for (known, about, phase) in PLAIN {
         if known.eq_ignore_ascii_case(name) {
             if bare.len() > name.len() || warms_up {
                 return Err(Error::usage(format!(
-                    "`{text}`: {known} takes neither clients (@), nor a rate (=), nor a part (/), \
-                     and warms nothing up (~); only mixes do"
+                    "`{text}`: {known} takes neither clients (@), nor a rate (=), nor a part (/), nor \
+                     a multiple (*), and warms nothing up (~); only mixes do"
                 )));
             }
             return Ok(made(known.to_string(), about, phase));
@@ -435,6 +454,16 @@ mod tests {
                 let met = (0..100).filter(|&p| mix.operation(p) == operation).count();
                 assert_eq!(met, share as usize, "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn what_leaves_something_to_be_done_is_known_by_its_name() {
+        for name in ["load", "ingest", "remove", "A", "D", "E@2", "update=5k", "R7W3", "batch"] {
+            assert!(writes(name), "{name}");
+        }
+        for name in ["settle", "verify", "C", "C@4=5k", "absent", "multiget", "range10", "~A", ""] {
+            assert!(!writes(name), "{name}");
         }
     }
 
@@ -485,21 +514,31 @@ mod tests {
     #[test]
     fn a_part_of_the_operations_and_warming_up_are_said_in_the_list() {
         let of = |list| parse_phases(list, Distribution::Uniform).map_err(|e| e.to_string());
-        let phases = of("load,e/20@2=1k,~c,C,~batch/100").unwrap();
-        let told = |phase: &NamedPhase| (phase.name.clone(), phase.part, phase.warms_up);
+        let phases = of("load,e/20@2=1k,~c,C*10,~batch/100,absent*3@2,E/20*2").unwrap();
+        let told =
+            |phase: &NamedPhase| (phase.name.clone(), phase.part, phase.times, phase.warms_up);
         let told: Vec<_> = phases.iter().map(told).collect();
         let expected = [
-            ("load", 1, false),
-            ("E@2=1k", 20, false),
-            ("~C", 1, true),
-            ("C", 1, false),
-            ("~batch", 100, true),
+            ("load", 1, 1, false),
+            ("E@2=1k", 20, 1, false),
+            ("~C", 1, 1, true),
+            ("C", 1, 10, false),
+            ("~batch", 100, 1, true),
+            ("absent@2", 1, 3, false),
+            ("E", 20, 2, false),
         ];
-        assert_eq!(told, expected.map(|(name, part, warms)| (name.to_string(), part, warms)));
+        let expected = expected.map(|(name, part, times, warms)| {
+            let name = name.to_string();
+            (name, part, times, warms)
+        });
+        assert_eq!(told, expected);
         assert_eq!((phases[1].clients, phases[1].rate_per_second), (Some(2), Some(1e3)));
         for (list, words) in [
             ("load,E/0", "at least 1"),
             ("load,E/x", "not a count"),
+            ("load,C*0", "at least 1"),
+            ("load,C*2/3", "not a count"),
+            ("load,settle*2", "only mixes"),
             ("load,settle/2", "only mixes"),
             ("load,~settle", "only mixes"),
             ("~load", "only mixes"),
@@ -517,6 +556,7 @@ mod tests {
         assert_eq!(rated("load,A,C=1k,E", "a=5k,E=2").unwrap(), "load,A=5k,C=1k,E=2");
         // What warms up is no open loop.
         assert_eq!(rated("load,~C,C,E/20", "5k").unwrap(), "load,~C,C=5k,E/20=5k");
+        assert_eq!(rated("load,C*10@2", "5k").unwrap(), "load,C*10@2=5k");
         assert!(rated("load,A", "C=5k").unwrap_err().starts_with("`C=5k` is for no workload"));
     }
 }

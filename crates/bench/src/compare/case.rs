@@ -36,9 +36,10 @@ pub struct Case {
     pub requests: &'static str,
     /// As `--workloads` has it.
     pub workloads: &'static str,
-    /// Operations of each mix, but for those of which a part is asked for (`E/20`).
+    /// Operations of each mix, but for those of which a part is asked for (`E/20`) or a multiple (`C*10`).
     pub operations: u64,
-    /// Seconds after which a mix stops that is not through: for safety, and said where it happens.
+    /// Seconds after which a mix stops that is not through: for safety, and said where it happens. A multiple
+    /// of them for a multiple of the operations.
     pub seconds: u64,
     /// Memtables and cache of each engine together, in bytes.
     pub memory_budget_bytes: u64,

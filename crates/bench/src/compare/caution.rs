@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::summary::{Comparison, KILLED, OTHERS_BUSY, Row, WHOLE_RUN};
+use super::summary::{Comparison, KILLED, OTHERS_BUSY, Row, WHOLE_RUN, WITH};
 use crate::engines::{Kind, NAMES};
 use crate::run::PhaseResult;
 use crate::sizes::show_count;
@@ -116,11 +116,13 @@ impl Comparison {
             0 => {}
             rounds => words.push(format!("{rounds} {KILLED}")),
         }
+        // What there is to doubt about a workload there is about its sum with the settle, too.
+        let of = row.workload.split(WITH).next();
         for doubt in [Doubt::CutShort, Doubt::AfterCut, Doubt::BelowRate] {
             let whole = row.workload == WHOLE_RUN && doubt == Doubt::CutShort;
             let of_row = |mark: &&Mark| {
                 let here = mark.case == row.case && mark.engine == engine && mark.doubt == doubt;
-                here && (whole || mark.workload == row.workload)
+                here && (whole || Some(mark.workload.as_str()) == of)
             };
             if self.marks.iter().any(|mark| of_row(&mark)) {
                 words.push(doubt.words().to_string());

@@ -28,6 +28,7 @@ mod check;
 mod child;
 mod device;
 mod limit;
+mod metrics;
 mod page;
 pub mod suites;
 mod summary;
@@ -89,11 +90,13 @@ pub struct CompareArgs {
     #[arg(long, value_name = "SIZE")]
     memory_budget: Option<String>,
     /// Operations of each mix, instead of the suite's (most: 300k); scans and ranges do a twentieth
-    /// of them, calls for 32 keys a 32nd, commits of 1,000 a hundredth
+    /// of them, calls for 32 keys a 32nd, commits of 1,000 a hundredth; C and absent of ycsb and of
+    /// absent ten times them
     #[arg(long, value_name = "N")]
     operations: Option<String>,
-    /// Seconds after which a mix is ended (suites: 120 and more, for safety). Engines that it
-    /// strikes do fewer operations than the others, and are marked
+    /// Seconds after which a mix is ended (suites: 120 and more, for safety), ten times as many
+    /// where it does ten times the operations. Engines that it strikes do fewer operations than the
+    /// others, and are marked
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
     /// Operations a second of the mixes, in an open loop: for all of them (50k), or by name
@@ -497,8 +500,8 @@ fn in_words(case: &Case) -> String {
     format!(
         "{keys}, values of {} bytes{compressible}, {} clients, {} requests, {}, {} reads, blocks of {} and compression \
          {} where an engine has such, memory budget {} with memtables of {}{limit}{options}; settled: {}; \
-         {} operations of each mix (of one with /N the N-th part), {} s at most; ~ is before what only warms up, and \
-         is not compared: {}",
+         {} operations of each mix (of one with /N the N-th part, with *N N times them), {} s at most (with *N N \
+         times as many); ~ is before what only warms up, and is not compared: {}",
         case.value_size,
         case.threads,
         case.requests,

@@ -77,7 +77,7 @@ pub fn page(comparison: &Comparison) -> String {
 }
 
 /// One workload: a bar per engine, ours in full colour, a line from its lowest to its highest
-/// round.
+/// round where there are several.
 fn bars(comparison: &Comparison, row: &Row, what: &str, out: &mut String) {
     let most = row.cells.iter().flatten().copied().fold(1.0, f64::max);
     let height = comparison.engines.len() * BAR + 8;
@@ -98,15 +98,18 @@ fn bars(comparison: &Comparison, row: &Row, what: &str, out: &mut String) {
         let low = row.cells[number].iter().copied().fold(f64::INFINITY, f64::min);
         let high = row.cells[number].iter().copied().fold(0.0, f64::max);
         let class = if engine.ours { "bar" } else { "back" };
+        let line = format!(
+            "<polyline class=\"line\" points=\"{:.1},{y} {:.1},{y}\"/>",
+            x(low),
+            x(high),
+            y = top + 8
+        );
         let _ = writeln!(
             out,
             "<rect class=\"{class}\" x=\"150\" y=\"{top}\" width=\"{width:.1}\" height=\"16\" \
-             rx=\"2\"/><polyline class=\"line\" points=\"{:.1},{y} {:.1},{y}\"/>\
-             <text x=\"{after:.1}\" y=\"{text}\">{rate}</text>",
-            x(low),
-            x(high),
+             rx=\"2\"/>{line}<text x=\"{after:.1}\" y=\"{text}\">{rate}</text>",
+            line = if row.cells[number].len() > 1 { &line } else { "" },
             width = (x(median) - 150.0).max(1.0),
-            y = top + 8,
             after = x(high) + 8.0,
             rate = show_count(median.round() as u64) + &escape(&comparison.mark(row, number))
         );

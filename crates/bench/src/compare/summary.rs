@@ -9,14 +9,20 @@ use super::baseline::BaselineCheck;
 use super::caution::Mark;
 use super::child::ChildResult;
 use super::device::Device;
+pub use super::metrics::{BY_CLOCK, DEVICE_REQUESTS, OTHERS_BUSY, OVER_CASES, THROUGHPUT};
+use super::metrics::{DIRTIED, OF_PHASE, OF_RUN, SETTLE, is_closed, seconds_in_engine};
 use crate::engines::Kind;
 use crate::report::machine::Machine;
-use crate::report::{Report, median, version};
+use crate::report::{median, version};
 use crate::run::PhaseResult;
-use crate::workloads::Settling;
+use crate::workloads::{Settling, writes};
 
 /// The workload that stands for a whole run in [`Row::workload`].
 pub const WHOLE_RUN: &str = "whole run";
+/// What settling is called in the tables, where it is by the engines' full compactions.
+const COMPACT: &str = "compact";
+/// What stands between a workload and the settle behind it in [`Row::workload`], where a rate is of both.
+pub(super) const WITH: &str = " + ";
 
 /// Everything that was found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,127 +98,6 @@ pub struct Row {
     pub unit: String,
     /// Per engine, in their order: one number per round; none where it has no such figure.
     pub cells: Vec<Vec<f64>>,
-}
-
-type OfPhase = fn(&Report, &PhaseResult) -> Option<f64>;
-type OfRun = fn(&ChildResult) -> Option<f64>;
-
-/// The metric that engines are ranked by.
-pub const THROUGHPUT: &str = "throughput";
-
-/// The same by the clock, with the client's own time in it: what is written to the disk meanwhile
-/// costs, too.
-pub const BY_CLOCK: &str = "throughput by the clock, client included";
-/// How busy others kept the machine during a run.
-pub const OTHERS_BUSY: &str = "others kept busy";
-/// What is written to the block layer for what was put.
-const WRITTEN: &str = "written per byte put";
-/// What the kernel counts when pages are dirtied. A B-tree dirties a page again and again before it is written,
-/// and that counts once: such sums of its are of nothing.
-const DIRTIED: [&str; 3] = [WRITTEN, "device written", "device written in all"];
-
-/// What the store's device completed, of the whole machine. Rows of every workload: where the device
-/// cannot be found their cells are empty.
-pub const DEVICE_REQUESTS: [&str; 2] = ["device read requests", "device write requests"];
-
-/// Their unit.
-const PER_OPERATION: &str = "per operation";
-
-fn per_operation(phase: &PhaseResult, count: Option<u64>) -> Option<f64> {
-    (phase.operations > 0).then_some(count? as f64 / phase.operations as f64)
-}
-
-/// Of a settling: what it took in all.
-fn in_all(phase: &PhaseResult, what: f64) -> Option<f64> {
-    (phase.name == SETTLE).then_some(what)
-}
-
-/// Whether operations followed each other as fast as they went.
-fn is_closed(phase: &PhaseResult) -> bool {
-    phase.name != SETTLE && phase.rate_per_second.is_none()
-}
-
-/// Seconds that the clients of `phase` spent in the engine, each; none where that is not told
-/// apart. A mix that did nothing at all was in the engine all the time.
-pub(super) fn seconds_in_engine(phase: &PhaseResult) -> Option<f64> {
-    let stalled = phase.operations == 0 && phase.asked_operations > 0;
-    let each = phase.engine_seconds / phase.threads.max(1) as f64;
-    if each > 0.0 { Some(each) } else { stalled.then_some(phase.seconds) }
-}
-
-/// What settling is called in the tables, where it is by the engines' full compactions.
-const COMPACT: &str = "compact";
-const SETTLE: &str = "settle";
-
-/// Metrics of a workload: name, unit, how it is read off.
-const OF_PHASE: &[(&str, &str, OfPhase)] = &[
-    // While the engine works: making requests and checking answers is the same for all, and left
-    // out.
-    (THROUGHPUT, "ops/s", |_, phase| {
-        // In an open loop it is no more than what was asked for.
-        let seconds = seconds_in_engine(phase).filter(|_| is_closed(phase))?;
-        Some(phase.operations as f64 / seconds.max(1e-9))
-    }),
-    (BY_CLOCK, "ops/s", |_, phase| {
-        is_closed(phase).then(|| phase.operations as f64 / phase.seconds.max(1e-9))
-    }),
-    ("reached", "ops/s", |_, phase| {
-        phase.rate_per_second.map(|_| phase.operations as f64 / phase.seconds.max(1e-9))
-    }),
-    ("time", "s", |_, phase| in_all(phase, phase.seconds)),
-    ("processor in all", "s", |_, phase| in_all(phase, phase.cpu_seconds)),
-    ("device read in all", "MiB", |_, phase| in_all(phase, mib(phase.read_bytes))),
-    ("device written in all", "MiB", |_, phase| in_all(phase, mib(phase.written_bytes))),
-    ("device read requests in all", "", |_, phase| in_all(phase, phase.device_reads? as f64)),
-    ("device write requests in all", "", |_, phase| in_all(phase, phase.device_writes? as f64)),
-    ("processor", "s per million operations", |_, phase| {
-        // In an open loop a client's waiting is in it.
-        let closed = phase.operations > 0 && phase.rate_per_second.is_none();
-        closed.then(|| phase.cpu_seconds * 1e6 / phase.operations as f64)
-    }),
-    ("device read", "bytes per operation", |_, phase| {
-        (phase.operations > 0).then(|| phase.read_bytes as f64 / phase.operations as f64)
-    }),
-    ("device written", "bytes per operation", |_, phase| {
-        (phase.operations > 0).then(|| phase.written_bytes as f64 / phase.operations as f64)
-    }),
-    (DEVICE_REQUESTS[0], PER_OPERATION, |_, phase| per_operation(phase, phase.device_reads)),
-    (DEVICE_REQUESTS[1], PER_OPERATION, |_, phase| per_operation(phase, phase.device_writes)),
-    // RocksDB's, with `--option rocksdb:statistics=true`.
-    ("found in the cache", "%", |_, phase| phase.cache?.percent()),
-    ("peak memory", "MiB", |_, phase| Some(mib(phase.peak_memory_bytes))),
-    ("peak anonymous memory", "MiB", |report, phase| {
-        Some(mib(phase.peak_anonymous_bytes.saturating_sub(report.idle_anonymous_bytes)))
-    }),
-];
-
-/// Those metrics of a whole run that are looked at over all cases.
-pub const OVER_CASES: [&str; 3] = [WRITTEN, "most space after a workload", "metadata"];
-
-/// Metrics of a whole run.
-const OF_RUN: &[(&str, &str, OfRun)] = &[
-    // The last phase of every suite's list is a settle: what the mixes left to be done is in it.
-    (WRITTEN, "", |result| {
-        let sum =
-            |of: fn(&PhaseResult) -> u64| result.report.phases.iter().map(of).sum::<u64>() as f64;
-        let put = sum(|phase| phase.put_bytes);
-        (put > 0.0).then(|| sum(|phase| phase.written_bytes) / put)
-    }),
-    ("space at the end", "MiB", |result| {
-        result.report.phases.last().map(|phase| mib(phase.store_bytes))
-    }),
-    ("most space after a workload", "MiB", |result| {
-        result.report.phases.iter().map(|phase| mib(phase.store_bytes)).reduce(f64::max)
-    }),
-    ("metadata", "bits per key", |result| {
-        let figures = &result.report.engine_stats.figures;
-        figures.iter().find(|(name, _)| name == "metadata_bits_per_entry").map(|(_, bits)| *bits)
-    }),
-    (OTHERS_BUSY, "cores", |result| Some(result.others_cores)),
-];
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / 1_048_576.0
 }
 
 impl Compared {
@@ -309,6 +194,7 @@ impl Comparison {
         let settle = if compacted { COMPACT } else { SETTLE };
         let is_btree = self.engines[engine].rival && !self.engines[engine].lsm_rival;
         let (mut seen, mut cut): (Vec<&str>, bool) = (Vec::new(), false);
+        let mut debtor: Option<(String, &PhaseResult)> = None;
         for phase in &result.report.phases {
             let before = seen.iter().filter(|name| **name == phase.name).count();
             seen.push(&phase.name);
@@ -318,6 +204,9 @@ impl Comparison {
                 again => format!("{name} ({})", again + 1),
             };
             self.doubt(case, &workload, engine, phase, &mut cut);
+            if let Some((of, before)) = debtor.take().filter(|_| phase.name == SETTLE) {
+                self.put_with_rest(engine, case, &format!("{of}{WITH}{settle}"), before, phase);
+            }
             if phase.warms_up {
                 continue;
             }
@@ -329,37 +218,46 @@ impl Comparison {
                     self.put(engine, case, &workload, metric, unit, value);
                 }
             }
-            for latency in &phase.latencies {
-                let percentiles = [
-                    ("p50", latency.latency_us_p50),
-                    ("p99", latency.latency_us_p99),
-                    ("p99.9", latency.latency_us_p999),
-                ];
-                for (percentile, us) in percentiles {
-                    let metric = format!("{} {percentile}", latency.operation);
-                    self.put(engine, case, &workload, &metric, "us", Some(us));
-                }
-            }
-        }
-        // What a load leaves to be done later counts, too.
-        if let [load, settled, ..] = &result.report.phases[..]
-            && settled.name == SETTLE
-            && load.operations > 0
-        {
-            let workload = format!("{} + {settle}", load.name);
-            let clocks = [(THROUGHPUT, seconds_in_engine(load)), (BY_CLOCK, Some(load.seconds))];
-            for (metric, seconds) in clocks {
-                let Some(seconds) = seconds.map(|seconds| seconds + settled.seconds) else {
-                    continue;
-                };
-                let rate = load.operations as f64 / seconds.max(1e-9);
-                self.put(engine, case, &workload, metric, "ops/s", Some(rate));
-            }
+            self.put_latencies(engine, case, &workload, phase);
+            debtor = (writes(&phase.name) && is_closed(phase)).then_some((workload, phase));
         }
         for (metric, unit, of) in OF_RUN {
             if let Some(value) = of(result).filter(|_| !(is_btree && DIRTIED.contains(metric))) {
                 self.put(engine, case, WHOLE_RUN, metric, unit, Some(value));
             }
+        }
+    }
+
+    /// Adds the percentiles of a workload's operations.
+    fn put_latencies(&mut self, engine: usize, case: &str, workload: &str, phase: &PhaseResult) {
+        for latency in &phase.latencies {
+            let percentiles = [
+                ("p50", latency.latency_us_p50),
+                ("p99", latency.latency_us_p99),
+                ("p99.9", latency.latency_us_p999),
+            ];
+            for (percentile, us) in percentiles {
+                let metric = format!("{} {percentile}", latency.operation);
+                self.put(engine, case, workload, &metric, "us", Some(us));
+            }
+        }
+    }
+
+    /// Adds what a workload's rate is when what it leaves to be done counts, too: `phase` and the settle
+    /// directly behind it.
+    fn put_with_rest(
+        &mut self,
+        engine: usize,
+        case: &str,
+        workload: &str,
+        phase: &PhaseResult,
+        settled: &PhaseResult,
+    ) {
+        let clocks = [(THROUGHPUT, seconds_in_engine(phase)), (BY_CLOCK, Some(phase.seconds))];
+        for (metric, seconds) in clocks {
+            let Some(seconds) = seconds.map(|seconds| seconds + settled.seconds) else { continue };
+            let rate = phase.operations as f64 / seconds.max(1e-9);
+            self.put(engine, case, workload, metric, "ops/s", Some(rate));
         }
     }
 
@@ -407,9 +305,11 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use super::super::metrics::WRITTEN;
     use super::super::tables;
     use super::*;
     use crate::engines::CacheCounts;
+    use crate::report::Report;
 
     /// A phase of one client that did `done` of `asked` operations, each a microsecond in the
     /// engine, in a second by the clock.
@@ -545,6 +445,59 @@ mod tests {
         assert!(has("| load | 1000 | 1000 | 1.00 rocksdb | 1.00 rocksdb |"), "{by_clock}");
         assert!(has("| load + settle | 500 | 500 | 1.00 rocksdb | 1.00 rocksdb |"), "{by_clock}");
         assert!(has("| C | 0.005 | 0.005 | - | - |"), "{by_clock}");
+    }
+
+    #[test]
+    fn a_mix_that_writes_counts_with_the_settle_directly_behind_it() {
+        let open = PhaseResult { rate_per_second: Some(1e6), ..phase("update=1m", 970_000, 1) };
+        let two = PhaseResult { threads: 2, ..phase("B@2", 100, 100) };
+        let phases = [
+            phase("load", 100, 0),
+            phase("A", 2_000_000, 2_000_000),
+            phase("A", 1_000_000, 1_000_000),
+            phase("settle", 0, 0),
+            phase("C", 5, 5),
+            phase("settle", 0, 0),
+            phase("~A", 5, 5),
+            phase("settle", 0, 0),
+            two,
+            phase("~C", 5, 5),
+            phase("settle", 0, 0),
+            open,
+            phase("settle", 0, 0),
+            phase("F", 500_000, 1_000_000),
+            phase("settle", 0, 0),
+        ];
+        let found = comparison(&["learnedkv", "rocksdb"], &phases);
+        let with_rest: Vec<_> =
+            found.rows.iter().filter(|row| row.workload.contains(WITH)).collect();
+        let told = |row: &&Row| (row.workload.clone(), row.metric.clone(), row.median(0));
+        let row = |workload: &str, metric: &str, rate| {
+            (workload.to_string(), metric.to_string(), Some(rate))
+        };
+        let expected = [
+            row("A (2) + settle", THROUGHPUT, 1e6 / 2.0),
+            row("A (2) + settle", BY_CLOCK, 1e6 / 2.0),
+            row("F + settle", THROUGHPUT, 0.5e6 / 1.5),
+            row("F + settle", BY_CLOCK, 0.5e6 / 2.0),
+        ];
+        assert_eq!(with_rest.iter().map(told).collect::<Vec<_>>(), expected);
+        // It stands behind its mix, has the mix's doubt, and ratios by both clocks.
+        let text = tables::markdown(&found);
+        let (by_engine, by_clock) = text.split_once("by the clock, client included:").unwrap();
+        for (rates, rate) in [(by_engine, "333"), (by_clock, "250")] {
+            let cell = format!("{rate} (cut short)");
+            let row =
+                format!("| F + settle | {cell} | {cell} | 1.00 rocksdb (learnedkv: cut short)");
+            assert!(rates.contains(&row), "{row}: {rates}");
+            let at = |row: &str| rates.find(row).unwrap();
+            assert!(at("| A (2) |") < at("| A (2) + settle |") && at("+ settle |") < at("| C |"));
+        }
+        // Where settling was by full compactions the row says so.
+        let mut compacted = Comparison::of_engines(&["learnedkv"], 1, &["case"]);
+        compacted.settling = Settling::Compacted.name().to_string();
+        compacted.add("case", 0, &result(phases.to_vec()));
+        assert!(compacted.row("case", "F + compact", BY_CLOCK).is_some());
     }
 
     #[test]

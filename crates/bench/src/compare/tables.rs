@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::chart::workloads;
 use super::child::ChildResult;
+use super::metrics::seconds_in_engine;
 use super::summary::{
-    BY_CLOCK, Compared, Comparison, KILLED, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN,
-    seconds_in_engine,
+    BY_CLOCK, Compared, Comparison, KILLED, OVER_CASES, Row, THROUGHPUT, WHOLE_RUN, WITH,
 };
 use crate::engines::BASELINE;
 use crate::report::terminal::align;
@@ -137,7 +137,7 @@ fn throughput(comparison: &Comparison, case: &str, clock: &str) -> Table {
         }
         rows.push(cells);
     }
-    let mut notes: Vec<String> = Vec::new();
+    let mut notes = Vec::new();
     let absent = comparison.absent_rivals(Some(case));
     if !absent.is_empty() && !ours.is_empty() {
         notes.push(format!(
@@ -149,6 +149,12 @@ fn throughput(comparison: &Comparison, case: &str, clock: &str) -> Table {
         let said = if check.stands { "are reported" } else { "are not reported" };
         format!("ratios over the {BASELINE} {said}: {}", check.words)
     }));
+    if comparison.of_case(case).any(|row| row.workload.contains(WITH)) {
+        notes.push(
+            "behind + is what the engine did next, which is no operation: its time counts, too"
+                .to_string(),
+        );
+    }
     let of = if clock == THROUGHPUT { "in the engine" } else { "by the clock, client included" };
     Table {
         title: format!("thousands of operations per second, {of}"),
@@ -161,7 +167,7 @@ fn throughput(comparison: &Comparison, case: &str, clock: &str) -> Table {
 fn writes(comparison: &Comparison, row: &Row) -> bool {
     let is_there = |metric: &str| comparison.row(&row.case, &row.workload, metric).is_some();
     let writing = Operation::ALL.into_iter().filter(|operation| !operation.reads());
-    let with_settling = row.workload.contains(" + ");
+    let with_settling = row.workload.contains(WITH);
     is_there(THROUGHPUT)
         && (with_settling || writing.map(|of| format!("{} p50", of.name())).any(|of| is_there(&of)))
 }
@@ -299,7 +305,7 @@ fn preface(comparison: &Comparison) -> Vec<String> {
 /// How much each engine does, for the head of a report.
 pub(super) const SAME_WORK: &str = "each mix is as many operations for every engine as its case says; one with \
     /N does the N-th part (scans and ranges a twentieth, calls for 32 keys a 32nd, commits of 1,000 a \
-    hundredth); where the time limit ended one it is marked as cut short";
+    hundredth), one with *N does N times as many; where the time limit ended one it is marked as cut short";
 
 /// What settling was, for the head of a report.
 pub(super) fn settled(comparison: &Comparison) -> Option<String> {

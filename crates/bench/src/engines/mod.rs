@@ -8,7 +8,7 @@ pub mod btree_map;
 #[cfg(feature = "fjall")]
 pub mod fjall;
 pub mod learnedkv;
-#[cfg(feature = "heed")]
+#[cfg(feature = "lmdb")]
 pub mod lmdb;
 #[cfg(feature = "redb")]
 pub mod redb;
@@ -419,14 +419,13 @@ pub const NAMES: &[Name] = &[
     Name {
         name: "lmdb",
         kind: Kind::BTreeRival,
-        feature: "heed",
+        feature: "lmdb",
         direct: false,
         compressions: &["none"],
         collects: false,
         tuned: "a transaction per write, MDB_NOSYNC where buffered, MDB_NORDAHEAD where data is \
-                beyond memory (the suite cold), MDB_WRITEMAP with write_map=true; each get begins and \
-                ends a read transaction (heed lends none again: no mdb_txn_reset and renew); its \
-                cache is the operating system's, which no budget bounds but a cgroup's",
+                beyond memory (the suite cold), MDB_WRITEMAP with write_map=true; a read transaction \
+                for each read, reset and renewed (mdb_txn_reset, mdb_txn_renew); its cache is the operating system's, which no budget bounds but a cgroup's",
     },
     Name {
         name: "redb",
@@ -446,8 +445,8 @@ pub const NAMES: &[Name] = &[
         compressions: ALL_COMPRESSIONS,
         collects: false,
         tuned: "Bloom filters of 10 bits a key over whole keys, a HyperClock cache of the budget less \
-                two memtables, a job per core, format_version 6, log files used again where synced; \
-                MultiGet is one call whose reads come one after another (the library has no \
+                two memtables, background jobs as many as cores and three at least, format_version 6, \
+                log files used again where synced; MultiGet is one call whose reads come one after another (the library has no \
                 asynchronous ones); reads by calls where mapped ones are asked for, unless \
                 allow_mmap_reads=true; not as its wiki: index and filters outside the cache and its budget, and blocks as \
                 asked for (the wiki has 16 KiB)",
@@ -475,7 +474,7 @@ pub const ENGINES: &[(&str, Opener)] = &[
     ("fjall", fjall::open),
     #[cfg(feature = "fjall")]
     ("fjall-separated", fjall::open_separated),
-    #[cfg(feature = "heed")]
+    #[cfg(feature = "lmdb")]
     ("lmdb", lmdb::open),
     #[cfg(feature = "redb")]
     ("redb", redb::open),
@@ -513,7 +512,7 @@ pub fn known(name: &str) -> Option<&'static Name> {
 ///
 /// # Errors
 /// If what is asked for lies between: a rival that syncs more often than asked is not measured.
-#[cfg(any(feature = "fjall", feature = "heed", feature = "redb", feature = "rocksdb"))]
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "rocksdb"))]
 fn synced(settings: &OpenSettings, engine: &str) -> Result<bool> {
     match settings.durability {
         Durability::Buffered => Ok(false),
@@ -526,7 +525,7 @@ fn synced(settings: &OpenSettings, engine: &str) -> Result<bool> {
 }
 
 /// The error for an option that `engine` does not have.
-#[cfg(any(feature = "fjall", feature = "heed", feature = "redb"))]
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb"))]
 fn unknown_option(engine: &str, name: &str, has: &str) -> Error {
     Error::usage(format!("option {name}: {engine} has {has}"))
 }

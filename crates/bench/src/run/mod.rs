@@ -29,6 +29,8 @@ use crate::workloads::{NamedPhase, Phase, Settling, WRITE_MANY_KEYS};
 
 /// How often the watching thread looks.
 const WATCH_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest that a mix may be asked to take, in seconds: a year.
+pub const MOST_SECONDS: f64 = 31_536_000.0;
 /// Most points in a timeline; beyond it, neighbours are joined.
 const TIMELINE_POINTS: usize = 240;
 
@@ -143,7 +145,8 @@ impl Limits {
     pub(crate) fn of(&self, named: &NamedPhase) -> Limits {
         let mix = matches!(named.phase, Phase::Mix(_));
         Limits {
-            operations: (self.operations / named.part).max(1),
+            operations: (self.operations / named.part).max(1).saturating_mul(named.times),
+            seconds: self.seconds.map(|each| (each * named.times as f64).min(MOST_SECONDS)),
             threads: named.clients.unwrap_or(self.threads),
             rate_per_second: named.rate_per_second.or(self.rate_per_second).filter(|_| mix),
             ..self.clone()
@@ -420,5 +423,32 @@ impl Timeline {
             rate.round()
         };
         self.done.iter().map(per_interval).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::Distribution;
+    use crate::workloads::parse_phases;
+
+    #[test]
+    fn a_multiple_of_the_operations_has_a_multiple_of_the_time_and_a_part_has_all_of_it() {
+        let limits = Limits {
+            threads: 1,
+            operations: 300,
+            seconds: Some(120.0),
+            rate_per_second: None,
+            seed: 1,
+            settling: Settling::AtRest,
+            quiet: true,
+        };
+        let list = "load,A,C*10,E/20,E/20*2,E/1000,C*100m";
+        let phases = parse_phases(list, Distribution::Uniform).unwrap();
+        let of: Vec<_> = phases.iter().map(|named| limits.of(named)).collect();
+        let operations: Vec<u64> = of.iter().map(|limits| limits.operations).collect();
+        assert_eq!(operations[1..], [300, 3_000, 15, 30, 1, 30_000_000_000]);
+        let seconds: Vec<f64> = of.iter().filter_map(|limits| limits.seconds).collect();
+        assert_eq!(seconds[1..], [120.0, 1_200.0, 120.0, 240.0, 120.0, MOST_SECONDS]);
     }
 }

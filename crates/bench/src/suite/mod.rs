@@ -183,7 +183,6 @@ impl Size {
         let count = keys.set.len() as f64;
         let data = keys.set.total_bytes() as f64 + count * plan.value_size.mean_bytes();
         let moved = data / 150e6;
-        let limit = plan.limits.seconds.unwrap_or(f64::INFINITY);
         let seconds = plan.phases.iter().map(|phase| match phase.phase {
             Phase::Load | Phase::Bulk => moved + count / 300e3,
             Phase::Remove => count / 600e3,
@@ -191,7 +190,7 @@ impl Size {
             Phase::Mix(_) => {
                 let limits = plan.limits.of(phase);
                 let rate = limits.rate_per_second.unwrap_or(200e3 / phase.part as f64);
-                (limits.operations as f64 / rate).min(limit)
+                (limits.operations as f64 / rate).min(limits.seconds.unwrap_or(f64::INFINITY))
             }
         });
         Size { data_bytes: data as u64, seconds: seconds.sum() }

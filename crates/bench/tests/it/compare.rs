@@ -8,6 +8,7 @@ use std::process::Command;
 use learnedkv_bench::compare::suites::SUITES;
 use learnedkv_bench::compare::{Case, Comparison, DEVICE_REQUESTS, Doubt, Row};
 use learnedkv_bench::run::resources::DeviceRequests;
+use learnedkv_bench::workloads::writes;
 
 use crate::report::check_page;
 
@@ -35,7 +36,7 @@ fn comparison(dir: &Path) -> Comparison {
 fn engines() -> Vec<&'static str> {
     let rivals: [(&[&str], bool); 4] = [
         (&["fjall", "fjall-separated"], cfg!(feature = "fjall")),
-        (&["lmdb"], cfg!(feature = "heed")),
+        (&["lmdb"], cfg!(feature = "lmdb")),
         (&["redb"], cfg!(feature = "redb")),
         (
             &["rocksdb", "blobdb"],
@@ -126,11 +127,22 @@ fn check_case(case: &Case, engines: &[&str], rounds: &str, comparison: &Comparis
     let workloads: Vec<&str> = case.workloads.split(',').collect();
     let count = |is: &dyn Fn(&str) -> bool| workloads.iter().filter(|name| is(name)).count();
     let open = count(&|name| name.contains('='));
-    // And the load with what it left to be done.
-    let with_rest = usize::from(workloads[1] == "settle");
-    let by_clock = count(&|name| name != "settle" && !name.starts_with('~')) - open + with_rest;
+    // And what writes with what it left to be done, where that is done next.
+    let leaves = |name: &str| {
+        let base = name.split(['/', '*', '@']).next().unwrap();
+        writes(base) && !name.contains('=') && !name.starts_with('~')
+    };
+    let pairs = workloads.windows(2).filter(|pair| leaves(pair[0]) && pair[1] == "settle");
+    let with_rest: BTreeSet<&str> = pairs.map(|pair| pair[0]).collect();
+    let rows = comparison.rows.iter().filter(|row| row.case == case.name);
+    let sums: BTreeSet<&str> =
+        rows.filter_map(|row| Some(row.workload.split_once(" + ")?.0)).collect();
+    assert_eq!(sums.len(), with_rest.len(), "{sums:?} of {}", case.name);
+    let by_clock =
+        count(&|name| name != "settle" && !name.starts_with('~')) - open + with_rest.len();
     // What is handed over at once, or verified, has no time of its own in the engine.
-    let alone = count(&|name| name == "verify") + count(&|name| name == "ingest") * (1 + with_rest);
+    let alone = count(&|name| name == "verify")
+        + count(&|name| name == "ingest") * (1 + usize::from(with_rest.contains("ingest")));
     let measured = by_clock - alone;
     let (throughput, reached) = (of("throughput"), of("reached"));
     assert_eq!((throughput.len(), reached.len()), (measured, open), "{}", case.name);
@@ -290,6 +302,7 @@ fn a_load_counts_with_what_it_leaves_and_reports_say_how_all_were_settled() {
         let with_rest = of(&format!("load + {name}"), "throughput");
         for (round, report) in reports.iter().enumerate() {
             let [load, settle, absent] = [0, 1, 3].map(|number| &report.phases[number]);
+            assert_eq!(absent.asked_operations, 4_000, "ten times what a tiny mix is");
             let operations = load.operations as f64;
             let all = load.engine_seconds + settle.seconds;
             // The last bit of a number may go on its way through JSON.
@@ -425,19 +438,22 @@ fn the_store_of_an_engine_that_was_killed_is_removed() {
 #[test]
 fn a_mix_that_the_time_limit_ends_is_said_to_differ() {
     let dir = tempfile::tempdir().unwrap();
-    let arguments = ["--suite", "absent", "--case", "1016 B", "--scale", "tiny", "--rounds", "1"];
-    let limits = ["--engines", "btree-map", "--operations", "1g", "--seconds", "1"];
+    let arguments = ["--suite", "size", "--case", "1 M", "--scale", "tiny", "--rounds", "1"];
+    let limits = ["--engines", "btree-map", "--operations", "100m", "--seconds", "1"];
     let (good, out, err) = compare(&[&arguments[..], &limits].concat(), dir.path());
     assert!(good, "{err}\n{out}");
     let comparison = comparison(dir.path());
     let marked: Vec<_> = comparison.marks.iter().map(|mark| mark.workload.as_str()).collect();
     // What comes after is told from it, the last settle too.
-    assert_eq!(marked, ["~absent", "absent", "~C", "C", "settle (2)"]);
-    assert!(out.contains(" (cut short)"), "{out}");
+    assert_eq!(marked, ["A", "settle (2)", "~C", "C", "E", "settle (3)"]);
+    for row in ["A  ", "A + settle  ", "E + settle  "] {
+        let cut = |line: &str| line.starts_with(row) && line.contains(" (cut short)");
+        assert_eq!(out.lines().filter(|line| cut(line)).count(), 2, "{row} by two clocks: {out}");
+    }
     // In the drawing, too.
     let page = std::fs::read_to_string(dir.path().join("out/compare.html")).unwrap();
     assert!(page.contains(" (cut short)</text>"), "{page}");
-    let said = "1016 B: btree-map: absent cut short (";
+    let said = "1 M: btree-map: A cut short (";
     assert!(comparison.cautions.iter().any(|caution| caution.starts_with(said)), "{out}");
 }
 

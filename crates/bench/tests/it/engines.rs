@@ -286,7 +286,7 @@ fn fjalls_settling_says_how_long_it_only_looked_on() {
     assert!((quiet..all).contains(&engine.looked_on()), "{:?} of {all:?}", engine.looked_on());
 }
 
-#[cfg(feature = "heed")]
+#[cfg(feature = "lmdb")]
 #[test]
 fn lmdb_has_reader_slots_for_the_clients_of_many_phases() {
     let opener = learnedkv_bench::engines::opener("lmdb").unwrap();
@@ -299,6 +299,43 @@ fn lmdb_has_reader_slots_for_the_clients_of_many_phases() {
             scope.spawn(|| assert!(found(engine.as_ref(), b"key").is_some()));
         });
     }
+}
+
+#[cfg(feature = "lmdb")]
+#[test]
+fn lmdb_keeps_its_read_transactions_and_each_sees_what_was_committed_last() {
+    let opener = learnedkv_bench::engines::opener("lmdb").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = opener(&settings(dir.path(), Durability::Buffered)).unwrap();
+    // More clients at once than places for what is kept: some share one.
+    let clients = 100_u8;
+    let barrier = std::sync::Barrier::new(usize::from(clients));
+    std::thread::scope(|scope| {
+        for client in 0..clients {
+            let (engine, barrier) = (engine.as_ref(), &barrier);
+            scope.spawn(move || {
+                for round in 0..10_u8 {
+                    engine.insert(&[client], &[round; 20]).unwrap();
+                    assert_eq!(found(engine, &[client]), Some(vec![round; 20]));
+                    barrier.wait();
+                    let next = (client + 1) % clients;
+                    assert_eq!(found(engine, &[next]), Some(vec![round; 20]));
+                    barrier.wait();
+                }
+            });
+        }
+    });
+    // A thread has one at a time. What was lent to a get is still there when another was refused.
+    let mut inside = Ok(false);
+    let outer = engine.get(&[1], &mut |value| {
+        inside = engine.get(&[2], &mut |_| {});
+        assert_eq!(value, [9; 20]);
+    });
+    assert!(outer.unwrap() && inside.unwrap_err().to_string().contains("MDB_BAD_RSLOT"));
+    assert_eq!(found(engine.as_ref(), &[3]), Some(vec![9; 20]));
+    engine.close().unwrap();
+    let engine = opener(&settings(dir.path(), Durability::Buffered)).unwrap();
+    assert_eq!(found(engine.as_ref(), &[99]), Some(vec![9; 20]));
 }
 
 /// RocksDB's opener, if its library is there.
@@ -398,7 +435,7 @@ fn rocksdb_uses_its_logs_again_once_some_were_filled() {
     assert!(again() > 0, "no log was used again");
 }
 
-#[cfg(feature = "heed")]
+#[cfg(feature = "lmdb")]
 #[test]
 fn lmdb_in_a_writable_map_is_a_map_too() {
     let opener = learnedkv_bench::engines::opener("lmdb").unwrap();

@@ -1,17 +1,14 @@
-//! LMDB through heed: a copy-on-write B-tree in a memory map.
+//! LMDB: a copy-on-write B-tree in a memory map.
 //!
 //! *Tuned* as its users have it: one write transaction per write, readers with thread-local slots
-//! (its default, and heed's: a thread takes the mutex of the reader table once, and not at each
-//! get), the unnamed database, a map of 256 GiB (address space, not memory). It has no cache
+//! (its default: a thread takes the mutex of the reader table once, and not at each get), one
+//! transaction for each read, of what was committed last, kept when it is over and renewed for the
+//! next (`mdb_txn_reset`, `mdb_txn_renew`, as its documentation advises), the unnamed database, a map of 256 GiB (address space, not memory). It has no cache
 //! of its own: what it holds is the operating system's cache of its file, which a memory budget
 //! does not bound; a cgroup does. It reads ahead, as is its default, unless `read_ahead=false`
 //! (`MDB_NORDAHEAD`, which it recommends for random reads of data larger than memory).
 //! `write_map=true` is `MDB_WRITEMAP`: commits write into the map and not by calls; off by default,
 //! as in LMDB, and then the file is as long as the map at once, though sparse.
-//!
-//! *Not done*: a user of LMDB's own interface may keep a read transaction and renew it for each get
-//! (`mdb_txn_reset`, `mdb_txn_renew`); heed 0.23 has no such call for reads, so each get begins and
-//! ends one.
 //!
 //! *Durability*: without `MDB_WRITEMAP` a commit writes its pages and then its root by `pwrite`, so
 //! that `MDB_NOSYNC` is exactly "the operating system has it": it survives the death of the
@@ -20,13 +17,11 @@
 //! LMDB's default: the pages are synced before the root is, at each commit. (`MDB_NOMETASYNC` would
 //! sync the pages and not the root: neither of the two.)
 
-mod map;
+mod ffi;
 
 use std::fs;
-use std::ops::Bound;
 
-use heed::types::Bytes;
-use heed::{Database, Env, WithTls};
+use ffi::{Environment, LmdbError, Opening, Writing};
 
 use super::{Engine, EngineStats, OpenSettings, Reads, synced};
 use crate::{Error, Result};
@@ -38,16 +33,9 @@ const READERS: u32 = 2048;
 /// Entries of an ingest that go into one transaction.
 const INGEST_BATCH: usize = 10_000;
 
-/// What its user may choose.
-struct Flags {
-    read_ahead: bool,
-    write_map: bool,
-}
-
 /// An open environment.
 struct Lmdb {
-    env: Env<WithTls>,
-    database: Database<'static, Bytes, Bytes>,
+    environment: Environment,
 }
 
 /// Opens an environment, making one where there is none.
@@ -62,7 +50,13 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     if settings.reads == Reads::Direct {
         return Err(Error::usage("lmdb reads through the operating system's cache alone"));
     }
-    let mut asked = Flags { read_ahead: true, write_map: false };
+    let mut asked = Opening {
+        map_bytes: MAP_BYTES,
+        readers: READERS,
+        synced,
+        read_ahead: true,
+        write_map: false,
+    };
     for (name, value) in &settings.options {
         match (name.as_str(), value.parse()) {
             ("read_ahead", Ok(value)) => asked.read_ahead = value,
@@ -75,12 +69,11 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     }
     let dir = &settings.dir;
     fs::create_dir_all(dir).map_err(|e| Error::io("create it", dir, &e))?;
-    let env = map::open(dir, synced, &asked).map_err(|e| told("opening", &e))?;
-    let database = map::database(&env).map_err(|e| told("opening", &e))?;
-    Ok(Box::new(Lmdb { env, database }))
+    let environment = Environment::open(dir, &asked).map_err(|e| told("opening", e))?;
+    Ok(Box::new(Lmdb { environment }))
 }
 
-fn told(action: &str, error: &heed::Error) -> Error {
+fn told(action: &str, error: LmdbError) -> Error {
     Error::engine(&format!("lmdb: {action}"), error)
 }
 
@@ -89,29 +82,26 @@ impl Lmdb {
     fn write(
         &self,
         action: &str,
-        work: impl FnOnce(&mut heed::RwTxn<'_>) -> heed::Result<()>,
+        work: impl FnOnce(&mut Writing<'_>) -> ffi::Result<()>,
     ) -> Result<()> {
-        let mut transaction = self.env.write_txn().map_err(|e| told(action, &e))?;
-        work(&mut transaction).map_err(|e| told(action, &e))?;
-        transaction.commit().map_err(|e| told(action, &e))
+        let told = |e| told(action, e);
+        let mut transaction = self.environment.write().map_err(told)?;
+        work(&mut transaction).map_err(told)?;
+        transaction.commit().map_err(told)
     }
 
-    /// Visits the entries from `start` to `end`.
+    /// Visits the entries from `start` on, and before `end` if there is one.
     fn walk(
         &self,
         start: &[u8],
-        end: Bound<&[u8]>,
+        end: Option<&[u8]>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
-        let told = |e| told("a scan", &e);
-        let transaction = self.env.read_txn().map_err(told)?;
-        // LMDB has no empty key: a bound that is one is no bound.
-        let from = if start.is_empty() { Bound::Unbounded } else { Bound::Included(start) };
-        let range: (Bound<&[u8]>, Bound<&[u8]>) = (from, end);
-        let entries = self.database.range(&transaction, &range);
-        for entry in entries.map_err(told)? {
+        let told = |e| told("a scan", e);
+        let transaction = self.environment.read().map_err(told)?;
+        for entry in transaction.entries_from(start).map_err(told)? {
             let (key, value) = entry.map_err(told)?;
-            if !visit(key, value) {
+            if end.is_some_and(|end| key >= end) || !visit(key, value) {
                 break;
             }
         }
@@ -121,29 +111,29 @@ impl Lmdb {
 
 impl Engine for Lmdb {
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write("an insert", |transaction| self.database.put(transaction, key, value))
+        self.write("an insert", |transaction| transaction.put(key, value))
     }
 
     fn write_many(&self, entries: &[(&[u8], Option<&[u8]>)]) -> Result<()> {
         self.write("a batch", |transaction| {
             entries.iter().try_for_each(|(key, value)| match value {
-                Some(value) => self.database.put(transaction, key, value),
-                None => self.database.delete(transaction, key).map(|_| ()),
+                Some(value) => transaction.put(key, value),
+                None => transaction.delete(key),
             })
         })
     }
 
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let transaction = self.env.read_txn().map_err(|e| told("a get", &e))?;
-        let value = self.database.get(&transaction, key).map_err(|e| told("a get", &e))?;
+        let transaction = self.environment.read().map_err(|e| told("a get", e))?;
+        let value = transaction.get(key).map_err(|e| told("a get", e))?;
         Ok(value.map(found).is_some())
     }
 
     fn multi_get(&self, keys: &[&[u8]], found: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        let told = |e| told("a get of many", &e);
-        let transaction = self.env.read_txn().map_err(told)?;
+        let told = |e| told("a get of many", e);
+        let transaction = self.environment.read().map_err(told)?;
         for (number, key) in keys.iter().enumerate() {
-            if let Some(value) = self.database.get(&transaction, key).map_err(told)? {
+            if let Some(value) = transaction.get(key).map_err(told)? {
                 found(number, value);
             }
         }
@@ -151,11 +141,11 @@ impl Engine for Lmdb {
     }
 
     fn remove(&self, key: &[u8]) -> Result<()> {
-        self.write("a removal", |transaction| self.database.delete(transaction, key).map(|_| ()))
+        self.write("a removal", |transaction| transaction.delete(key))
     }
 
     fn scan(&self, start: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        self.walk(start, Bound::Unbounded, visit)
+        self.walk(start, None, visit)
     }
 
     fn range(
@@ -164,7 +154,7 @@ impl Engine for Lmdb {
         to: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
-        self.walk(from, Bound::Excluded(to), visit)
+        self.walk(from, Some(to), visit)
     }
 
     fn ingest(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
@@ -176,7 +166,7 @@ impl Engine for Lmdb {
                         more = false;
                         break;
                     };
-                    self.database.put(transaction, &key, &value)?;
+                    transaction.put(&key, &value)?;
                 }
                 Ok(())
             })?;
@@ -185,7 +175,7 @@ impl Engine for Lmdb {
     }
 
     fn flush(&self) -> Result<()> {
-        self.env.force_sync().map_err(|e| told("a sync", &e))
+        self.environment.sync().map_err(|e| told("a sync", e))
     }
 
     fn settle(&self) -> Result<()> {
@@ -194,22 +184,22 @@ impl Engine for Lmdb {
     }
 
     fn version(&self) -> String {
-        let lmdb = heed::lmdb_version();
-        let heed = env!("LEARNEDKV_VERSION_OF_HEED");
-        format!("{}.{}.{} (heed {heed})", lmdb.major, lmdb.minor, lmdb.patch)
+        let [major, minor, patch] = ffi::version();
+        let built = env!("LEARNEDKV_VERSION_OF_LMDB_MASTER_SYS");
+        format!("{major}.{minor}.{patch} (lmdb-master-sys {built})")
     }
 
     fn stats(&self) -> EngineStats {
-        let stat = self.env.read_txn().and_then(|transaction| self.database.stat(&transaction));
+        let stat = self.environment.read().and_then(|transaction| transaction.stat());
         let Ok(stat) = stat else { return EngineStats::default() };
-        let branch_bytes = stat.branch_pages * stat.page_size as usize;
+        let branch_bytes = stat.ms_branch_pages * stat.ms_psize as usize;
         let figures: Vec<(String, f64)> = [
-            ("entries", stat.entries as f64),
-            ("depth", f64::from(stat.depth)),
-            ("branch_pages", stat.branch_pages as f64),
-            ("leaf_pages", stat.leaf_pages as f64),
-            ("overflow_pages", stat.overflow_pages as f64),
-            ("metadata_bits_per_entry", branch_bytes as f64 * 8.0 / stat.entries.max(1) as f64),
+            ("entries", stat.ms_entries as f64),
+            ("depth", f64::from(stat.ms_depth)),
+            ("branch_pages", stat.ms_branch_pages as f64),
+            ("leaf_pages", stat.ms_leaf_pages as f64),
+            ("overflow_pages", stat.ms_overflow_pages as f64),
+            ("metadata_bits_per_entry", branch_bytes as f64 * 8.0 / stat.ms_entries.max(1) as f64),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .into();
@@ -218,9 +208,7 @@ impl Engine for Lmdb {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.flush()?;
-        let Lmdb { env, .. } = *self;
-        env.prepare_for_closing().wait();
-        Ok(())
+        // The environment is closed when it is dropped.
+        self.flush()
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! *Tuned* by its wiki's "Setup Options and Basic Tuning" in part: Bloom filters of 10 bits over whole
 //! keys, `format_version` 6, a HyperClock cache (with automatic entry charge) of the memory budget
-//! less two memtables, a background job per core and two at least, `bytes_per_sync` of 1 MiB. **In
+//! less two memtables, background jobs as many as cores and three at least, `bytes_per_sync` of 1 MiB. **In
 //! three things not**: that page has blocks of 16 KiB, here they are as the comparison asks for all
 //! engines (4 KiB, RocksDB's default, unless it says otherwise); and it has
 //! `cache_index_and_filter_blocks` and `pin_l0_filter_and_index_blocks_in_cache`, here index and
@@ -56,6 +56,8 @@ pub const HOW_TO_GET_IT: &str = "mvn dependency:get -Dartifact=org.rocksdb:rocks
 
 /// Its own default for a cache, where no budget is given, in bytes.
 const DEFAULT_CACHE_BYTES: u64 = 32 << 20;
+/// Background jobs that it has at least, however few cores there are.
+const FEWEST_JOBS: usize = 3;
 /// Its own default for blocks, in bytes.
 const DEFAULT_BLOCK_BYTES: u64 = 4 << 10;
 /// Log files that are kept to be used again, where writes are synced: those that two memtables leave.
@@ -122,7 +124,7 @@ fn open_as(settings: &OpenSettings, blobs: bool) -> Result<Box<dyn Engine>> {
         "create_if_missing=true;compression={compression};max_background_jobs={};\
          bytes_per_sync=1048576;use_direct_reads={};",
         // As its documentation says, as many as there are cores; no fewer than ours has by default.
-        cores.max(3),
+        cores.max(FEWEST_JOBS),
         settings.reads == Reads::Direct
     );
     if let Some(Compression::Zstd { level }) = settings.compression {
