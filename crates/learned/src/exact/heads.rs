@@ -1,4 +1,21 @@
-//! The separators below chunks.
+//! The separators below chunks; their layout is in the [module page](super).
+//!
+//! A directory with heads of kind 1: the keys `orchard/apple`, `orchard/apricot`, `orchard/banana`, `orchard/blueberry`,
+//! `orchard/cherry`, `orchard/citron`, `quince` and `raisin`, two to a block, two blocks to a chunk:
+//! ```text
+//! 01 04 02 0d 6f7263686172642f6170706c65   version, 4 blocks, 2 chunks, first: orchard/apple
+//! 00 00                                    all share no byte of it; no alphabet
+//! 01                                       heads are strings:
+//! 01 01 0900000000000000 00 00000000 00    the first ends at 9 (see `monotone`)
+//! 6f7263686172642f63                       orchard/c
+//! 01 02 0000000000000000 8004 00000000 00      first blocks: 0, 2
+//! 01 02 0600000000000000 800c 00000000 00      body ends: 6, 12
+//! 01 04 2000000000000000 8040 00000000 00      ends: 32, 64, 96, 128 units
+//! 01 08 39 00 00 02                        numeric, prefix: 8 bytes of orchard/apple; shift 57, width 0, a line at 1
+//! 01 00 3c 00 00 02                        numeric, no prefix; shift 60, width 0, a line at 1
+//! ```
+//! The heads are no numbers: behind the bytes that all share the second one has nine. Inside the chunks lie `orchard/b` and
+//! `p`: the grid values next above `a` (of `apple`, even ones) and `o` (multiples of 16).
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

@@ -25,6 +25,16 @@
 //! ((base >> exception_shift) + exception[2^width - 1 - r]) << exception_shift     otherwise
 //! ```
 //! modulo 2^64: the greatest codes name the misfits.
+//!
+//! Sixteen keys, 0, 1000 to 15,000 as big-endian `u64`s, but 7001 for 8000, two to a block, with flags and prefix:
+//! ```text
+//! 09 06                   numeric with exceptions; a prefix of 6 bytes of the head, which is 0: so is the base
+//! 37 01 a01f 09           shift 55, width 1; slope 4000 / 256, start -5
+//! 01 30 0d                one exception; shift 48, width 13
+//! 88 ac0d                 the codes 0 0 0 1 0 0 0, a bit each, and then 7001 in 13 bits
+//! ```
+//! Separator 1 is `-5 + (4000 * 1 >> 8) << 55`, 1280 in the last two bytes: above 1000, not above 2000. Only 7001 lies
+//! above 7000 and not above 7001, far off the line and off its grid: separator 4 has the code 1, which names the exception.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

@@ -314,9 +314,9 @@ fn mutated_bytes_do_no_harm() {
 }
 
 /// A small directory as the module pages show it: its bytes, and those of its only body.
-fn example(keys: &[Vec<u8>]) -> (String, String) {
+fn example(keys: &[Vec<u8>], blocks_per_chunk: usize) -> (String, String) {
     let keys = as_slices(keys);
-    let limits = Limits { max_block_bytes: 2000, blocks_per_chunk: 64 };
+    let limits = Limits { max_block_bytes: 2000, blocks_per_chunk };
     let table = build(&keys, &vec![1000; keys.len()], limits);
     table.check(&keys, 1);
     for separator in &table.separators {
@@ -337,14 +337,16 @@ fn check_page(page: &'static str, bytes: &str) {
 #[test]
 fn the_bytes_of_the_module_pages() {
     let numbers = (0..8).map(|i: u64| (i * 1000).to_be_bytes().to_vec());
-    check_page(include_str!("mod.rs"), &example(&numbers.collect::<Vec<_>>()).0);
+    check_page(include_str!("mod.rs"), &example(&numbers.collect::<Vec<_>>(), 64).0);
+    let numbers = (0..16).map(|i: u64| if i == 8 { 7001 } else { i * 1000 });
+    let numbers: Vec<_> = numbers.map(|number| number.to_be_bytes().to_vec()).collect();
+    check_page(include_str!("numeric.rs"), &example(&numbers, 64).1);
     let fruit = ["apple", "apricot", "banana", "blueberry", "cherry", "citron"];
     let mut words: Vec<String> = fruit.map(|word| format!("orchard/{word}")).to_vec();
     words.extend(["quince".into(), "raisin".into()]);
     let words: Vec<Vec<u8>> = words.into_iter().map(String::into_bytes).collect();
-    let (whole, body) = example(&words);
-    println!("{whole}");
-    check_page(include_str!("strings.rs"), &body);
+    check_page(include_str!("strings.rs"), &example(&words, 64).1);
+    check_page(include_str!("heads.rs"), &example(&words, 2).0);
 }
 
 fn data() -> std::path::PathBuf {

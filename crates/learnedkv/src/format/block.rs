@@ -29,7 +29,12 @@
 //! CHECKSUM 1f000000 63000000 03000000 01 00 0000
 //! 010101 61 61 63 | ef 01000000100013006300 01076276 0100 36 60 767676767676
 //! ```
-//! (lz4: 14 bytes as they are, then 73 more like the last of them, then 6 bytes as they are.)
+//! (lz4: 14 bytes as they are, then 73 more like the last of them, then 6 bytes as they are.) Once more, with
+//! `v` 65,536 times as it is, which makes the places `u32`s, up to the first of these:
+//! ```text
+//! CHECKSUM 19000100 19000100 03000000 00 01 0000
+//! 010101 61 61 63 | 01000000 16000000 19000000 19000100 | 01 07 62 | 76
+//! ```
 //! See the test `the_examples_are_what_is_written`, which prints them.
 
 use std::ops::Deref;

@@ -36,7 +36,13 @@
 //! 4f c0 17 a8 7c 9e 17 f0                               the chunk's checksum
 //! 1f 76 01 00 36 | 60 76 76 76 76 76 76                 v and 73 more like it, then 6 as they are
 //! ```
-//! and the pointer to that: `03 29 50 01 14`.
+//! and the pointer to that: `03 29 50 01 14`. Behind it the value of key `m`, `v` 262,145 times. Its first chunk
+//! takes 1039 bytes as lz4; what follows these, the last chunk, which does not compress, and the table:
+//! ```text
+//! 0c 20 af 76 55 68 7f 72 | 76                          the chunk's checksum; v
+//! 6a 73 46 80 2e 8a bf dc | 0f 04 00 00 | 01 00 00 00   the table's checksum; 1039 bytes and 1 are stored
+//! ```
+//! and the pointer to all: `03 3d 81 80 10 01 b0 08`.
 
 mod chunks;
 #[cfg(test)]

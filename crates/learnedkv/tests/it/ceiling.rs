@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use learnedkv::disk::sim::SimDisk;
-use learnedkv::executor::{Executor, Job, SeededExecutor, Step};
+use learnedkv::executor::{Executor, Job, SeededExecutor, Step, ThreadExecutor};
 use learnedkv::{Database, Keyspace, KeyspaceOptions, Store};
 
 const MEMTABLE_BYTES: usize = 16 << 10;
@@ -23,12 +23,22 @@ fn put(keyspace: &Keyspace, numbers: Range<u64>, length: usize, fill: u8) {
 }
 
 fn open(disk: &SimDisk, slowness: Slowness, options: KeyspaceOptions) -> (Database, Keyspace) {
+    let machine = SlowMachine(Arc::new(SeededExecutor::new(1)), slowness);
+    open_on(disk, machine, MEMTABLE_BYTES, options)
+}
+
+fn open_on(
+    disk: &SimDisk,
+    machine: SlowMachine,
+    memtable_bytes: usize,
+    options: KeyspaceOptions,
+) -> (Database, Keyspace) {
     let db = Database::builder("/db")
         .disk(Arc::new(disk.clone()))
-        .executor(Arc::new(SlowMachine(Arc::new(SeededExecutor::new(1)), slowness)))
-        .memtable_bytes(MEMTABLE_BYTES)
-        .log_segment_bytes(16 << 10)
-        .memory_budget_bytes(1 << 20)
+        .executor(Arc::new(machine))
+        .memtable_bytes(memtable_bytes)
+        .log_segment_bytes(memtable_bytes as u64)
+        .memory_budget_bytes(64 * memtable_bytes as u64)
         .open()
         .unwrap();
     let keyspace = db.keyspace("k", options).unwrap();
@@ -43,11 +53,11 @@ const REMOVAL: (&str, Duration) = ("remove files", Duration::from_secs(1));
 
 /// A machine whose background work takes time.
 #[derive(Debug)]
-struct SlowMachine(Arc<SeededExecutor>, Slowness);
+struct SlowMachine(Arc<dyn Executor>, Slowness);
 
 struct Slow {
     job: Box<dyn Job>,
-    clock: Arc<SeededExecutor>,
+    clock: Arc<dyn Executor>,
     takes: Duration,
     next: Duration,
 }
@@ -116,39 +126,114 @@ impl Executor for SlowMachine {
 /// writer is slowed for it, not stopped.
 #[test]
 fn space_has_a_ceiling_whatever_is_written() {
-    has_a_ceiling(|keyspace, numbers, fill| put(keyspace, numbers, 30, fill));
+    has_a_ceiling(&SMALL, |keyspace, numbers, fill| put(keyspace, numbers, 30, fill));
 }
 
 /// Whoever writes only what depends on what he read pays too.
 #[test]
 fn space_has_a_ceiling_whatever_is_updated() {
-    has_a_ceiling(|keyspace, numbers, fill| {
+    has_a_ceiling(&SMALL, |keyspace, numbers, fill| {
         for number in numbers {
             keyspace.update(key(number), |_| Some([fill; 30])).unwrap();
         }
     });
 }
 
-fn has_a_ceiling(write: impl Fn(&Keyspace, Range<u64>, u8)) {
-    let options = KeyspaceOptions::default().min_conversion_bytes(0).partition_bytes(16 << 10);
-    let (db, keyspace) = open(&SimDisk::new(1), &[SETTLING], options.separate_at(1 << 20));
-    let keys = 64_000;
-    put(&keyspace, 0..keys, 30, 9);
-    keyspace.convert().unwrap();
-    db.wait_idle().unwrap();
-    let used = || -> u64 {
-        let stats = db.stats();
-        let keyspace = &stats.keyspaces[0];
-        keyspace.lsm_bytes + keyspace.settled_bytes + stats.unremoved_bytes
-    };
-    let (live, slowed) = (used(), db.stats().held_back_ms);
+/// Values of some KiB that flushes keep apart and sweeps put beside their keys.
+#[test]
+fn space_has_a_ceiling_where_values_are_kept_apart_until_they_are_settled() {
+    let load = Load { inline_limit: 16 << 10, ..APART };
+    has_a_ceiling(&load, |keyspace, numbers, fill| put(keyspace, numbers, load.length, fill));
+}
+
+/// The same where they stay apart for good: what is overwritten of them is given back segment by segment.
+#[test]
+fn space_has_a_ceiling_where_values_stay_apart() {
+    has_a_ceiling(&APART, |keyspace, numbers, fill| put(keyspace, numbers, APART.length, fill));
+}
+
+/// What is written, and to what.
+struct Load {
+    keys: u64,
+    length: usize,
+    separate_at: u64,
+    inline_limit: u64,
+    partition_bytes: u64,
+    memtable_bytes: usize,
+    slowness: Slowness,
+}
+
+const SMALL: Load = Load {
+    keys: 64_000,
+    length: 30,
+    separate_at: 1 << 20,
+    inline_limit: 16 << 10,
+    partition_bytes: 16 << 10,
+    memtable_bytes: MEMTABLE_BYTES,
+    slowness: &[SETTLING],
+};
+
+const APART: Load = Load {
+    keys: 16_000,
+    length: 2 << 10,
+    separate_at: 256,
+    inline_limit: 256,
+    partition_bytes: 256 << 10,
+    memtable_bytes: 128 << 10,
+    // Sixteen times as much in a step.
+    slowness: &[("settle", Duration::from_millis(16))],
+};
+
+impl Load {
+    /// A database that holds it settled, on a machine of that clock.
+    fn open(&self, clock: Arc<dyn Executor>) -> (Database, Keyspace) {
+        let options = KeyspaceOptions::default()
+            .min_conversion_bytes(0)
+            .partition_bytes(self.partition_bytes)
+            .separate_at(self.separate_at)
+            .inline_limit(self.inline_limit);
+        let machine = SlowMachine(clock, self.slowness);
+        let (db, keyspace) = open_on(&SimDisk::new(1), machine, self.memtable_bytes, options);
+        put(&keyspace, 0..self.keys, self.length, 9);
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        (db, keyspace)
+    }
+
+    /// What the files may take where so much is live: twice the over-provision of 30 %, two partitions, and what
+    /// three memtables hold; and a tenth, since what is live is known by a sample of 250 keys (60 where values are
+    /// apart). Unpaced small values take three times that; with merges before sweeps it was 1.3 times.
+    fn allowed(&self, live: u64) -> u64 {
+        let beside = 2 * self.partition_bytes + 3 * self.memtable_bytes as u64;
+        (live * 16 / 10 + beside) * 11 / 10
+    }
+
+    fn holds(&self, keyspace: &Keyspace, fill: u8) {
+        let value = vec![fill; self.length];
+        (0..self.keys).for_each(|n| assert!(*keyspace.get(key(n)).unwrap().unwrap() == value));
+    }
+}
+
+/// What the files take.
+fn used(db: &Database) -> u64 {
+    let stats = db.stats();
+    let keyspace = &stats.keyspaces[0];
+    keyspace.lsm_bytes + keyspace.settled_bytes + keyspace.value_bytes + stats.unremoved_bytes
+}
+
+fn has_a_ceiling(load: &Load, write: impl Fn(&Keyspace, Range<u64>, u8)) {
+    let (db, keyspace) = load.open(Arc::new(SeededExecutor::new(1)));
+    let (live, slowed) = (used(&db), db.stats().held_back_ms);
     let (mut most, mut pressed) = (0, 0);
     for round in 0..2 {
-        for from in (0..keys).step_by(500) {
+        for from in (0..load.keys).step_by(500) {
             write(&keyspace, from..from + 500, round);
-            most = most.max(used());
+            most = most.max(used(&db));
             let stats = keyspace.stats().unwrap();
-            assert_eq!(stats.space_bytes, stats.lsm_bytes + stats.settled_bytes);
+            let all = stats.lsm_bytes + stats.settled_bytes + stats.value_bytes;
+            // Without the parts of segments that are given back once whoever reads there is done.
+            let pinned = db.stats().pinned_disk_bytes;
+            assert!((all - pinned..=all).contains(&stats.space_bytes), "{pinned} pinned: {stats}");
             let is_about = |bytes: u64, of: u64| (of * 8 / 10..of * 13 / 10).contains(&bytes);
             assert!(is_about(stats.live_bytes, live), "{live} live: {stats}");
             assert!(is_about(stats.garbage_allowed_bytes, live * 3 / 10), "{live} live: {stats}");
@@ -156,15 +241,55 @@ fn has_a_ceiling(write: impl Fn(&Keyspace, Range<u64>, u8)) {
         }
     }
     assert!((1..=1000).contains(&pressed), "{pressed}");
-    // Twice the over-provision of 30 %, two partitions, and what three memtables hold; and a tenth,
-    // since what is live is known by a sample of 250 keys. Unpaced it is three times that; with
-    // merges before sweeps it was 1.3 times.
-    let allowed = live * 16 / 10 + 2 * (16 << 10) + 3 * MEMTABLE_BYTES as u64;
-    assert!(most <= allowed * 11 / 10, "{most} bytes of {live} live ones, {allowed} allowed");
+    let allowed = load.allowed(live);
+    assert!(most <= allowed, "{most} bytes of {live} live ones, {allowed} allowed");
     assert!(db.stats().held_back_ms > slowed, "nobody was slowed: the sweeps kept up");
     assert!(db.stats().steps_ahead > 0, "where writers pay, steps go ahead of each other");
     db.wait_idle().unwrap();
-    (0..keys).for_each(|n| assert!(keyspace.get(key(n)).unwrap().unwrap() == vec![1; 30]));
+    load.holds(&keyspace, 1);
+}
+
+/// Four writers on real threads. Each waits for his own bytes, so that all together put four times as much at the
+/// highest price: less than is given back, where background work is not slow.
+#[test]
+fn space_has_a_ceiling_though_four_write() {
+    let larger = Load { partition_bytes: 64 << 10, memtable_bytes: 64 << 10, ..SMALL };
+    for load in [larger, APART] {
+        has_a_ceiling_for(4, &Load { slowness: &[], ..load });
+    }
+}
+
+/// Eight times as many.
+#[test]
+#[ignore = "the highest price is 100 kB/s for each writer: many together put more than a slow machine gives back"]
+fn space_has_a_ceiling_however_many_write() {
+    has_a_ceiling_for(32, &SMALL);
+}
+
+fn has_a_ceiling_for(writers: u64, load: &Load) {
+    let (db, keyspace) = load.open(Arc::new(ThreadExecutor::new(2).unwrap()));
+    let (live, slowed) = (used(&db), db.stats().held_back_ms);
+    let most = AtomicU64::new(0);
+    let write = |writer: u64, fill: u8| {
+        let numbers = (writer..load.keys).step_by(writers as usize);
+        for (at, number) in numbers.enumerate() {
+            keyspace.insert(key(number), vec![fill; load.length]).unwrap();
+            if at % 125 == 0 {
+                most.fetch_max(used(&db), Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let write = &write;
+        for writer in 0..writers {
+            scope.spawn(move || (0..2).for_each(|fill| write(writer, fill)));
+        }
+    });
+    let (most, allowed) = (most.into_inner(), load.allowed(live));
+    assert!(most <= allowed, "{most} bytes of {live} live ones, {allowed} allowed");
+    assert!(db.stats().held_back_ms > slowed, "nobody was slowed: the sweeps kept up");
+    db.wait_idle().unwrap();
+    load.holds(&keyspace, 1);
 }
 
 /// What was replaced piled up where it was removed more slowly than it was written: a conversion took as much again as

@@ -23,6 +23,9 @@ const NEWEST: &str = "1";
 const KINDS: &str = "1-kinds";
 /// Commits that carry external positions, flushed and not.
 const POSITIONS: &str = "1-positions";
+/// What is only where something is large: values of several chunks, compressed; blocks beyond 64 KiB; indexes of several
+/// chunks, whose heads are strings; separators off their line.
+const LARGE: &str = "1-large";
 const EXPECTED: &str = "EXPECTED";
 
 fn golden() -> PathBuf {
@@ -85,6 +88,12 @@ fn keyspaces(database: &str) -> Vec<(&'static str, KeyspaceOptions)> {
     let levels = small.clone().store(Store::Lsm);
     if database == POSITIONS {
         return vec![("flushed", small.clone()), ("levels", levels), ("logged", small)];
+    }
+    if database == LARGE {
+        let large = KeyspaceOptions::default().partition_bytes(1 << 20).block_bytes(512);
+        let wide = large.clone().block_bytes(128 << 10).separate_at(1 << 20);
+        let chunks = large.clone().compression(Compression::Lz4);
+        return vec![("chunks", chunks), ("heads", large.clone()), ("off", large), ("wide", wide)];
     }
     let index = |kind| small.clone().lsm_index(kind).settled_index(kind);
     if database == NEWEST {
@@ -153,6 +162,43 @@ fn fill(keyspace: &Keyspace) {
     keyspace.insert("streamed too", value(2, 7000)).unwrap();
 }
 
+/// See [`LARGE`].
+fn fill_large(keyspace: &Keyspace) {
+    let value = |fill, length| (0..length).map(|at| (fill + at / 5000) as u8).collect::<Vec<_>>();
+    let put = |key: &[u8], fill: u64, length: u64| keyspace.insert(key, value(fill, length));
+    match keyspace.name() {
+        "chunks" => {
+            // The last chunk compresses; it does not; it is a byte.
+            for (key, length) in [("a", 600_000), ("b", (256 << 10) + 40), ("c", (256 << 10) + 1)] {
+                put(key.as_bytes(), 1, length).unwrap();
+            }
+        }
+        "heads" => (0..360).for_each(|n| {
+            let side = if n < 40 { "left" } else { "right" };
+            let key = format!("{side}/the same for all of them/{n:03}");
+            put(key.as_bytes(), n, 200).unwrap();
+        }),
+        // Most lie evenly, and some hardly apart from the one before.
+        "off" => (0..240u64).for_each(|n| {
+            let number = if n % 7 == 1 { (n - 1) * 1000 + 1 } else { n * 1000 };
+            put(&number.to_be_bytes(), n, 200).unwrap();
+        }),
+        _ => (0..240).for_each(|n| put(format!("{n:03}").as_bytes(), n, 700).unwrap()),
+    }
+    keyspace.convert().unwrap();
+}
+
+/// Whether what [`LARGE`] is for is in its files.
+fn is_large(db: &Database) -> bool {
+    let stats = db.stats();
+    let [chunks, heads, off, wide] = ["chunks", "heads", "off", "wide"]
+        .map(|name| stats.keyspaces.iter().find(|keyspace| keyspace.name == name).unwrap());
+    chunks.value_live_bytes < chunks.unpacked_value_bytes / 10
+        && heads.index_chunks > heads.partitions
+        && off.separator_exceptions > 0
+        && wide.block_bytes / wide.blocks > 64 << 10
+}
+
 /// One that is flushed, and a later one that the log alone has.
 fn put_positions(db: &Database) {
     let all: Vec<_> = db.keyspace_names().iter().filter_map(|name| db.find(name)).collect();
@@ -175,6 +221,7 @@ fn write(database: &str) {
     let builder = builder(&path).disk(Arc::new(disk.clone()));
     let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
     for (name, options) in keyspaces(database) {
+        let fill = if database == LARGE { fill_large } else { fill };
         fill(&db.keyspace(name, options).unwrap());
     }
     db.keyspace("empty", KeyspaceOptions::default()).unwrap();
@@ -204,7 +251,7 @@ fn write(database: &str) {
 #[test]
 fn databases_of_every_format_are_opened_read_and_gone_on_with() {
     if let Ok(asked) = std::env::var("LEARNEDKV_REWRITE") {
-        let all = [NEWEST, KINDS, POSITIONS];
+        let all = [NEWEST, KINDS, POSITIONS, LARGE];
         let one = all.into_iter().skip(1).filter(|database| asked == *database);
         let chosen: Vec<_> = if asked == "1" { all.into() } else { one.collect() };
         chosen.into_iter().for_each(write);
@@ -226,6 +273,9 @@ fn databases_of_every_format_are_opened_read_and_gone_on_with() {
         let keyspaces = reader.keyspace_names().into_iter().filter_map(|name| reader.find(&name));
         let flushed = keyspaces.filter_map(|k| k.flushed_external_position().unwrap());
         positions += flushed.inspect(|found| assert_eq!(found, b"primary/00000001")).count();
+        if version.ends_with(LARGE) {
+            assert!(is_large(&reader), "nothing large in {version:?}");
+        }
         drop(reader);
         let db = open(&path);
         assert!(told(&db) == expected, "{version:?}");

@@ -54,10 +54,14 @@ fn hex(bytes: &[u8]) -> String {
 fn the_examples_are_what_is_written() {
     let raw = build(b"aa", b"ac", &[(b"ab", b"v")]);
     let lz4 = build_as(Compression::Lz4, b"aa", b"ac", &[(b"ab", &[b'v'; 80])]);
+    let mut wide = build(b"aa", b"ac", &[(b"ab", &[b'v'; 1 << 16])]);
+    let value = decode(wide.clone(), 1, 0).unwrap();
+    let entry = value.entries().entry(0).unwrap();
+    wide.truncate(value.entries().value_range(&entry).start + 1);
     let source = include_str!("../block.rs");
     let top: String = source.lines().take_while(|line| line.starts_with("//!")).collect();
     let plain: String = top.chars().filter(|c| !" |/!".contains(*c)).collect();
-    for block in [raw, lz4] {
+    for block in [raw, lz4, wide] {
         println!("{} {}", hex(&block[..8]), hex(&block[8..]));
         let expected = format!("CHECKSUM{}", hex(&block[8..]));
         assert!(plain.contains(&expected), "not in the comment: {}", hex(&block[8..]));

@@ -68,6 +68,23 @@ fn the_examples_are_what_is_written() {
     assert_eq!(pointer.end(), segment.len() as u64);
 }
 
+/// What the page shows last: of a value of two chunks what stands behind the first one's bytes.
+#[test]
+fn the_example_of_a_table_is_what_is_written() {
+    let value = vec![b'v'; CHUNK_BYTES + 1];
+    let (mut stored, mut codec) = (Vec::new(), Compression::Lz4.codec());
+    let pointer = put_value(&mut stored, 1, (3, 61), b"m", &value, codec.as_deref_mut());
+    let table = pointer.table().unwrap().start as usize - 61;
+    let last = table - CHUNK_HEADER_BYTES - 1;
+    let page = include_str!("../value.rs");
+    assert_shown(page, "takes 1039 bytes as lz4", &stored[last..]);
+    assert_eq!(last, CHUNK_HEADER_BYTES + 1039);
+    let mut payload = Vec::new();
+    pointer.encode(&mut payload);
+    assert_eq!(payload, [0x03, 0x3d, 0x81, 0x80, 0x10, 0x01, 0xb0, 0x08]);
+    assert!(unpacked(&stored, 1, ValuePointer { segment: 0, ..pointer }, b"m").unwrap() == value);
+}
+
 #[test]
 fn values_of_every_number_of_chunks_come_back() {
     let full = CHUNK_BYTES;

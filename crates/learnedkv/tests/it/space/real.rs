@@ -85,6 +85,43 @@ fn a_real_disk_with_a_part_for_the_superuser_is_emptied() {
     }
 }
 
+/// What it took is there: on the full disk, once it is opened there, and after what was removed has made room.
+#[test]
+fn a_real_disk_with_a_part_for_the_superuser_keeps_all_that_it_took() {
+    for &store in Store::ALL {
+        let Some(small) = SmallDisk::ext4(24) else { return };
+        let path = small.dir.join("db");
+        let opened = || {
+            let db = builder(&path).open().unwrap();
+            let keyspace = db.keyspace("k", options_of(store)).unwrap();
+            (db, keyspace)
+        };
+        let (mut first, mut end) = (0, 0);
+        let (mut db, mut keyspace) = opened();
+        for round in 0..3 {
+            let (reached, error) = fill(&keyspace, end);
+            assert_eq!(error.kind(), ErrorKind::DiskFull, "{store:?} {round}: {error}");
+            assert!(reached > end + 3000, "{store:?} {round}: {end} to {reached}");
+            end = reached;
+            check(&keyspace, first..end);
+            drop((db, keyspace));
+            (db, keyspace) = opened();
+            check(&keyspace, first..end);
+            let keep = first + (end - first) * 2 / 3;
+            (first..keep).for_each(|number| goes_on(PATIENCE, || keyspace.remove(name(number))));
+            first = keep;
+            goes_on(PATIENCE, || keyspace.convert());
+            goes_on(PATIENCE, || db.wait_idle());
+            // Puts are taken again within a second or so.
+            goes_on(PATIENCE, || keyspace.insert(name(end), [end as u8; 900]));
+            end += 1;
+            check(&keyspace, first..end);
+        }
+        drop((db, keyspace));
+        check(&opened().1, first..end);
+    }
+}
+
 const FILLED: &str = "LEARNEDKV_TEST_FILL_AND_DIE";
 
 /// Not a test by itself: the process that dies on the full disk.
@@ -106,7 +143,10 @@ fn dies_on_a_full_disk() {
 
 #[test]
 fn a_process_killed_on_a_full_disk_leaves_a_database_that_opens() {
-    let Some(small) = SmallDisk::tmpfs(16) else { return };
+    [SmallDisk::tmpfs(16), SmallDisk::ext4(24)].into_iter().flatten().for_each(killed_on);
+}
+
+fn killed_on(small: SmallDisk) {
     let path = small.dir.join("db");
     let died = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "space::real::dies_on_a_full_disk", "--nocapture"])
