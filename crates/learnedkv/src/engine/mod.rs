@@ -179,7 +179,7 @@ impl Engine {
     /// Waits as long as whoever commits so many bytes has to, where background work lags behind.
     fn keep_pace(&self, keyspaces: &[KeyspaceId], bytes: u64) -> Result<()> {
         let Some(mut bill) = self.pace.charge(keyspaces, bytes) else { return Ok(()) };
-        while let Some(delay) = self.pace.pay(&mut bill) {
+        while let Some(delay) = bill.pay() {
             self.timed(&self.metrics.held_back, || self.executor.pause(delay));
             self.health.check_writable()?;
         }

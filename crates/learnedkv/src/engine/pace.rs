@@ -8,6 +8,8 @@
 //!
 //! While any keyspace is pressed, what settles is in a [hurry](crate::executor::Executor::hurry).
 //!
+//! Where several wait, a byte costs each of them as much more: all together go at that rate, however many they are.
+//!
 //! What is owed is forgiven once the keyspace is not pressed. Writers wait only once a [`TICK_NS`] is owed: the
 //! price of most commits is an addition. Whoever comes to that pays it all: less than a tick that others left, and
 //! his own bytes at the price of each moment, a [`STEP_NS`] after the other, [`MOST_STEPS`] at most. So the debt
@@ -24,7 +26,7 @@ use crate::format::entry::KeyspaceId;
 /// The pressure where a byte costs the most.
 pub const FULL: u64 = 1000;
 /// What a byte costs at the least pressure: 1 GB/s is let through. At half of [`FULL`] it is 10 MB/s, at
-/// [`FULL`] 100 kB/s, for each writer: less than any background work gets on, unless it is not allowed to
+/// [`FULL`] 100 kB/s, of all writers together: less than any background work gets on, unless it is not allowed to
 /// ([`super::allowance`]).
 const LEAST_NS: f64 = 1.0;
 /// How much dearer a byte is at [`FULL`].
@@ -48,11 +50,14 @@ struct Pressed {
     pressure: u64,
     /// Less than a tick, at the prices when it was put there.
     owed_ns: f64,
+    /// So many commits have something to pay.
+    payers: u64,
 }
 
-/// What a commit has yet to pay.
+/// What a commit has yet to pay. While there is one it costs others more.
 #[derive(Debug)]
-pub struct Bill {
+pub struct Bill<'a> {
+    pace: &'a Pace,
     /// Of those it changes the one that was pressed most.
     keyspace: KeyspaceId,
     /// What others left, less than a tick.
@@ -113,8 +118,8 @@ impl Pace {
         self.note(!known.is_empty())
     }
 
-    /// Charges a commit of `bytes` to `keyspaces`; what it is to [pay](Pace::pay), if it comes to anything.
-    pub fn charge(&self, keyspaces: &[KeyspaceId], bytes: u64) -> Option<Bill> {
+    /// Charges a commit of `bytes` to `keyspaces`; what it is to [pay](Bill::pay), if it comes to anything.
+    pub fn charge(&self, keyspaces: &[KeyspaceId], bytes: u64) -> Option<Bill<'_>> {
         if !self.pressed.load(Ordering::Relaxed) {
             return None;
         }
@@ -128,22 +133,34 @@ impl Pace {
             pressed.owed_ns = all_ns;
             return None;
         }
-        Some(Bill { keyspace, owed_ns, bytes, steps: 0 })
+        pressed.payers += 1;
+        Some(Bill { pace: self, keyspace, owed_ns, bytes, steps: 0 })
     }
+}
 
+impl Bill<'_> {
     /// How long to wait next; `None`: no longer.
-    pub fn pay(&self, bill: &mut Bill) -> Option<Duration> {
-        let is_paid = bill.bytes == 0 && bill.owed_ns == 0.0;
-        if is_paid || bill.steps == MOST_STEPS {
+    pub fn pay(&mut self) -> Option<Duration> {
+        let is_paid = self.bytes == 0 && self.owed_ns == 0.0;
+        if is_paid || self.steps == MOST_STEPS {
             return None;
         }
-        let pressure = lock(&self.keyspaces).get(&bill.keyspace)?.pressure;
-        let price = ns_per_byte(pressure);
-        let paid = bill.bytes.min((STEP_NS as f64 / price) as u64);
-        bill.bytes -= paid;
-        bill.steps += 1;
-        let owed_ns = std::mem::take(&mut bill.owed_ns);
+        let pressed = *lock(&self.pace.keyspaces).get(&self.keyspace)?;
+        // Of a keyspace that was not pressed meanwhile those are counted who came since.
+        let price = ns_per_byte(pressed.pressure) * pressed.payers.max(1) as f64;
+        let paid = self.bytes.min((STEP_NS as f64 / price) as u64);
+        self.bytes -= paid;
+        self.steps += 1;
+        let owed_ns = std::mem::take(&mut self.owed_ns);
         Some(Duration::from_nanos((owed_ns + paid as f64 * price) as u64))
+    }
+}
+
+impl Drop for Bill<'_> {
+    fn drop(&mut self) {
+        if let Some(pressed) = lock(&self.pace.keyspaces).get_mut(&self.keyspace) {
+            pressed.payers = pressed.payers.saturating_sub(1);
+        }
     }
 }
 
@@ -173,7 +190,7 @@ mod tests {
     /// What a commit of `bytes` to `keyspaces` waits in all, ns.
     fn waits(pace: &Pace, keyspaces: &[KeyspaceId], bytes: u64) -> u64 {
         let Some(mut bill) = pace.charge(keyspaces, bytes) else { return 0 };
-        let steps = std::iter::from_fn(|| pace.pay(&mut bill));
+        let steps = std::iter::from_fn(|| bill.pay());
         steps.map(|step| step.as_nanos() as u64).sum()
     }
 
@@ -223,6 +240,19 @@ mod tests {
         }
     }
 
+    /// Each went at the price of one: thirty-two put 3.2 MB/s where a byte cost the most.
+    #[test]
+    fn all_who_wait_go_at_one_rate_together() {
+        let pace = Pace::default();
+        pace.press(1, FULL);
+        let alone = waits(&pace, &[1], 1000);
+        let others: Vec<_> = (0..31).map(|_| pace.charge(&[1], 1000).unwrap()).collect();
+        let together = waits(&pace, &[1], 1000);
+        assert!((31 * alone..=32 * alone).contains(&together), "{alone}, then {together}");
+        drop(others);
+        assert_eq!(waits(&pace, &[1], 1000), alone, "they are gone");
+    }
+
     /// What a long commit does not pay, others would pay for hours, a step with each of their own; and at
     /// their price what was owed to another keyspace at a lower one.
     #[test]
@@ -255,9 +285,9 @@ mod tests {
         let pace = Pace::default();
         pace.press(1, FULL);
         let mut bill = pace.charge(&[1], 1 << 20).unwrap();
-        assert!(pace.pay(&mut bill).is_some());
+        assert!(bill.pay().is_some());
         pace.press(1, 0);
-        assert!(pace.pay(&mut bill).is_none());
+        assert!(bill.pay().is_none());
         pace.press(1, 1);
         assert_eq!(waits(&pace, &[1], 1), 0, "what was left is forgiven");
     }
