@@ -14,20 +14,19 @@ use crate::values::{ValueSize, Values};
 /// The index's share of the CPU of writing tables, percent.
 const SHARE: Target = Target::AtMost { must: 5.0, aim: 2.0 };
 const KEYS: u64 = 1_000_000;
-const VALUE_SIZES: [u32; 2] = [VALUE_BYTES, 100];
-/// Turns of each round. One ingest's CPU differs from the next's by more than an index costs, since most of it is
-/// the system's; what is compared are ingests right after each other, and of those differences the middle one.
-const TURNS: usize = 5;
+/// Value sizes, and turns of each round. One ingest's CPU differs from the next's by more than an index costs, since most of
+/// it is the system's; what is compared are ingests right after each other, and of those differences the middle one. With five
+/// turns it moved by some per cent from run to run; where values are short more of them take no longer.
+const SIZES: [(u32, usize); 2] = [(VALUE_BYTES, 10), (100, 40)];
 
 pub(super) fn measure(run: &mut Run) -> Result<()> {
     let keys = Generator::Uniform.generate(run.scale.of(KEYS) as usize, run.seed);
-    let turns = run.rounds as usize * TURNS;
     run.sheet.head("F12: build cost of each index");
     run.sheet.line(&format!(
         "Process CPU (ns a key, making the values taken off) of ingesting {} uniform keys: tables \
          are written by the same writer as in flushes and sweeps. Median (lowest-highest) of {} \
-         rounds of {TURNS} turns; in each all kinds, one after another, each turn beginning with \
-         the next. The index's cost is what a kind takes beyond `fence`, which only copies \
+         rounds, each of so many turns as the table says; in each all kinds, one after another, each turn \
+         beginning with the next. The index's cost is what a kind takes beyond `fence`, which only copies \
          separators, in the same turn; its share is that over all that the kind took; must 5 %, \
          aim 2 %.",
         show_count(keys.len() as u64),
@@ -36,7 +35,8 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let kinds = IndexKind::ALL;
     let fence = kinds.iter().position(|kind| *kind == IndexKind::Fence).expect("it is a kind");
     let mut rows = Vec::new();
-    for value_bytes in VALUE_SIZES {
+    for (value_bytes, turns) in SIZES {
+        let turns = run.rounds as usize * turns;
         let values = Values::new(ValueSize::Fixed(value_bytes), run.seed);
         let [mut costs, mut beyond, mut shares] =
             [(); 3].map(|()| vec![Rounds::default(); kinds.len()]);
@@ -57,6 +57,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             rows.push(vec![
                 kind.to_string(),
                 value_bytes.to_string(),
+                turns.to_string(),
                 costs[at].show(1.0, 0),
                 compared(beyond[at].show(1.0, 0)),
                 compared(shares[at].show(1.0, 1)),
@@ -64,7 +65,8 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             ]);
         }
     }
-    let names = ["index", "value", "CPU ns a key", "index ns a key", "index % of CPU", "stands"];
+    let names =
+        ["index", "value", "turns", "CPU ns a key", "index ns a key", "index % of CPU", "stands"];
     run.sheet.table(&names, &rows);
     Ok(())
 }

@@ -324,8 +324,8 @@ impl SettleJob {
         let conversions = lock(&self.engine.conversions);
         let shared = lock(&self.shared);
         // Of idle keyspaces there may be very many.
-        let unsettled = view.keyspaces.unsettled().map(|k| k.id);
-        let ids: BTreeSet<_> = unsettled.chain(conversions.wanted()).collect();
+        let owing = view.keyspaces.unsettled().chain(view.keyspaces.wasteful()).map(|k| k.id);
+        let ids: BTreeSet<_> = owing.chain(conversions.wanted()).collect();
         let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
         let ours = ours.filter(|k| k.options.chosen_store() == Store::Tiered);
         let free = ours.filter(|k| !shared.is_held(k.id));

@@ -32,6 +32,7 @@ struct Group {
 struct Known {
     sealed: Vec<KeyspaceId>,
     unsettled: Vec<KeyspaceId>,
+    wasteful: Vec<KeyspaceId>,
     table_bytes: u64,
     partition_bytes: u64,
 }
@@ -47,6 +48,8 @@ impl Group {
                 let tables = &keyspace.tables;
                 if tables.frozen.is_some() || tables.runs.iter().any(|run| !run.is_empty()) {
                     known.unsettled.push(*id);
+                } else if is_wasteful(keyspace) {
+                    known.wasteful.push(*id);
                 }
                 let bytes =
                     |table: &Arc<Table>| table.file_bytes() + table.properties().separated_bytes();
@@ -56,6 +59,15 @@ impl Group {
             known
         })
     }
+}
+
+/// Whether more is dead in its value segments than may be for what lives there.
+fn is_wasteful(keyspace: &KeyspaceView) -> bool {
+    let tables = &keyspace.tables;
+    let values: u64 = tables.segments.iter().map(|segment| segment.value_bytes()).sum();
+    let pointed: u64 = tables.all().map(|table| table.properties().separated_bytes()).sum();
+    let dead = u128::from(values.saturating_sub(pointed));
+    dead * 100 > u128::from(pointed) * u128::from(keyspace.options.over_provision())
 }
 
 impl Default for Keyspaces {
@@ -151,6 +163,11 @@ impl Keyspaces {
     /// Those that have tables in runs, levels too, or in a frozen part.
     pub fn unsettled(&self) -> impl Iterator<Item = &Arc<KeyspaceView>> {
         self.named(|known| &known.unsettled)
+    }
+
+    /// Those that are settled, and in whose value segments more is dead than may be.
+    pub fn wasteful(&self) -> impl Iterator<Item = &Arc<KeyspaceView>> {
+        self.named(|known| &known.wasteful)
     }
 
     /// Those of `store` that are not settled.

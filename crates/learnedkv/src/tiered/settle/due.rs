@@ -48,7 +48,9 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
         tables.frozen.is_some() || tables.runs.len() > merge::MAX_RUNS || is_due(engine, keyspace)
     };
     let is_wanted = lock(&engine.conversions).wanted().any(|id| view.keyspaces.contains_key(&id));
-    is_wanted || view.keyspaces.unsettled_of(Store::Tiered).any(waits)
+    let keyspaces = &view.keyspaces;
+    let is_ours = |keyspace: &&Arc<KeyspaceView>| keyspace.options.chosen_store() == Store::Tiered;
+    is_wanted || keyspaces.unsettled().chain(keyspaces.wasteful()).filter(is_ours).any(waits)
 }
 
 impl SettleJob {
