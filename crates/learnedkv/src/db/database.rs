@@ -82,8 +82,8 @@ impl Builder {
     /// How large the log may get, bytes, before keyspaces are flushed for its sake: those whose oldest write it is kept for, though
     /// their memtables are not full. By default four times what a keyspace's memtables or a segment take, whichever is more: 384
     /// MiB. At least two memtables or segments. Less makes an open after a crash quicker, and a log on a small disk shorter; more
-    /// lets keyspaces that are seldom written to gather more before they are flushed. The log may be longer for a moment, while
-    /// these are flushed.
+    /// lets keyspaces that are seldom written to gather more before they are flushed. The log is longer while these
+    /// are flushed, and where a keyspace's own memtables wait for that; files that are kept to be used again are beside it.
     pub fn max_log_bytes(mut self, bytes: u64) -> Self {
         self.options.max_log_bytes = Some(bytes);
         self

@@ -89,11 +89,8 @@ impl Conversions {
         (requests.damage, requests.kept) = (damage, kept);
     }
 
-    /// Whether the last sweep was to empty all of these value segments, and did not.
-    pub fn has_kept_all(&self, keyspace: KeyspaceId, segments: &BTreeSet<u64>) -> bool {
-        match self.keyspaces.get(&keyspace) {
-            Some(requests) => segments.is_subset(&requests.kept),
-            None => segments.is_empty(),
-        }
+    /// The value segments that the last sweep was to empty, and did not.
+    pub fn kept(&self, keyspace: KeyspaceId) -> BTreeSet<u64> {
+        self.keyspaces.get(&keyspace).map(|r| r.kept.clone()).unwrap_or_default()
     }
 }

@@ -37,6 +37,8 @@ const TICK_NS: u64 = 1_000_000;
 const STEP_NS: u64 = 20_000_000;
 /// No commit waits for more steps than that, 10 s in all; the rest is forgiven.
 const MOST_STEPS: usize = 500;
+/// No more are counted: else a byte would cost more than a step.
+const MOST_PAYERS: u64 = 2000;
 
 /// How hard pressed keyspaces are, those that are, and what their writers owe.
 #[derive(Debug, Default)]
@@ -147,11 +149,12 @@ impl Bill<'_> {
         }
         let pressed = *lock(&self.pace.keyspaces).get(&self.keyspace)?;
         // Of a keyspace that was not pressed meanwhile those are counted who came since.
-        let price = ns_per_byte(pressed.pressure) * pressed.payers.max(1) as f64;
+        let payers = pressed.payers.clamp(1, MOST_PAYERS) as f64;
+        let price = ns_per_byte(pressed.pressure) * payers;
         let paid = self.bytes.min((STEP_NS as f64 / price) as u64);
         self.bytes -= paid;
         self.steps += 1;
-        let owed_ns = std::mem::take(&mut self.owed_ns);
+        let owed_ns = std::mem::take(&mut self.owed_ns) * payers;
         Some(Duration::from_nanos((owed_ns + paid as f64 * price) as u64))
     }
 }
@@ -249,8 +252,17 @@ mod tests {
         let others: Vec<_> = (0..31).map(|_| pace.charge(&[1], 1000).unwrap()).collect();
         let together = waits(&pace, &[1], 1000);
         assert!((31 * alone..=32 * alone).contains(&together), "{alone}, then {together}");
+        // Also what is put by little and little.
+        assert_eq!(waits(&pace, &[1], 99), 0);
+        let short = waits(&pace, &[1], 1);
+        assert!((31_000_000..=32_000_000).contains(&short), "{short}");
         drop(others);
         assert_eq!(waits(&pace, &[1], 1000), alone, "they are gone");
+        // A step of theirs is less than a byte.
+        let crowd: Vec<_> = (0..5000).map(|_| pace.charge(&[1], 1000).unwrap()).collect();
+        let waited = waits(&pace, &[1], 1000);
+        assert!((9_900_000_000..=10_000_000_000).contains(&waited), "{waited}");
+        drop(crowd);
     }
 
     /// What a long commit does not pay, others would pay for hours, a step with each of their own; and at

@@ -241,17 +241,32 @@ pub fn settled_and_mostly_dead(tables: &Tables, options: &KeyspaceOptions) -> BT
     mostly.intersection(&settled).copied().collect()
 }
 
-/// The value segments that a sweep empties: the deadest of those [that settled tables point into](settled_and_mostly_dead).
-/// What lives in them takes space twice until the sweep ends: so there is no more of it than garbage that may lie, or a
-/// partition's bytes, but of one segment. Fixed for a sweep.
-pub fn victims(tables: &Tables, options: &KeyspaceOptions) -> BTreeSet<u64> {
-    let among = settled_and_mostly_dead(tables, options);
+/// What matters beside gain where value segments are chosen to be emptied.
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// These come first: somebody waits for them.
+    pub first: BTreeSet<u64>,
+    /// The last sweep was to empty these and did not: they come last.
+    pub kept: BTreeSet<u64>,
+    /// So many bytes may be written, as far as the disk tells.
+    pub room: Option<u64>,
+}
+
+/// The value segments that a sweep empties: the deadest of those [that settled tables point into](settled_and_mostly_dead) and that
+/// go with them. What lives in them takes space twice until the sweep ends: so there is no more of it than there is room, nor
+/// than garbage that may lie or a partition's bytes, whichever is more, but of one segment. Fixed for a sweep.
+pub fn victims(tables: &Tables, options: &KeyspaceOptions, choice: &Choice) -> BTreeSet<u64> {
+    let (among, stay) = (settled_and_mostly_dead(tables, options), out_of_reach(tables));
+    let mut found = MostlyDead::by_gain(tables, options.over_provision());
+    found.retain(|segment| among.contains(&segment.id) && !stay.contains(&segment.id));
+    found.sort_by_key(|s| (choice.kept.contains(&s.id), !choice.first.contains(&s.id)));
+    let mut room = choice.room.unwrap_or(u64::MAX);
     let may_lie = share(Debt::of(tables).stays(), options.over_provision());
     let mut left = may_lie.max(options.partition());
     let mut victims = BTreeSet::new();
-    for MostlyDead { id, live, .. } in MostlyDead::by_gain(tables, options.over_provision()) {
-        if among.contains(&id) && (live <= left || victims.is_empty()) {
-            left = left.saturating_sub(live);
+    for MostlyDead { id, live, .. } in found {
+        if live <= room && (live <= left || victims.is_empty()) {
+            (room, left) = (room - live, left.saturating_sub(live));
             victims.insert(id);
         }
     }

@@ -48,15 +48,13 @@ impl Course {
     }
 
     /// That of a sweep which begins, or goes on after a restart. What it leaves is not to make the next one due at
-    /// once: dead bytes of segments that are no victims, what old deltas replace, and what new ones do. On a full disk it
-    /// empties those segments alone that it finds room for.
+    /// once: dead bytes of segments that are no victims, what old deltas replace, and what new ones do.
     pub fn of(
         tables: &Tables,
         options: &KeyspaceOptions,
-        on_full_disk: Option<BTreeSet<u64>>,
+        victims: BTreeSet<u64>,
+        disk_is_full: bool,
     ) -> Course {
-        let disk_is_full = on_full_disk.is_some();
-        let victims = on_full_disk.unwrap_or_else(|| debt::victims(tables, options));
         let allowed = Debt::of(tables).allows(options);
         let left = allowed.saturating_sub(dead_after(tables, options, &victims));
         // Where less than usual is left, deltas are smaller: five sixths of what is allowed, at 30 per cent the usual 25.
@@ -469,7 +467,8 @@ impl Moves {
     /// That of a sweep of the LSM part of `view`. An estimate: it sees what [`Plan`] sees, but of no two partitions together.
     pub fn of(view: &KeyspaceView) -> Moves {
         let tables = &view.tables;
-        let course = Course::of(tables, &view.options, None).for_reads();
+        let victims = debt::victims(tables, &view.options, &debt::Choice::default());
+        let course = Course::of(tables, &view.options, victims, false).for_reads();
         let fresh = Frozen { runs: tables.runs.clone(), groups: vec![], watermark: vec![] };
         let met = met(tables);
         let met = (0..tables.partitions.len())

@@ -262,7 +262,7 @@ impl SettleJob {
         let segments = view.keyspaces.get(&at).map(|keyspace| &keyspace.tables.segments);
         let kept = segments.map_or_else(BTreeSet::new, |segments| over.kept(segments));
         let mut conversions = lock(&self.engine.conversions);
-        if over.course.is_some() {
+        if over.is_told() {
             conversions.swept(at, over.damage, kept);
         }
         conversions.finish(at, over.covers);
@@ -456,6 +456,10 @@ impl SettleJob {
 
     /// What the sweep of a keyspace keeps in mind.
     fn course(&self, keyspace: &KeyspaceView) -> Course {
+        let first = lock(&self.shared).sweeps.get(&keyspace.id).and_then(|s| s.to_empty.clone());
+        let nothing_fresh = keyspace.tables.frozen.as_ref().is_none_or(|f| f.runs.is_empty());
+        let asked = !nothing_fresh || lock(&self.engine.conversions).is_wanted(keyspace.id);
+        let choice = due::choice(&self.engine, keyspace, first.unwrap_or_default(), asked);
         let mut shared = lock(&self.shared);
         let others = shared.claimed_by_others(keyspace.id);
         let sweeping = shared.sweeps.entry(keyspace.id).or_default();
@@ -466,14 +470,20 @@ impl SettleJob {
         }
         let mut claimed = sweeping.claimed_bytes;
         let begin = || {
-            let victims = full.then(|| self.victims(keyspace, others));
-            claimed = victims.as_ref().map_or(0, |victims| victims.live_bytes);
-            let victims = victims.map(|victims| victims.segments);
-            let course = Course::of(&keyspace.tables, &keyspace.options, victims);
+            let victims = if full {
+                let victims = self.victims(keyspace, others);
+                claimed = victims.live_bytes;
+                victims.segments
+            } else {
+                claimed = 0;
+                debt::victims(&keyspace.tables, &keyspace.options, &choice)
+            };
+            let course = Course::of(&keyspace.tables, &keyspace.options, victims, full);
             if sweeping.is_for_reads { course.for_reads() } else { course }
         };
         let course = sweeping.course.get_or_insert_with(begin).clone();
         sweeping.claimed_bytes = claimed;
+        sweeping.chosen.extend(course.victims.iter());
         course
     }
 

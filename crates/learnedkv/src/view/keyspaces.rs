@@ -61,13 +61,14 @@ impl Group {
     }
 }
 
-/// Whether more is dead in its value segments than may be for what lives there.
+/// Whether more is dead in its value segments than may be for what lives there, and so much that it is worth a sweep.
 fn is_wasteful(keyspace: &KeyspaceView) -> bool {
     let tables = &keyspace.tables;
     let values: u64 = tables.segments.iter().map(|segment| segment.value_bytes()).sum();
     let pointed: u64 = tables.all().map(|table| table.properties().separated_bytes()).sum();
-    let dead = u128::from(values.saturating_sub(pointed));
-    dead * 100 > u128::from(pointed) * u128::from(keyspace.options.over_provision())
+    let (dead, options) = (values.saturating_sub(pointed), &keyspace.options);
+    dead >= options.min_conversion()
+        && u128::from(dead) * 100 > u128::from(pointed) * u128::from(options.over_provision())
 }
 
 impl Default for Keyspaces {

@@ -187,19 +187,56 @@ fn a_crash_amid_a_sweep_of_nothing_fresh_loses_nothing() {
         let crashed = std::mem::take(&mut *seen.lock().unwrap());
         let mut amid = 0;
         for (seed, disk) in crashed.iter().enumerate() {
+            let automatic = seed % 2 == 1;
+            let setup = Setup { automatic_conversion: automatic, ..setup.clone() };
             let (db, keyspace) = open(disk, &setup, seed as u64);
             check(&keyspace);
             // All is settled, and a sweep is under way: only the one that empties.
             let stats = keyspace.stats().unwrap();
             amid += u64::from(stats.runs == 0 && stats.watermark.is_some_and(|w| !w.is_empty()));
-            keyspace.convert().unwrap();
-            db.wait_idle().unwrap();
+            if automatic {
+                // A sweep that goes on leaves what it had passed to the next.
+                db.wait_idle().unwrap();
+            } else {
+                keyspace.convert().unwrap();
+            }
             check(&keyspace);
             let stats = keyspace.stats().unwrap();
             assert!(is_given_back(&stats), "{} of {}", stats.value_live_bytes, stats.value_bytes);
         }
         assert!(amid >= 10, "{amid} of {}", crashed.len());
     }
+}
+
+/// It would have filled the disk, given the ballast up, ended with nothing emptied, and begun anew.
+#[test]
+fn where_there_is_no_room_for_what_lives_no_segment_is_emptied() {
+    let disk = SimDisk::new(1);
+    // One segment.
+    let setup = Setup { memtable_bytes: 2 << 20, memory_budget_bytes: 16 << 20, ..setup(false) };
+    let (db, keyspace) = open(&disk, &setup, 1);
+    mostly_overwritten(&keyspace);
+    db.wait_idle().unwrap();
+    let limit = disk.used_bytes() + (320 << 10);
+    disk.set_space_limit_bytes(Some(limit));
+    keyspace.convert().unwrap();
+    let stats = keyspace.stats().unwrap();
+    assert_eq!((stats.runs, stats.watermark.as_ref()), (0, None));
+    assert!(stats.value_bytes > stats.value_live_bytes * 16 / 10, "nothing was emptied");
+    drop((db, keyspace));
+    let (db, keyspace) = open(&disk, &Setup { automatic_conversion: true, ..setup }, 2);
+    let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
+    for number in 0..200 {
+        other.insert(key(number), "v").expect("there is room");
+    }
+    db.wait_idle().unwrap();
+    assert_eq!(db.stats().sweeps, 0);
+    disk.set_space_limit_bytes(None);
+    other.insert("more", "v").unwrap();
+    db.wait_idle().unwrap();
+    let stats = keyspace.stats().unwrap();
+    assert!(is_given_back(&stats), "{} of {}", stats.value_live_bytes, stats.value_bytes);
+    check(&keyspace);
 }
 
 fn on_disk(disk: &SimDisk) -> u64 {

@@ -7,13 +7,13 @@
 //! * by another behind one that somebody waits for, and so on until none is left of the segments that were mostly dead when the
 //!   first was over, or one has given nothing back. What writers make dead meanwhile is for who asks next.
 //!
-//! A segment that a sweep was to empty and that stayed (a table that cannot be read points there) makes no sweep due by
-//! itself: or one would follow the other for ever.
+//! A segment that a sweep was to empty and that stayed (a table that cannot be read points there, or there was no room) makes no
+//! sweep due by itself: or one would follow the other for ever. Nor does one that there is no room to empty.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::super::debt::{self, Debt};
+use super::super::debt::{self, Choice, Debt};
 use super::super::price;
 use super::SettleJob;
 use super::hold::Sweeping;
@@ -34,11 +34,32 @@ pub(super) fn is_due_for_space(engine: &Engine, keyspace: &KeyspaceView) -> bool
     let (tables, options) = (&keyspace.tables, &keyspace.options);
     let (debt, full) = (Debt::of(tables), engine.ballast.is_given_up());
     let gives_back = || {
-        let victims = debt::victims(tables, options);
-        !lock(&engine.conversions).has_kept_all(keyspace.id, &victims)
+        let choice = choice(engine, keyspace, BTreeSet::new(), false);
+        !debt::victims(tables, options, &choice).is_subset(&choice.kept)
     };
     debt.is_due(options, full)
         || debt.fresh == 0 && !full && debt.is_too_much(options) && gives_back()
+}
+
+/// What matters beside gain where a sweep chooses the value segments that it empties. One of nothing fresh that nobody `asked` for
+/// leaves room for what is put meanwhile.
+pub(super) fn choice(
+    engine: &Engine,
+    keyspace: &KeyspaceView,
+    first: BTreeSet<u64>,
+    asked: bool,
+) -> Choice {
+    let kept = lock(&engine.conversions).kept(keyspace.id);
+    // And what a sweep takes that moves nothing.
+    let options = &engine.options;
+    let meanwhile = options.log_segment_bytes + options.memtable_bytes as u64;
+    let beside = meanwhile + 2 * keyspace.options.partition();
+    let room = engine.disk().room(engine.dir()).map(|room| {
+        let free = room.free_bytes;
+        // Half of it for tables, as on a full disk.
+        free.saturating_sub(beside).max(if asked { free / 2 } else { 0 })
+    });
+    Choice { first, kept, room }
 }
 
 /// Whether a keyspace of the tiered store has something to be merged or settled, or somebody asked for that.
@@ -59,7 +80,10 @@ impl SettleJob {
         let is_wanted = lock(&self.engine.conversions).is_wanted(keyspace.id);
         match (self.engine.ballast.is_given_up(), is_wanted) {
             (true, is_wanted) => is_wanted && !self.victims(keyspace, 0).segments.is_empty(),
-            (false, true) => !debt::victims(&keyspace.tables, &keyspace.options).is_empty(),
+            (false, true) => {
+                let choice = choice(&self.engine, keyspace, BTreeSet::new(), true);
+                !debt::victims(&keyspace.tables, &keyspace.options, &choice).is_empty()
+            }
             (false, false) => is_due(&self.engine, keyspace),
         }
     }
@@ -69,15 +93,12 @@ impl SettleJob {
         let Some(course) = &over.course else { return false };
         let view = self.engine.view();
         let Some(keyspace) = view.keyspaces.get(&at) else { return false };
-        let again = match self.engine.ballast.is_given_up() {
-            true => self.follows_on_full_disk(keyspace, course).then(BTreeSet::new),
-            false => self.left_to_empty(keyspace, over),
+        let to_empty = match self.engine.ballast.is_given_up() {
+            true => self.follows_on_full_disk(keyspace, course).then_some(None),
+            false => self.left_to_empty(keyspace, over).map(Some),
         };
-        let Some(to_empty) = again else { return false };
-        let mut again = Sweeping::decided(over.covers, 0);
-        again.to_empty = Some(to_empty);
-        again.damage.clone_from(&over.damage);
-        lock(&self.shared).sweeps.insert(at, again);
+        let Some(to_empty) = to_empty else { return false };
+        lock(&self.shared).sweeps.insert(at, Sweeping::following(over, to_empty));
         true
     }
 
@@ -86,15 +107,19 @@ impl SettleJob {
         if !lock(&self.engine.conversions).is_awaited(keyspace.id, over.covers) {
             return None;
         }
-        let mut left = debt::settled_and_mostly_dead(&keyspace.tables, &keyspace.options);
+        let (tables, options) = (&keyspace.tables, &keyspace.options);
+        let mut left = debt::settled_and_mostly_dead(tables, options);
         if let Some(before) = &over.to_empty {
             left.retain(|id| before.contains(id));
             if left.len() >= before.len() {
                 return None;
             }
         }
-        let kept = over.kept(&keyspace.tables.segments);
+        let kept = over.kept(&tables.segments);
         left.retain(|id| !kept.contains(id));
-        Some(left).filter(|left| !left.is_empty())
+        // One of them at least is to go.
+        let choice = choice(&self.engine, keyspace, left.clone(), true);
+        let goes = !debt::victims(tables, options, &choice).is_disjoint(&left);
+        goes.then_some(left)
     }
 }

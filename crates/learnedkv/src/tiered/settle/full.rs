@@ -137,6 +137,7 @@ impl SettleJob {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::debt::{self, Choice};
     use super::super::hold::Sweeping;
     use super::*;
     use crate::disk::sim::SimDisk;
@@ -280,7 +281,7 @@ mod tests {
         full.convert();
         let view = full.view();
         let victims = BTreeSet::from([u64::MAX]);
-        let course = Course::of(&view.tables, &view.options, Some(victims));
+        let course = Course::of(&view.tables, &view.options, victims, true);
         let damage = Error::new(ErrorKind::Corruption, "a base");
         let mut over = Sweeping::decided(1, 0);
         (over.course, over.damage) = (Some(course), Some(damage.clone()));
@@ -288,6 +289,23 @@ mod tests {
         let shared = lock(&full.job.shared);
         let found = shared.sweeps[&KEYSPACE].damage.as_ref().map(ToString::to_string);
         assert_eq!(found, Some(damage.to_string()));
+    }
+
+    /// What a damaged table holds was the deadest, took the room of all else each time, and no sweep was due for that.
+    #[test]
+    fn what_an_earlier_sweep_could_not_empty_comes_last() {
+        let full = mostly_dead();
+        let view = full.view();
+        let victims = |choice: &Choice| debt::victims(&view.tables, &view.options, choice);
+        let all = debt::settled_and_mostly_dead(&view.tables, &view.options);
+        let before = victims(&Choice::default());
+        assert!(!before.is_empty() && before.len() < all.len(), "{before:?} of {all:?}");
+        let kept = Choice { kept: before.clone(), ..Choice::default() };
+        assert!(!victims(&kept).is_subset(&before), "there are others");
+        let first = all.difference(&before).last().copied();
+        let wanted = Choice { first: first.into_iter().collect(), ..Choice::default() };
+        assert!(victims(&wanted).is_superset(&wanted.first), "somebody waits for it");
+        assert!(victims(&Choice { room: Some(0), ..Choice::default() }).is_empty());
     }
 
     #[test]

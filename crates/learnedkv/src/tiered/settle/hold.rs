@@ -49,6 +49,8 @@ pub struct Sweeping {
     pub damage: Option<Error>,
     /// It follows another, for these value segments or the deadest of them.
     pub to_empty: Option<BTreeSet<u64>>,
+    /// All that it was to empty, and those before it that it follows.
+    pub chosen: BTreeSet<u64>,
     /// What its steps wrote, and what merges beside it read.
     pub swept_bytes: u64,
     pub merged_bytes: u64,
@@ -94,10 +96,20 @@ impl Sweeping {
         Sweeping { is_for_reads, ..self }
     }
 
-    /// Once it is over: the value segments that it was to empty and did not, of those there are.
+    /// One that follows `over`, which goes on for who waits for that, for these value segments if they are known.
+    pub fn following(over: &Sweeping, to_empty: Option<BTreeSet<u64>>) -> Sweeping {
+        let (damage, chosen) = (over.damage.clone(), over.chosen.clone());
+        Sweeping { damage, chosen, to_empty, ..Sweeping::decided(over.covers, 0) }
+    }
+
+    /// Once it is over: whether what it and those it followed met is to be told.
+    pub fn is_told(&self) -> bool {
+        self.course.is_some() || self.damage.is_some() || !self.chosen.is_empty()
+    }
+
+    /// Once it is over: the value segments that were to be emptied and are still there.
     pub fn kept(&self, segments: &Segments) -> BTreeSet<u64> {
-        let victims = self.course.iter().flat_map(|course| course.victims.iter());
-        victims.filter(|id| segments.get(**id).is_some()).copied().collect()
+        self.chosen.iter().filter(|id| segments.get(**id).is_some()).copied().collect()
     }
 }
 
