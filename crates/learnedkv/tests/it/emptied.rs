@@ -168,7 +168,9 @@ fn a_segment_that_cannot_be_emptied_is_not_swept_for_again_and_again() {
 fn a_crash_amid_a_sweep_of_nothing_fresh_loses_nothing() {
     for kind in [CrashKind::Process, CrashKind::Machine] {
         let disk = SimDisk::new(1);
+        // Many steps.
         let setup = setup(false);
+        let setup = Setup { keyspace: setup.keyspace.clone().partition_bytes(8 << 10), ..setup };
         let (db, keyspace) = open(&disk, &setup, 1);
         mostly_overwritten(&keyspace);
         let sweeps = db.stats().sweeps;
