@@ -35,7 +35,7 @@ const RANGE: f64 = 10_000.0;
 const TICK_NS: u64 = 1_000_000;
 /// A commit waits so long at a time; then the price is looked at again.
 const STEP_NS: u64 = 20_000_000;
-/// No commit waits for more steps than that, 10 s in all; the rest is forgiven.
+/// No commit waits for more steps than that, 10 s in all beside what others left; the rest is forgiven.
 const MOST_STEPS: usize = 500;
 /// No more are counted: else a byte would cost more than a step.
 const MOST_PAYERS: u64 = 2000;
