@@ -193,7 +193,10 @@ fn maps_and_cached_reads_show_what_reads_find(f: &Fixture) {
         let mut found = vec![0; bytes.len()];
         file.read_exact_at(&mut found, 0).unwrap();
         assert!(file.read_cached_at(&mut found, 0), "just read");
-        assert!(matches!(file.map(), Mapping::Made(_)));
+        let Mapping::Made(map) = file.map() else { panic!("it is known to map") };
+        for part in [0..1, 4095..4097, 4096..8192, 0..150_000, 149_999..150_000] {
+            assert!(f.disk.is_in_memory(&map[part.clone()]), "just read: {part:?}");
+        }
     }
     let map = f.disk.open(&f.path("a"), Access::Random).unwrap().map();
     f.disk.remove(&f.path("a")).unwrap();

@@ -141,6 +141,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
         came.into_iter().map(|read| read.expect("an answer to each request")).collect()
     }
 
+    /// Whether the system holds all of `mapped`, a part of a map of some file of this disk ([`File::map`]): to read it
+    /// then waits for no device, unless the system needs the memory at that very moment. Where it cannot tell, no.
+    fn is_in_memory(&self, _mapped: &[u8]) -> bool {
+        false
+    }
+
     /// How much room there is where `dir` lies; `None` where the disk cannot tell. Others may take it at
     /// any time: what must be there is reserved ([`File::preallocate`]), not asked for.
     fn room(&self, _dir: &Path) -> Option<Room> {

@@ -33,16 +33,19 @@ use crate::format::entry::KeyspaceId;
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
 use crate::format::value::{
-    CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header,
-    check_packed, check_short, join_chunks,
+    CHUNK_BYTES, CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk,
+    check_header, check_packed, check_short, join_chunks,
 };
 use crate::slice::Slice;
 use crate::sstable::Retired;
 use crate::sstable::reader::TableContext;
 use crate::sstable::sought::Reads;
 
-/// Longer values are not read through a map: where it is not in memory each page is a wait of its own.
-const LENT_BYTES: u64 = 16 << 10;
+/// Of longer values in a map each page that is not in memory would be a wait of its own: the system is asked for each
+/// whether it holds all of it,
+const ASKED_BYTES: u64 = 16 << 10;
+/// and those that are longer still, of several chunks, would be copied anyway: they are read.
+const LENT_BYTES: u64 = CHUNK_BYTES as u64;
 
 /// The file of a value segment.
 pub fn segment_path(dir: &Path, id: u64) -> PathBuf {
@@ -284,9 +287,15 @@ impl Segment {
 
     /// What is stored of a value, if it is in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
-        let place = (pointer.offset, pointer.end());
         let is_never = self.context.maps.is_none() || self.damage.is_some();
-        if is_never || !may_be_lent(pointer) || self.prefix.residence.rests() {
+        if is_never || !may_be_lent(pointer) {
+            return None;
+        }
+        if pointer.stored_bytes() > ASKED_BYTES + CHUNK_HEADER_BYTES as u64 {
+            let stored = self.in_map(pointer)?;
+            return self.context.disk.is_in_memory(&stored).then_some(stored);
+        }
+        if self.prefix.residence.rests() {
             return None;
         }
         let turn = match self.map.get() {
@@ -298,7 +307,7 @@ impl Segment {
         if residence.is_due(turn) {
             let mut bytes = self.context.cache.buffer(pointer.stored_bytes() as usize);
             let file = self.file.get();
-            let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, place.0));
+            let is_there = file.is_ok_and(|file| file.read_cached_at(&mut bytes, pointer.offset));
             drop(bytes);
             let was_there = residence.was_there();
             residence.saw(is_there);
@@ -309,8 +318,14 @@ impl Segment {
                 return None;
             }
         }
+        self.in_map(pointer)
+    }
+
+    /// What is stored of a value, in the map.
+    fn in_map(&self, pointer: ValuePointer) -> Option<Bytes> {
+        let (start, end) = (pointer.offset, pointer.end());
         let bytes = &self.map()?.lender().bytes;
-        (place.1 <= bytes.len() as u64).then(|| bytes.slice(place.0 as usize..place.1 as usize))
+        (end <= bytes.len() as u64).then(|| bytes.slice(start as usize..end as usize))
     }
 
     /// The map, made if there is none and there may be one.

@@ -150,7 +150,7 @@ fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() 
         }
     }
     let metrics = &context.metrics;
-    let long = 3 * 10;
+    let long = 3 * 10; // Those of two chunks are never lent.
     let (mapped, read) = (metrics.mapped_values.sum(), metrics.value_requests.load(Relaxed));
     assert_eq!(mapped + read, 3 * 400);
     assert!(mapped > 200 && read > 256 + long, "{mapped} where they lie, {read} by requests");
@@ -162,6 +162,27 @@ fn values_are_read_where_they_lie_until_they_are_not_there_and_damage_is_seen() 
     file.write_all_at(&[0xaa; 3], pointer.offset + 20).unwrap();
     let error = segment.load(key, *pointer, &Reads::default()).unwrap_err();
     assert!(error.is_corruption() && error.path().is_some(), "{error:?}");
+}
+
+/// Of a long value in a map each page that is not in memory is a wait of its own, and a file may be long in and out of
+/// memory by parts: so each is asked for, and what the answers are says nothing of other reads.
+#[test]
+fn whether_a_long_value_is_read_where_it_lies_is_asked_each_time() {
+    let context = context_that(true);
+    let (used, pointers) = write(&context, 1, 0..400);
+    let segment = Segment::open(&context, &used).unwrap();
+    let counts = |at: usize| {
+        let (key, pointer) = &pointers[at];
+        assert!(segment.load(key, *pointer, &Reads::default()).unwrap() == value(at));
+        let metrics = &context.metrics;
+        (metrics.mapped_values.sum(), metrics.value_requests.load(Relaxed))
+    };
+    // Of the simulated disk's looks every fourth finds nothing.
+    let found: Vec<_> = (0..8).map(|at| counts(40 * at + 1)).collect();
+    assert_eq!(found, [(1, 0), (2, 0), (3, 0), (3, 1), (4, 1), (5, 1), (6, 1), (6, 2)]);
+    assert_eq!(context.metrics.lost_mappings.load(Relaxed), 0);
+    assert!((0..4).all(|at| counts(40 * at + 2) == (6, 3 + at as u64)), "never of two chunks");
+    assert_eq!(counts(7), (7, 6), "the map does not rest for what a long one did not find");
 }
 
 /// Some where they lie, some by requests, as the simulated disk has it: each comes back in its place.

@@ -175,6 +175,10 @@ impl Disk for RealDisk {
         many::read(requests, (self.many_reads == ManyReads::IoUring).then_some(&*self.rings), take);
     }
 
+    fn is_in_memory(&self, mapped: &[u8]) -> bool {
+        platform::is_in_memory(mapped)
+    }
+
     fn room(&self, dir: &Path) -> Option<Room> {
         platform::room(dir)
     }

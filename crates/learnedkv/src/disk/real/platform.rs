@@ -120,6 +120,39 @@ pub(super) fn map(_file: &File) -> Mapping {
     Mapping::Never
 }
 
+/// So many pages the system is asked for at once.
+#[cfg(target_os = "linux")]
+const ASKED_PAGES: usize = 128;
+
+/// Whether the system's cache holds all of `mapped`, a part of a map.
+#[cfg(target_os = "linux")]
+pub(super) fn is_in_memory(mapped: &[u8]) -> bool {
+    let page = rustix::param::page_size();
+    let before = mapped.as_ptr().addr() % page;
+    let (mut from, mut left) = (mapped.as_ptr().wrapping_sub(before), before + mapped.len());
+    let mut there = [0; ASKED_PAGES];
+    while left > 0 {
+        let asked = left.min(ASKED_PAGES * page);
+        let pages = &mut there[..asked.div_ceil(page)];
+        // SAFETY: the kernel only looks at what is mapped from `from` on, whatever it is, and writes a byte for each
+        // page of `asked` bytes: as many as `pages` has.
+        #[allow(unsafe_code)]
+        let said = unsafe { libc::mincore(from.cast_mut().cast(), asked, pages.as_mut_ptr()) };
+        if said != 0 || pages.iter().any(|page| page & 1 == 0) {
+            return false;
+        }
+        from = from.wrapping_add(asked);
+        left -= asked;
+    }
+    true
+}
+
+/// Nothing is mapped outside Linux.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_in_memory(_mapped: &[u8]) -> bool {
+    false
+}
+
 /// How many maps this process may have.
 #[cfg(target_os = "linux")]
 pub(super) fn max_maps() -> Option<u64> {

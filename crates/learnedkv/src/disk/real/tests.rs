@@ -3,7 +3,7 @@
 use learnedkv_skips::skip;
 
 use super::{LogRegionKind, ManyReads, RealDisk, platform};
-use crate::disk::Disk;
+use crate::disk::{Disk, Mapping};
 use crate::error::ErrorKind;
 
 #[test]
@@ -143,6 +143,36 @@ fn reserved_space_is_taken_and_discarded_space_given_back() {
     assert_eq!(data, [LENGTH / 2, LENGTH / 2, LENGTH / 2 + 5, LENGTH + 5]);
     file.discard(0, LENGTH).unwrap();
     assert_eq!((file.data_from(7), file.length_bytes().unwrap()), (LENGTH, LENGTH));
+}
+
+/// One page that is not there is enough.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_part_of_a_map_is_in_memory_if_all_its_pages_are() {
+    /// The system keeps files in large folios, too, and drops whole ones.
+    const HALF: usize = 4 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let disk = RealDisk::new();
+    let file = disk.create(&path).unwrap();
+    file.write_all_at(&vec![7; 2 * HALF], 0).unwrap();
+    file.sync().unwrap();
+    let Mapping::Made(map) = file.map() else {
+        return skip("page_cache", &format!("{} is not mapped", dir.path().display()));
+    };
+    let there = |from: usize, to: usize| disk.is_in_memory(&map[from..to]);
+    assert!(there(0, 2 * HALF) && there(5, 6) && there(5, 5), "just written");
+    let system = std::fs::File::open(&path).unwrap();
+    let length = std::num::NonZeroU64::new(HALF as u64);
+    rustix::fs::fadvise(&system, HALF as u64, length, rustix::fs::Advice::DontNeed).unwrap();
+    if there(HALF, HALF + 1) {
+        return skip("page_cache", "the system dropped nothing");
+    }
+    assert!(there(0, HALF) && there(HALF - 1, HALF));
+    assert!(!there(0, HALF + 1) && !there(HALF - 1, HALF + 1), "one page");
+    assert!(!there(2 * HALF - 1, 2 * HALF) && !there(HALF - 4096 * 127, HALF + 4096));
+    file.read_exact_at(&mut [0; 4096], HALF as u64).unwrap();
+    assert!(there(HALF - 4096 * 127, HALF + 4096), "read again");
 }
 
 /// The way taken where `fallocate` is refused.

@@ -38,7 +38,7 @@ pub(super) struct State {
     pub(super) random: Random,
     pub(super) space_limit_bytes: Option<u64>,
     pub(super) unsaid_bytes: u64,
-    cached_reads: u64,
+    looks_at_cache: u64,
 }
 
 impl State {
@@ -51,14 +51,15 @@ impl State {
             random: Random::new(seed),
             space_limit_bytes: None,
             unsaid_bytes: 0,
-            cached_reads: 0,
+            looks_at_cache: 0,
         }
     }
 
-    /// How many reads from the cache alone there were before this one.
-    pub(super) fn count_cached_read(&mut self) -> u64 {
-        self.cached_reads += 1;
-        self.cached_reads - 1
+    /// Whether the cache has what is looked for there now: now and then not, by the number of looks, as a replay has it
+    /// again.
+    pub(super) fn is_cached_now(&mut self) -> bool {
+        self.looks_at_cache += 1;
+        !self.looks_at_cache.is_multiple_of(4)
     }
 
     /// Makes a file of this content under a new name.
