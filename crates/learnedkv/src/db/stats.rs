@@ -497,7 +497,7 @@ impl Stats {
             read_requests: reads.requests.load(Relaxed),
             read_bytes: reads.bytes.load(Relaxed),
             value_requests: reads.value_requests.load(Relaxed),
-            mapped_values: reads.mapped_values.sum(),
+            mapped_values: reads.mapped_values.sum() + reads.asked_values.sum(),
             value_read_bytes: reads.value_bytes.load(Relaxed),
             index_fallbacks: reads.fallbacks.load(Relaxed),
             wide_bounds: reads.wide_bounds.load(Relaxed),

@@ -195,7 +195,7 @@ fn maps_and_cached_reads_show_what_reads_find(f: &Fixture) {
         assert!(file.read_cached_at(&mut found, 0), "just read");
         let Mapping::Made(map) = file.map() else { panic!("it is known to map") };
         for part in [0..1, 4095..4097, 4096..8192, 0..150_000, 149_999..150_000] {
-            assert!(f.disk.is_in_memory(&map[part.clone()]), "just read: {part:?}");
+            assert!(file.is_in_memory(&map[part.clone()]), "just read: {part:?}");
         }
     }
     let map = f.disk.open(&f.path("a"), Access::Random).unwrap().map();

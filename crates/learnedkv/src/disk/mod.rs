@@ -141,12 +141,6 @@ pub trait Disk: Send + Sync + fmt::Debug {
         came.into_iter().map(|read| read.expect("an answer to each request")).collect()
     }
 
-    /// Whether the system holds all of `mapped`, a part of a map of some file of this disk ([`File::map`]): to read it
-    /// then waits for no device, unless the system needs the memory at that very moment. Where it cannot tell, no.
-    fn is_in_memory(&self, _mapped: &[u8]) -> bool {
-        false
-    }
-
     /// How much room there is where `dir` lies; `None` where the disk cannot tell. Others may take it at
     /// any time: what must be there is reserved ([`File::preallocate`]), not asked for.
     fn room(&self, _dir: &Path) -> Option<Room> {
@@ -239,6 +233,12 @@ pub trait File: Any + Send + Sync + fmt::Debug {
     /// to return: a device that fails ends the process.
     fn map(&self) -> Mapping {
         Mapping::Never
+    }
+
+    /// Whether the system holds all of `mapped`, a part of a map of this file ([`File::map`]): to read it then waits for no
+    /// device, unless the system needs the memory at that very moment. Where it cannot tell, or would not tell us, no.
+    fn is_in_memory(&self, _mapped: &[u8]) -> bool {
+        false
     }
 
     /// Writes `bytes` at `offset_bytes`, growing the file if needed (a gap reads as zeros).

@@ -11,7 +11,7 @@ use crate::slice::{Lookup, Slice};
 use crate::sstable::reader::many::{self, Probe};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::{Asking, Reads, Sought};
-use crate::value_log;
+use crate::value_log::{self, LookedUp};
 use crate::view::{Group, KeyspaceView, Run, Tables};
 
 use super::paying::{self, Apart, Payer};
@@ -156,7 +156,7 @@ fn load<'a>(
     }
     let reads = reads.unwrap_or(&nobody);
     let before = reads.requests();
-    let values = value_log::look_up_all(&wanted, |id| view.segment(id), reads)?;
+    let LookedUp { values, read } = value_log::look_up_all(&wanted, |id| view.segment(id), reads)?;
     for (found, value) in places.into_iter().zip(values) {
         *found = Lookup::Value(value);
     }
@@ -166,7 +166,7 @@ fn load<'a>(
     }
     let payer = if requests > 0 { Payer::of(engine, view) } else { None };
     Ok(payer.map(|payer| {
-        let moving = wanted.iter().filter(|(_, pointer)| payer.moves(pointer)).count();
+        let moving = read.iter().filter(|at| payer.moves(&wanted[**at].1)).count();
         (payer, requests.min(moving as u64))
     }))
 }

@@ -141,8 +141,8 @@ impl<'a> Payer<'a> {
         }
     }
 
-    /// Counts those of the so many that a walk made for the values of `pointers`: the ones of short values, without those that
-    /// their blocks would take.
+    /// Counts those of the so many that a walk made for the values of `pointers`, all of which were read: the ones of short
+    /// values, without those that their blocks would take.
     pub fn pay_for_walk(
         &self,
         requests: u64,

@@ -17,7 +17,7 @@ use crate::slice::{Lookup, Slice};
 use crate::sstable::cursor::{self, Clipped, Walk, Wanted};
 use crate::sstable::reader::{Caching, Table};
 use crate::sstable::sought::{Asking, Reads, Sought};
-use crate::value_log::{self, Segment};
+use crate::value_log::{self, LookedUp, Segment};
 use crate::view::{Group, KeyspaceView, Partition, Run, Tables};
 
 /// So many runs' filters are fetched from memory together.
@@ -254,10 +254,10 @@ pub fn load_all(
     wanted: &[(&[u8], ValuePointer)],
 ) -> Result<Vec<Slice>> {
     let reads = Reads::default();
-    let values = value_log::look_up_all(wanted, |id| view.segment(id), &reads)?;
+    let LookedUp { values, read } = value_log::look_up_all(wanted, |id| view.segment(id), &reads)?;
     if reads.requests() > 0 {
         let payer = Payer::of(engine, view);
-        let pointers = || wanted.iter().map(|(_, pointer)| *pointer);
+        let pointers = || read.iter().map(|at| wanted[*at].1);
         payer.inspect(|by| by.pay_for_walk(reads.requests(), pointers()));
     } else {
         paying::owe_for_values(engine, view, Apart::of(wanted.iter().map(|(_, pointer)| *pointer)));

@@ -79,7 +79,10 @@ pub struct ReadMetrics {
     pub value_bytes: AtomicU64,
     /// Separated values read in the page cache, where their segment is mapped.
     pub mapped_values: Tally,
-    /// Separated values that might have been, and were read by requests.
+    /// Longer ones read there, of which the system was asked whether it holds all of them.
+    pub asked_values: Tally,
+    /// Separated values that might have been, and were read by requests; of those longer ones none: no loss of theirs is
+    /// noticed, so they say nothing of the page cache.
     pub value_misses: AtomicU64,
     /// Tables whose index could not be used and was rebuilt from their blocks.
     pub rebuilt_indexes: AtomicU64,

@@ -31,7 +31,16 @@ pub(super) struct Piece {
     pub values: Vec<usize>,
 }
 
-/// The values that `wanted` names by key and pointer, in that order: those that are at hand from where they are, the
+/// Values that were looked up.
+#[derive(Debug)]
+pub struct LookedUp {
+    /// In the order they were wanted.
+    pub values: Vec<Slice>,
+    /// Which of them were not at hand, ascending.
+    pub read: Vec<usize>,
+}
+
+/// The values that `wanted` names by key and pointer: those that are at hand from where they are, the
 /// others as [`load_all`] reads them.
 ///
 /// # Errors
@@ -40,9 +49,9 @@ pub fn look_up_all(
     wanted: &[(&[u8], ValuePointer)],
     find: impl Fn(u64) -> Result<Arc<Segment>>,
     reads: &Reads,
-) -> Result<Vec<Slice>> {
+) -> Result<LookedUp> {
     let mut values = Vec::with_capacity(wanted.len());
-    let mut missing = Vec::new();
+    let (mut read, mut missing) = (Vec::new(), Vec::new());
     // Neighbours stand in few segments; each that is found anew is counted, in memory that others write to.
     let mut known: Vec<Arc<Segment>> = Vec::new();
     for &(key, pointer) in wanted {
@@ -60,17 +69,19 @@ pub fn look_up_all(
         let value = segment.at_hand(key, pointer);
         if value.is_none() {
             segment.miss(pointer);
+            read.push(values.len());
             missing.push((key, pointer));
         }
         values.push(value);
     }
-    let mut read = match missing.is_empty() {
+    let mut loaded = match missing.is_empty() {
         true => Vec::new(),
         false => load_all(&missing, find, reads)?,
     }
     .into_iter();
-    let whole = values.into_iter().map(|value| value.or_else(|| read.next()));
-    Ok(whole.map(|value| value.expect("each that was missing was read")).collect())
+    let whole = values.into_iter().map(|value| value.or_else(|| loaded.next()));
+    let values = whole.map(|value| value.expect("each that was missing was read")).collect();
+    Ok(LookedUp { values, read })
 }
 
 /// The values that `wanted` names by key and pointer, in that order. They are read in the order of their

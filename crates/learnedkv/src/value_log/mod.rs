@@ -26,26 +26,34 @@ use bytes::Bytes;
 use self::prefix::{Map, Prefix};
 
 pub use self::ahead::ReadAhead;
-pub use self::many::{load_all_for_now, look_up_all};
+pub use self::many::{LookedUp, load_all_for_now, look_up_all};
 use crate::disk::{Mapping, PooledFile, Purpose, ReadRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::KeyspaceId;
 use crate::format::name::{file_name, file_number};
 use crate::format::table::SegmentUse;
 use crate::format::value::{
-    CHUNK_BYTES, CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk,
-    check_header, check_packed, check_short, join_chunks,
+    CHUNK_HEADER_BYTES, Layout, VALUES_HEADER_BYTES, ValuePointer, check_chunk, check_header,
+    check_packed, check_short, join_chunks,
 };
 use crate::slice::Slice;
 use crate::sstable::Retired;
 use crate::sstable::reader::TableContext;
 use crate::sstable::sought::Reads;
 
-/// Of longer values in a map each page that is not in memory would be a wait of its own: the system is asked for each
-/// whether it holds all of it,
-const ASKED_BYTES: u64 = 16 << 10;
-/// and those that are longer still, of several chunks, would be copied anyway: they are read.
-const LENT_BYTES: u64 = CHUNK_BYTES as u64;
+/// Of a longer value in a map each page that is not in memory would be a wait of its own: the system is asked each time
+/// whether it holds all of it.
+const UNASKED_BYTES: u64 = 16 << 10;
+
+/// Whether a value may be read in the map of its segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lending {
+    /// If the map does not rest: a look now and then says whether the system holds what it lends ([`Residence`](crate::disk::Residence)).
+    Looked,
+    /// If the system says that it holds all of this one; where it mostly does not, the map rests.
+    Asked,
+    Never,
+}
 
 /// The file of a value segment.
 pub fn segment_path(dir: &Path, id: u64) -> PathBuf {
@@ -287,16 +295,16 @@ impl Segment {
 
     /// What is stored of a value, if it is in the page cache for all we know.
     fn lent(&self, pointer: ValuePointer) -> Option<Bytes> {
-        let is_never = self.context.maps.is_none() || self.damage.is_some();
-        if is_never || !may_be_lent(pointer) {
-            return None;
-        }
-        if pointer.stored_bytes() > ASKED_BYTES + CHUNK_HEADER_BYTES as u64 {
-            let stored = self.in_map(pointer)?;
-            return self.context.disk.is_in_memory(&stored).then_some(stored);
-        }
-        if self.prefix.residence.rests() {
-            return None;
+        match self.lending(pointer) {
+            Lending::Looked if !self.prefix.residence.rests() => {}
+            Lending::Asked if !self.prefix.long.rests() => {
+                let stored = self.in_map(pointer)?;
+                let is_there = self.file.get().ok()?.is_in_memory(&stored);
+                self.prefix.long.saw(is_there);
+                return is_there.then_some(stored);
+            }
+            Lending::Asked => return None,
+            Lending::Looked | Lending::Never => return None,
         }
         let turn = match self.map.get() {
             Some(None) => return None, // and never will be
@@ -319,6 +327,20 @@ impl Segment {
             }
         }
         self.in_map(pointer)
+    }
+
+    fn lending(&self, pointer: ValuePointer) -> Lending {
+        if self.context.maps.is_none() || self.damage.is_some() {
+            return Lending::Never;
+        }
+        if pointer.stored_bytes() <= UNASKED_BYTES + CHUNK_HEADER_BYTES as u64 {
+            return Lending::Looked;
+        }
+        // One that is alone in its file is not worth one of the maps that a process may have, and several chunks are put together
+        // in memory of their own.
+        let is_alone =
+            pointer.offset == VALUES_HEADER_BYTES as u64 && pointer.end() == self.file_bytes;
+        if is_alone || pointer.chunks() > 1 { Lending::Never } else { Lending::Asked }
     }
 
     /// What is stored of a value, in the map.
@@ -357,13 +379,17 @@ impl Segment {
     /// The value that `pointer` says is `key`'s, if it stands in the page cache for all we know, and is sound there.
     pub fn at_hand(&self, key: &[u8], pointer: ValuePointer) -> Option<Slice> {
         let value = self.lent(pointer).and_then(|stored| self.mapped(key, pointer, stored))?;
-        self.context.metrics.mapped_values.add(1);
+        let metrics = &self.context.metrics;
+        match self.lending(pointer) {
+            Lending::Asked => metrics.asked_values.add(1),
+            Lending::Looked | Lending::Never => metrics.mapped_values.add(1),
+        }
         Some(value)
     }
 
     /// Counts a value that was not at hand.
     fn miss(&self, pointer: ValuePointer) {
-        if may_be_lent(pointer) {
+        if self.lending(pointer) == Lending::Looked {
             self.context.metrics.value_misses.fetch_add(1, Relaxed);
         }
     }
@@ -391,11 +417,6 @@ impl Segment {
 fn whole(bytes: Vec<u8>) -> Slice {
     let end = bytes.len();
     Slice::of_bytes(Bytes::from(bytes), 0..end)
-}
-
-/// Whether a value is so short that it may be read where the system holds it.
-fn may_be_lent(pointer: ValuePointer) -> bool {
-    pointer.stored_bytes() <= LENT_BYTES + CHUNK_HEADER_BYTES as u64
 }
 
 /// Value segments by their numbers: those that the tables of a keyspace point into.

@@ -41,6 +41,8 @@ pub(super) struct Prefix {
     /// The blocks behind the first one are given back up to here.
     given_back_to: AtomicU64,
     pub(super) residence: Residence,
+    /// The same for longer values: each is looked at.
+    pub(super) long: Residence,
     /// Before there is a map.
     pub(super) turn: Turn,
     /// Whether nobody beside this engine can have it mapped.

@@ -157,10 +157,6 @@ impl Disk for FaultyDisk {
         self.inner.read_many(passed, &mut |at, read| take(numbers[at], read));
     }
 
-    fn is_in_memory(&self, mapped: &[u8]) -> bool {
-        self.inner.is_in_memory(mapped)
-    }
-
     fn room(&self, dir: &Path) -> Option<Room> {
         self.inner.room(dir)
     }

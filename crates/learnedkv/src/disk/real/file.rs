@@ -19,6 +19,8 @@ pub(super) struct RealFile {
     direct: Option<fs::File>,
     /// Such a handle of a file that is read through the cache otherwise; made when it is first wanted.
     around: OnceLock<Option<fs::File>>,
+    /// Whether this process may write to it. Of a file that is not its own to change Linux tells it that all is in memory.
+    may_write: bool,
     /// Up to here the system was told to begin writing.
     handed_bytes: AtomicU64,
 }
@@ -28,12 +30,18 @@ pub(super) struct RealFile {
 const HANDED_BYTES: u64 = 4 << 20;
 
 impl RealFile {
-    pub(super) fn new(path: &Path, file: fs::File, direct: Option<fs::File>) -> RealFile {
+    pub(super) fn new(
+        path: &Path,
+        file: fs::File,
+        direct: Option<fs::File>,
+        may_write: bool,
+    ) -> RealFile {
         RealFile {
             path: path.to_path_buf(),
             file,
             direct,
             around: OnceLock::new(),
+            may_write,
             handed_bytes: AtomicU64::new(0),
         }
     }
@@ -113,6 +121,10 @@ impl File for RealFile {
         if self.direct.is_some() { Mapping::Never } else { platform::map(&self.file) }
     }
 
+    fn is_in_memory(&self, mapped: &[u8]) -> bool {
+        self.may_write && platform::is_in_memory(mapped)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         platform::write_all_at(&self.file, bytes, offset_bytes)
             .and_then(|()| self.hand_over(offset_bytes + bytes.len() as u64))
@@ -162,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let options = fs::File::options().read(true).write(true).create_new(true).open(&path);
-        let file = RealFile::new(&path, options.unwrap(), None);
+        let file = RealFile::new(&path, options.unwrap(), None, true);
         let (piece, part) = (HANDED_BYTES as usize, HANDED_BYTES as usize * 3 / 8);
         let written: Vec<u8> = (0..5 * part).map(|at| (at / 1000) as u8).collect();
         for (number, handed_pieces) in [0, 0, 1, 1, 1].into_iter().enumerate() {

@@ -91,11 +91,11 @@ impl RealDisk {
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         let file = create_new(path)?;
-        Ok(Arc::new(RealFile::new(path, file, None)))
+        Ok(Arc::new(RealFile::new(path, file, None, true)))
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        let (file, direct) = with_handles(|| {
+        let ((file, may_write), direct) = with_handles(|| {
             let direct = match access {
                 Access::Direct => platform::open_direct(path)?,
                 Access::Random | Access::Sequential => None,
@@ -106,7 +106,7 @@ impl Disk for RealDisk {
         if direct.is_none() {
             platform::advise(&file, access);
         }
-        Ok(Arc::new(RealFile::new(path, file, direct)))
+        Ok(Arc::new(RealFile::new(path, file, direct, may_write)))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -175,10 +175,6 @@ impl Disk for RealDisk {
         many::read(requests, (self.many_reads == ManyReads::IoUring).then_some(&*self.rings), take);
     }
 
-    fn is_in_memory(&self, mapped: &[u8]) -> bool {
-        platform::is_in_memory(mapped)
-    }
-
     fn room(&self, dir: &Path) -> Option<Room> {
         platform::room(dir)
     }
@@ -224,14 +220,15 @@ fn create_new(path: &Path) -> Result<std::fs::File> {
     with_handles(|| options.open(path)).map_err(|e| no_handle("create the file", path, &e))
 }
 
-fn open_existing(path: &Path) -> std::io::Result<std::fs::File> {
+/// The file, and whether this process may write to it.
+fn open_existing(path: &Path) -> std::io::Result<(std::fs::File, bool)> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     match OpenOptions::new().read(true).write(true).open(path) {
         // A read-only file or file system still serves reads.
         Err(e) if matches!(e.kind(), PermissionDenied | ReadOnlyFilesystem) => {
-            OpenOptions::new().read(true).open(path)
+            Ok((OpenOptions::new().read(true).open(path)?, false))
         }
-        other => other,
+        other => Ok((other?, true)),
     }
 }
 

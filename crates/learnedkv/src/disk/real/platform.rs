@@ -124,7 +124,8 @@ pub(super) fn map(_file: &File) -> Mapping {
 #[cfg(target_os = "linux")]
 const ASKED_PAGES: usize = 128;
 
-/// Whether the system's cache holds all of `mapped`, a part of a map.
+/// Whether the system's cache holds all of `mapped`, a part of a map of a file that this process may write to: of others
+/// the system says yes (`mincore(2)`, since Linux 5.2).
 #[cfg(target_os = "linux")]
 pub(super) fn is_in_memory(mapped: &[u8]) -> bool {
     let page = rustix::param::page_size();
@@ -133,12 +134,12 @@ pub(super) fn is_in_memory(mapped: &[u8]) -> bool {
     let mut there = [0; ASKED_PAGES];
     while left > 0 {
         let asked = left.min(ASKED_PAGES * page);
-        let pages = &mut there[..asked.div_ceil(page)];
+        let said = &mut there[..asked.div_ceil(page)];
         // SAFETY: the kernel only looks at what is mapped from `from` on, whatever it is, and writes a byte for each
-        // page of `asked` bytes: as many as `pages` has.
+        // page of `asked` bytes: as many as `said` has.
         #[allow(unsafe_code)]
-        let said = unsafe { libc::mincore(from.cast_mut().cast(), asked, pages.as_mut_ptr()) };
-        if said != 0 || pages.iter().any(|page| page & 1 == 0) {
+        let failed = unsafe { libc::mincore(from.cast_mut().cast(), asked, said.as_mut_ptr()) };
+        if failed != 0 || said.iter().any(|of_page| of_page & 1 == 0) {
             return false;
         }
         from = from.wrapping_add(asked);

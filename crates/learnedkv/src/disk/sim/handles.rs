@@ -86,6 +86,10 @@ impl File for SimFile {
         is_cached && self.read_exact_at(buffer, offset_bytes).is_ok()
     }
 
+    fn is_in_memory(&self, _mapped: &[u8]) -> bool {
+        self.disk.state().is_cached_now()
+    }
+
     /// As it is now: nobody writes to a file that is mapped.
     fn map(&self) -> Mapping {
         let Ok(length) = self.length_bytes() else { return Mapping::NotNow };

@@ -407,10 +407,6 @@ impl Disk for SimDisk {
         })
     }
 
-    fn is_in_memory(&self, _mapped: &[u8]) -> bool {
-        self.state().is_cached_now()
-    }
-
     fn room(&self, _dir: &Path) -> Option<Room> {
         let state = self.state();
         let total_bytes = state.space_limit_bytes?;
