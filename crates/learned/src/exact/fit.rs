@@ -5,9 +5,9 @@
 //!    to the line: the blocks' sizes steer the sequence. A window without a grid value is a miss.
 //! 3. The residuals' width is that for which width and exceptions (misses, and what lies too far
 //!    out) cost least. What each grid will cost is estimated from the windows alone, so that only
-//!    the best by the estimate is walked; where blocks have entries enough to steer with, its
-//!    neighbours are too.
-//! 4. Where they have, the line is fitted again to what the best walk covered, and 2 to 3 repeated.
+//!    the best by the estimate is walked.
+//! 4. Where blocks have entries enough to steer with, the line is fitted again to what that walk
+//!    covered, and 2 to 3 repeated, also with the next coarser grid.
 
 use std::hint::select_unpredictable;
 
@@ -26,8 +26,6 @@ const MOST_OUTLIERS: usize = 16;
 const HEADER_BYTES: usize = 32;
 /// So many of a window's numbers are looked at one by one.
 const FEW: usize = 4;
-/// How often the line is fitted; once more saves 0.1 % and costs a tenth of the plan.
-const ROUNDS: usize = 2;
 
 /// The line that a walk follows, and its grid.
 #[derive(Clone, Copy, Debug)]
@@ -137,14 +135,13 @@ impl<'a> Fitter<'a> {
         if !self.walk(None) || self.room.steps.is_empty() {
             return None;
         }
-        let mut line = self.fit(None);
-        // Where windows hold one gap, walks cannot follow a better line: a second round gains 0.1 %.
+        // Where windows hold one gap, walks cannot follow a better line: fitting it again gains 0.1 %.
         let is_free = self.reach > self.room.steps.len() * SLACK as usize;
-        let mut best = self.search_grid(line, is_free, None)?;
-        for _ in 1..if is_free { ROUNDS } else { 1 } {
-            line = self.fit(Some(best.1));
-            let Some(found) = self.search_grid(line, is_free, Some(best.1)) else { break };
-            best = found;
+        let line = self.fit(None);
+        let mut best = self.try_grid(line, self.estimate_grid(line), None)?;
+        if is_free {
+            let line = self.fit(Some(best.1));
+            best = self.search_grid(line, best.1).unwrap_or(best);
         }
         let (course, cover) = best;
         Some(self.encode(course, cover))
@@ -168,32 +165,17 @@ impl<'a> Fitter<'a> {
         (slope, low.midpoint(high))
     }
 
-    /// The cheapest grid for one line, if it is cheaper than `bound`; its walk is kept.
-    ///
-    /// What each grid costs is estimated from the windows of the last walk. Where windows hold one
-    /// gap, that is exact but for outliers; where walks choose among several ends, it is where to
-    /// begin: finer ones are walked while that helps, or else the next coarser one.
-    fn search_grid(
-        &mut self,
-        line: (f64, f64),
-        is_free: bool,
-        bound: Option<Cover>,
-    ) -> Option<(Course, Cover)> {
+    /// The cheaper of two grids for one line, if it is cheaper than `bound`; its walk is kept. One is the best by the
+    /// estimate, from the windows of the last walk, the other the next coarser one: where walks choose among several ends, they
+    /// come nearer to the line than the estimate knows. (Finer ones: decision 30.)
+    fn search_grid(&mut self, line: (f64, f64), bound: Cover) -> Option<(Course, Cover)> {
         let guess = self.estimate_grid(line);
-        let mut best = self.try_grid(line, guess, bound);
-        if !is_free {
+        let best = self.try_grid(line, guess, Some(bound));
+        if guess == 63 {
             return best;
         }
-        for shift in (self.least_shift..guess).rev() {
-            let cheapest = best.map(|(_, cover)| cover).or(bound);
-            let Some(finer) = self.try_grid(line, shift, cheapest) else { break };
-            best = Some(finer);
-        }
-        if guess < 63 && best.is_none_or(|(course, _)| course.shift as i32 == guess) {
-            let cheapest = best.map(|(_, cover)| cover).or(bound);
-            best = self.try_grid(line, guess + 1, cheapest).or(best);
-        }
-        best
+        let cheapest = best.map_or(bound, |(_, cover)| cover);
+        self.try_grid(line, guess + 1, Some(cheapest)).or(best)
     }
 
     /// Walks along a line on a grid. If that is cheaper than `bound`, the walk is kept.
