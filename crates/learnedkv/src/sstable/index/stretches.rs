@@ -95,9 +95,6 @@ impl Blocks {
     }
 }
 
-/// No bound that may be read at once reaches further back.
-const MOST_BLOCKS: usize = (MAX_READ_BYTES / BLOCK_ALIGNMENT) as usize;
-
 /// The eight bytes of `key` behind a prefix of `prefix` bytes.
 #[inline]
 fn embed(key: &[u8], prefix: usize) -> u64 {
@@ -213,6 +210,18 @@ impl<K: Kind> StretchesBuilder<K> {
         false
     }
 
+    /// Keeps of the last blocks those that a bound may reach back to: what takes more than may be read at once ends it.
+    fn forget(&mut self) {
+        let mut bytes = 0;
+        let reached = |block: &&Blocks| {
+            let is_reached = bytes <= MAX_READ_BYTES;
+            bytes += block.bytes;
+            is_reached
+        };
+        let kept = self.recent.iter().rev().take_while(reached).count();
+        self.recent.drain(..self.recent.len() - kept);
+    }
+
     fn begin(&mut self, content: Content<K::Builder>) {
         let (first_block, lower) = (self.blocks, self.lower.clone());
         self.stretches.push(Stretch { first_block, lower, content });
@@ -270,7 +279,7 @@ impl<K: Kind> IndexBuilder for StretchesBuilder<K> {
                 }
                 self.model(keys, &cuts, prefix);
                 self.recent.extend(blocks);
-                self.recent.drain(..self.recent.len().saturating_sub(MOST_BLOCKS));
+                self.forget();
             }
             None => self.separators(&cuts),
         }
@@ -492,5 +501,32 @@ mod tests {
         assert_shown(include_str!("stretches.rs"), "Of the kind `greedy-plr`", &bytes);
         let index = Stretches::<GreedyPlr>::decode(&bytes).unwrap();
         assert_eq!((index.block_count(), index.stretches.len()), (5, 2));
+    }
+
+    /// A thousand blocks used to be kept, and copied at each cut: more than the model itself cost where blocks are large.
+    #[test]
+    fn blocks_that_no_bound_reaches_back_to_are_forgotten() {
+        let block = |entries: u64, bytes: u64| Blocks { count: 1, entries, bytes };
+        // Which wide bounds there are depends on how many entries stand in so many bytes.
+        for epsilon in [0, 1, 4, 16, 64, 256] {
+            let new =
+                || StretchesBuilder::<GreedyPlr>::new(Limits { block_bytes: 1 }, b"a", epsilon);
+            let (mut builder, mut all) = (new(), Vec::new());
+            let (mut wide, mut narrow) = (0, 0);
+            for at in 0..3000_u64 {
+                let next = block(1 + at * 7919 % 5, 64 * (1 + at * at / 50 % 97));
+                all.push(next);
+                builder.recent.push(next);
+                let is_wide = builder.reaches_far(&builder.recent);
+                assert_eq!(is_wide, builder.reaches_far(&all), "{epsilon} {at}");
+                (wide, narrow) = (wide + u64::from(is_wide), narrow + u64::from(!is_wide));
+                builder.forget();
+                let (first, others) = builder.recent.split_first().unwrap();
+                let held: u64 = others.iter().map(|block| block.bytes).sum();
+                assert!(held <= MAX_READ_BYTES && first.bytes > 0);
+            }
+            assert!(narrow > 0 && (wide > 0 || epsilon < 16), "{epsilon}: {wide} {narrow}");
+            assert!(builder.recent.len() < all.len() / 10);
+        }
     }
 }
