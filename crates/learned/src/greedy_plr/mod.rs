@@ -78,6 +78,7 @@ impl GreedyPlrBuilder {
 impl Builder for GreedyPlrBuilder {
     type Model = GreedyPlr;
 
+    #[inline]
     fn push(&mut self, key: u64) -> Result<(), BuildError> {
         match self.previous {
             Some(previous) if key < previous => {

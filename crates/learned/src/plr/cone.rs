@@ -17,6 +17,8 @@
 //! in these units is `rise / (4 run)` positions per key. [`MAX_KEY_SPAN`] and [`MAX_RISE`] bound a
 //! segment so that rise and run fit `u64`, their cross products `u128`, and a stored slope `u32`.
 
+use std::hint::select_unpredictable;
+
 use super::segments::{Line, ONE};
 
 /// A segment ends before its keys span this much.
@@ -59,6 +61,14 @@ impl Slope {
         u128::from(self.rise) * u128::from(other.run)
             < u128::from(other.rise) * u128::from(self.run)
     }
+
+    /// `other` if `is_other`, without a branch.
+    fn or_if(self, is_other: bool, other: Slope) -> Slope {
+        Slope {
+            rise: select_unpredictable(is_other, other.rise, self.rise),
+            run: select_unpredictable(is_other, other.run, self.run),
+        }
+    }
 }
 
 impl Cone {
@@ -75,6 +85,7 @@ impl Cone {
 
     /// Takes the next point if some line can still serve it and all before; says whether it did.
     /// Its key is above the last one's, its `y` not below the last one's.
+    #[inline]
     pub(crate) fn admit(&mut self, key: u64, y: u64) -> bool {
         let (dx, dy) = (key - self.first_key, y - self.first_y);
         if dx >= MAX_KEY_SPAN || dy >= MAX_RISE {
@@ -92,16 +103,12 @@ impl Cone {
         let (rise, run) = (4 * (2 * dy - slopes.second_y), 2 * dx - slopes.second_key);
         let low = Slope { rise: rise.saturating_sub(self.bar), run };
         let high = Slope { rise: rise + self.bar, run };
-        let (raises, lowers) = (slopes.low.is_below(low), high.is_below(slopes.high));
-        if raises && slopes.high.is_below(low) || lowers && high.is_below(slopes.low) {
+        if slopes.high.is_below(low) | high.is_below(slopes.low) {
             return false;
         }
-        if raises {
-            slopes.low = low;
-        }
-        if lowers {
-            slopes.high = high;
-        }
+        // Whether a point narrows the cone cannot be predicted.
+        slopes.low = slopes.low.or_if(slopes.low.is_below(low), low);
+        slopes.high = slopes.high.or_if(high.is_below(slopes.high), high);
         self.key_span = dx;
         true
     }

@@ -56,6 +56,7 @@ impl Fitter {
 
     /// Takes the next pair. The caller has checked that neither `key` nor `y` falls; of pairs with
     /// equal keys the first counts, since that is where the lower bound lies.
+    #[inline]
     pub(crate) fn push(&mut self, key: u64, y: u64) {
         match &mut self.step {
             Some(step) if step.last_key == key => return,
@@ -65,6 +66,11 @@ impl Fitter {
             }
             _ => {}
         }
+        self.rise(key, y);
+    }
+
+    /// Takes a pair that ends a step. Apart from [`Self::push`], where most pairs may end none.
+    fn rise(&mut self, key: u64, y: u64) {
         if let Some(step) = self.step {
             self.leave(step);
             if key - step.last_key > 1 {
@@ -105,6 +111,7 @@ impl Fitter {
         }
     }
 
+    #[inline]
     fn point(&mut self, key: u64, y: u64) {
         if let Some(cone) = &mut self.cone {
             if cone.admit(key, y) {
