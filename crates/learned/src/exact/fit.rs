@@ -138,7 +138,13 @@ impl<'a> Fitter<'a> {
         // Where windows hold one gap, walks cannot follow a better line: fitting it again gains 0.1 %.
         let is_free = self.reach > self.room.steps.len() * SLACK as usize;
         let line = self.fit(None);
-        let mut best = self.try_grid(line, self.estimate_grid(line), None)?;
+        let guess = self.estimate_grid(line);
+        // A walk may meet a window whose keys all share their number where one on another grid does not.
+        let first = self.try_grid(line, guess, None);
+        let mut best = match first {
+            None if is_free && guess < 63 => self.try_grid(line, guess + 1, None),
+            found => found,
+        }?;
         if is_free {
             let line = self.fit(Some(best.1));
             best = self.search_grid(line, best.1).unwrap_or(best);

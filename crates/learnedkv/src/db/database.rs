@@ -135,7 +135,8 @@ impl Builder {
     /// A device that fails while a mapped page is brought back ends the process (`SIGBUS`), where a read
     /// would return an error: turn it off where that is worse than hot gets at some 40 % of the speed. Mapped
     /// pages are the system's: they are not part of the memory budget. Values that stand apart, up to 256 KiB, are read
-    /// there too: one that is held keeps its file on the disk, also when a sweep has emptied it, so copy what is kept for long.
+    /// there too, longer ones than 16 KiB where the system holds all of one and this process may write to the file: one that
+    /// is held keeps its file on the disk, also when a sweep has emptied it, so copy what is kept for long.
     pub fn mapped_reads(mut self, on: bool) -> Self {
         self.options.mapped_reads = on;
         self

@@ -365,10 +365,10 @@ pub struct Stats {
     pub read_bytes: u64,
     /// Read requests to the disk for separated values.
     pub value_requests: u64,
-    /// Separated values read where the operating system holds them (`Builder::mapped_reads`).
-    pub mapped_values: u64,
     /// Bytes they asked for.
     pub value_read_bytes: u64,
+    /// Separated values read where the operating system holds them (`Builder::mapped_reads`).
+    pub mapped_values: u64,
     /// Lookups whose index named blocks that do not hold the key's place.
     pub index_fallbacks: u64,
     /// Lookups whose index named blocks of more than 64 KiB together: these were read one by one, in halves.

@@ -50,7 +50,7 @@ const UNASKED_BYTES: u64 = 16 << 10;
 enum Lending {
     /// If the map does not rest: a look now and then says whether the system holds what it lends ([`Residence`](crate::disk::Residence)).
     Looked,
-    /// If the system says that it holds all of this one; where it mostly does not, the map rests.
+    /// If the system says that it holds all of this one; where it does not of more than some 2 %, the map rests.
     Asked,
     Never,
 }
@@ -300,7 +300,7 @@ impl Segment {
             Lending::Asked if !self.prefix.long.rests() => {
                 let stored = self.in_map(pointer)?;
                 let is_there = self.file.get().ok()?.is_in_memory(&stored);
-                self.prefix.long.saw(is_there);
+                self.prefix.long.saw_each(is_there);
                 return is_there.then_some(stored);
             }
             Lending::Asked => return None,

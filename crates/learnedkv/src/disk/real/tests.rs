@@ -2,8 +2,8 @@
 
 use learnedkv_skips::skip;
 
-use super::{LogRegionKind, ManyReads, RealDisk, RealFile, platform};
-use crate::disk::{Disk, File, Mapping};
+use super::{LogRegionKind, ManyReads, RealDisk, platform};
+use crate::disk::Disk;
 use crate::error::ErrorKind;
 
 #[test]
@@ -149,6 +149,7 @@ fn reserved_space_is_taken_and_discarded_space_given_back() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_part_of_a_map_is_in_memory_if_all_its_pages_are() {
+    use crate::disk::Mapping;
     /// The system keeps files in large folios, too, and drops whole ones.
     const HALF: usize = 4 << 20;
     let dir = tempfile::tempdir().unwrap();
@@ -181,18 +182,35 @@ fn a_part_of_a_map_is_in_memory_if_all_its_pages_are() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_is_said_of_others_files_is_not_believed() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::RealFile;
+    use crate::disk::{Access, File, Mapping};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     std::fs::write(&path, [7; 10_000]).unwrap();
-    for may_write in [true, false] {
-        let handle = std::fs::File::open(&path).unwrap();
-        let file = RealFile::new(&path, handle, None, may_write);
-        let Mapping::Made(map) = file.map() else {
-            return skip("page_cache", &format!("{} is not mapped", dir.path().display()));
-        };
-        assert_eq!(file.is_in_memory(&map), may_write);
+    let said = |file: &dyn File| match file.map() {
+        Mapping::Made(map) => Some(file.is_in_memory(&map)),
+        _ => None,
+    };
+    let with = |may_write: bool| {
+        RealFile::new(&path, std::fs::File::open(&path).unwrap(), None, may_write)
+    };
+    let Some(of_ours) = said(&with(true)) else {
+        return skip("page_cache", &format!("{} is not mapped", dir.path().display()));
+    };
+    if !of_ours {
+        return skip("page_cache", "the system dropped what it was not told to");
     }
+    assert_eq!(said(&with(false)), Some(false));
     assert!(super::open_existing(&path).unwrap().1);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    if std::fs::OpenOptions::new().write(true).open(&path).is_ok() {
+        return skip("a user", "whoever runs this may write to any file");
+    }
+    assert!(!super::open_existing(&path).unwrap().1);
+    let file = RealDisk::new().open(&path, Access::Random).unwrap();
+    assert_eq!(said(&*file), Some(false));
 }
 
 /// The way taken where `fallocate` is refused.
