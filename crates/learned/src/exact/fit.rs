@@ -129,8 +129,8 @@ impl<'a> Fitter<'a> {
         *number
     }
 
-    /// The cheapest plan found; none where some window's keys all share their number, or where there
-    /// are no inner separators.
+    /// The cheapest plan found; none where on each grid that was tried some window's keys all share their number, or where
+    /// there are no inner separators.
     pub fn plan(mut self) -> Option<Chunk> {
         if !self.walk(None) || self.room.steps.is_empty() {
             return None;

@@ -206,7 +206,7 @@ fn what_is_said_of_others_files_is_not_believed() {
     assert!(super::open_existing(&path).unwrap().1);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
     if std::fs::OpenOptions::new().write(true).open(&path).is_ok() {
-        return skip("a user", "whoever runs this may write to any file");
+        return skip("unprivileged", "whoever runs this may write to any file");
     }
     assert!(!super::open_existing(&path).unwrap().1);
     let file = RealDisk::new().open(&path, Access::Random).unwrap();
