@@ -437,6 +437,8 @@ pub struct Stats {
     pub steps_ahead: u64,
     /// Bytes of tables that sweeps wrote.
     pub swept_bytes: u64,
+    /// Tables of sweeps that were written over the file of one that had been replaced.
+    pub recycled_tables: u64,
     /// Compactions of levels that wrote tables.
     pub compactions: u64,
     /// Bytes of tables and values that they wrote.
@@ -525,6 +527,7 @@ impl Stats {
             sweep_steps: metrics.sweep_steps.load(Relaxed),
             steps_ahead: metrics.steps_ahead.load(Relaxed),
             swept_bytes: metrics.swept_bytes.load(Relaxed),
+            recycled_tables: metrics.recycled_tables.load(Relaxed),
             compactions: metrics.compactions.load(Relaxed),
             compacted_bytes: metrics.compacted_bytes.load(Relaxed),
             moved_tables: metrics.moved_tables.load(Relaxed),

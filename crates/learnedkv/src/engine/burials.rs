@@ -6,10 +6,12 @@
 //! ceiling where files are written faster than they are removed. Flushes do not wait, writers do at the price of what
 //! is not settled ([`super::pace`]).
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::spares::Spares;
 use super::{Engine, lock};
 use crate::format::entry::KeyspaceId;
 
@@ -30,6 +32,8 @@ pub struct Burials {
     count: AtomicU64,
     /// Held by whoever removes some, for as long as that takes: tens of milliseconds each where the disk is busy.
     one_at_a_time: Mutex<()>,
+    /// What is kept of that to be written over.
+    pub(super) spares: Spares,
 }
 
 impl Burials {
@@ -46,13 +50,16 @@ impl Burials {
 
 impl Engine {
     /// Removes files, and parts of files, that no View uses any more. When it returns they are gone,
-    /// whoever removed them.
+    /// whoever removed them, and what was kept of them to be written over.
     pub fn bury(&self) {
         while self.bury_some() {}
+        self.remove_spare();
     }
 
-    /// Does a part of that. False: there is nothing left, and what others were removing is gone.
+    /// Does a part of that, but for a file that is kept ([`super::spares`]). False: there is nothing else left, and what others were
+    /// removing is gone.
     pub fn bury_some(&self) -> bool {
+        self.remove_useless_spare();
         let _one_at_a_time = lock(&self.burials.one_at_a_time);
         let graveyard = &self.context.graveyard;
         let parts = graveyard.take_parts();
@@ -61,12 +68,13 @@ impl Engine {
         while others < OTHERS {
             let Some((path, retired)) = graveyard.take() else { return false };
             // What cannot be removed is an orphan that the next open removes.
-            let remove = || drop(self.disk().remove(&path));
+            let remove = |path: PathBuf| drop(self.disk().remove(&path));
+            let gone = self.keep_spare(path, retired);
             match retired.owner {
                 // A part of settling, which waits for it.
-                Some(_) => self.settling(remove),
+                Some(_) => self.settling(|| gone.into_iter().for_each(remove)),
                 None => {
-                    remove();
+                    gone.into_iter().for_each(remove);
                     others += 1;
                 }
             }
@@ -107,9 +115,9 @@ impl Engine {
         self.context.metrics.retired_bytes.load(Ordering::Acquire)
     }
 
-    /// Bytes of files that nobody uses any more and that are not removed yet.
+    /// Bytes of files that nobody uses any more and that are not removed yet, or kept to be written over.
     pub fn unremoved_bytes(&self) -> u64 {
-        self.context.graveyard.bytes()
+        self.context.graveyard.bytes() + self.burials.spares.bytes()
     }
 
     /// Whether what writes a keyspace's files in the background is to wait until those are removed that it replaced, of which it is told

@@ -22,6 +22,8 @@ pub struct EngineMetrics {
     pub sweeps: AtomicU64,
     /// Bytes of tables written by sweeps.
     pub swept_bytes: AtomicU64,
+    /// Tables that were written over files of others.
+    pub recycled_tables: AtomicU64,
     /// Bytes of tables and values written by merges of runs.
     pub merged_bytes: AtomicU64,
     /// Merges of runs that wrote values anew, instead of a sweep.

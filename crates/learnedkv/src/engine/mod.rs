@@ -33,6 +33,7 @@ mod periodic;
 mod pins;
 mod rates;
 mod report;
+mod spares;
 mod streams;
 mod unflushed;
 mod wanted;

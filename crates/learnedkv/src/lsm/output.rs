@@ -5,6 +5,7 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use self::waiting::Waiting;
 use super::shadow::Shadow;
@@ -305,7 +306,15 @@ impl Output {
         }
         let id = self.engine.next_file();
         let (disk, dir) = (self.engine.disk(), self.engine.dir());
-        self.writer = Some(TableWriter::create(disk, dir, id, self.options)?);
+        let writer = match self.engine.take_spare(self.expected_bytes) {
+            Some(old) => {
+                let (writer, is_over) = TableWriter::over(&old, disk, dir, id, self.options)?;
+                self.engine.metrics.recycled_tables.fetch_add(is_over.into(), Relaxed);
+                writer
+            }
+            None => TableWriter::create(disk, dir, id, self.options)?,
+        };
+        self.writer = Some(writer);
         Ok(())
     }
 

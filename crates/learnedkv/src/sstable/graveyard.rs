@@ -29,6 +29,8 @@ pub struct Retired {
     pub owner: Option<KeyspaceId>,
     /// The [`Graveyard::views`] of that moment.
     pub views: u64,
+    /// Nobody has a part of it in memory, as far as is known when it is added: it may be written over.
+    pub is_alone: bool,
 }
 
 /// See the module page.
@@ -178,8 +180,9 @@ mod tests {
     #[test]
     fn files_that_somebody_may_wait_for_go_first_in_turn_and_others_go_too() {
         let graveyard = Graveyard::new(|| {});
-        let add =
-            |name: &str, owner| graveyard.add(name.into(), Retired { bytes: 10, owner, views: 0 });
+        let add = |name: &str, owner| {
+            graveyard.add(name.into(), Retired { bytes: 10, owner, views: 0, is_alone: false })
+        };
         (0..20).for_each(|_| add("dropped", None));
         (0..20).for_each(|_| add("of 7", Some(7)));
         (0..2).for_each(|_| add("of 8", Some(8)));
@@ -206,7 +209,7 @@ mod tests {
     fn nobody_waits_for_what_a_snapshot_had_for_long() {
         let graveyard = Graveyard::new(|| {});
         let views = graveyard.next_view();
-        let retired = Retired { bytes: 10, owner: Some(7), views };
+        let retired = Retired { bytes: 10, owner: Some(7), views, is_alone: false };
         (0..MOST_VIEWS).for_each(|_| _ = graveyard.next_view());
         graveyard.add("soon".into(), retired);
         assert_eq!(graveyard.bytes_of(7), 10);

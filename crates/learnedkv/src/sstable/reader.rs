@@ -182,15 +182,16 @@ impl Drop for Table {
         if self.is_paged() {
             self.context.cache.remove_index(self.record.id);
         }
-        if let Some(retired) = self.retired.take() {
+        if let Some(mut retired) = self.retired.take() {
             // Whoever removes the file at once gets its space, and who finds no bytes retired may bury all.
-            self.mapped = Mapped::default();
+            let is_alone = std::mem::take(&mut self.mapped).unmap();
             self.file.close();
             let graveyard = &self.context.graveyard;
             if let Some(filter) = &self.record.filter {
                 let path = filter_path(&self.context.dir, filter.id);
                 graveyard.add(path, Retired { bytes: filter.file_bytes, ..retired });
             }
+            retired.is_alone = is_alone;
             graveyard.add(std::mem::take(&mut self.path), retired);
             self.context.metrics.retired_bytes.fetch_sub(retired.bytes, Release);
         }
@@ -418,7 +419,7 @@ impl Table {
     /// View `views` ([`Graveyard::next_view`](crate::sstable::Graveyard::next_view)).
     pub fn retire(&self, owner: Option<KeyspaceId>, views: u64) {
         let bytes = self.record.file_bytes;
-        if self.retired.set(Retired { bytes, owner, views }).is_ok() {
+        if self.retired.set(Retired { bytes, owner, views, is_alone: false }).is_ok() {
             self.context.metrics.retired_bytes.fetch_add(bytes, Relaxed);
         }
     }

@@ -26,6 +26,7 @@ mod check;
 mod expected;
 mod generation;
 mod mapped;
+mod over;
 mod paged;
 
 const ENTRIES: u64 = 500;

@@ -16,7 +16,7 @@ use super::filter::{FilterBuilder, FilterKind, file};
 use super::index::{IndexBuilder, IndexKind, SECTION_PREFIX};
 use super::partition::{Cut, Limits, Separator, entry_size, entry_weight};
 use super::{scale, table_path};
-use crate::disk::{Disk, File};
+use crate::disk::{Access, Disk, File};
 use crate::error::Result;
 use crate::format::block::{BLOCK_ALIGNMENT, BlockBuilder, BlockPlace};
 use crate::format::compression::{Codec, Compression};
@@ -54,6 +54,8 @@ pub struct TableWriter {
     id: TableId,
     path: PathBuf,
     file: Arc<dyn File>,
+    /// So long it was when it was begun.
+    over_bytes: u64,
     tag: u64,
     index: Option<Box<dyn IndexBuilder>>,
     filter: Option<FilterBuilder>,
@@ -70,6 +72,21 @@ pub struct TableWriter {
     written_bytes: u64,
 }
 
+/// The file `old`, named `path` by now, and how long it is; `None`, and no file of either name, where it has another name too or
+/// does not do what it is asked for.
+fn renamed(disk: &dyn Disk, old: &Path, path: &Path) -> Option<(Arc<dyn File>, u64)> {
+    if disk.rename(old, path).is_err() {
+        let _ = disk.remove(old);
+        return None;
+    }
+    let file = disk.open(path, Access::Sequential).ok().filter(|file| file.has_one_name());
+    let found = file.and_then(|file| Some((file.length_bytes().ok()?, file)));
+    if found.is_none() {
+        let _ = disk.remove(path);
+    }
+    found.map(|(bytes, file)| (file, bytes))
+}
+
 impl TableWriter {
     /// Begins table `id` in `dir`.
     ///
@@ -81,15 +98,44 @@ impl TableWriter {
         id: TableId,
         options: TableOptions,
     ) -> Result<TableWriter> {
-        let path = table_path(dir, id);
-        let file = disk.create(&path)?;
-        Ok(TableWriter {
+        let file = disk.create(&table_path(dir, id))?;
+        Ok(TableWriter::to(file, disk, dir, id, options))
+    }
+
+    /// The same in the place of a file that nobody has any more, and which is gone whatever comes of it: over its bytes, or where
+    /// that cannot be in a new one. Whether it was over its bytes.
+    ///
+    /// # Errors
+    /// As [`TableWriter::create`].
+    pub fn over(
+        old: &Path,
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        id: TableId,
+        options: TableOptions,
+    ) -> Result<(TableWriter, bool)> {
+        let Some((file, over_bytes)) = renamed(&**disk, old, &table_path(dir, id)) else {
+            return Ok((TableWriter::create(disk, dir, id, options)?, false));
+        };
+        let writer = TableWriter::to(file, disk, dir, id, options);
+        Ok((TableWriter { over_bytes, ..writer }, true))
+    }
+
+    fn to(
+        file: Arc<dyn File>,
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        id: TableId,
+        options: TableOptions,
+    ) -> TableWriter {
+        TableWriter {
             disk: disk.clone(),
             dir: dir.to_owned(),
             options,
             id,
-            path,
+            path: table_path(dir, id),
             file,
+            over_bytes: 0,
             tag: disk.random_u64(),
             index: None,
             filter: options.filter.map(FilterBuilder::new),
@@ -101,7 +147,7 @@ impl TableWriter {
             codec: options.compression.codec(),
             out: Vec::with_capacity(WRITE_BYTES + WRITE_BYTES / 8),
             written_bytes: 0,
-        })
+        }
     }
 
     /// The table's number.
@@ -297,6 +343,9 @@ impl TableWriter {
         self.out.extend_from_slice(&directory);
         Footer::new(self.tag, directory_offset, &directory).encode(&mut self.out);
         self.write_out()?;
+        if self.written_bytes < self.over_bytes {
+            self.file.truncate(self.written_bytes)?;
+        }
         if !self.options.is_scratch {
             self.file.sync().map_err(|e| e.at_path(&self.path))?;
         }

@@ -185,7 +185,7 @@ impl Segment {
     /// View `views` ([`Graveyard::next_view`](crate::sstable::Graveyard::next_view)).
     pub fn retire(&self, owner: Option<KeyspaceId>, views: u64) {
         let bytes = self.occupied_bytes();
-        if self.retired.set(Retired { bytes, owner, views }).is_ok() {
+        if self.retired.set(Retired { bytes, owner, views, is_alone: false }).is_ok() {
             self.context.metrics.retired_bytes.fetch_add(bytes, Relaxed);
         }
     }

@@ -392,7 +392,7 @@ fn a_retired_segment_is_buried_when_its_last_user_is_gone() {
     drop(segment);
     assert!(context.graveyard.take().is_none());
     drop(user);
-    let retired = Retired { bytes: used.end, owner: Some(7), views: 0 };
+    let retired = Retired { bytes: used.end, owner: Some(7), views: 0, is_alone: false };
     assert_eq!(context.graveyard.take(), Some((segment_path(Path::new("/"), 1), retired)));
     assert_eq!(context.graveyard.bytes_of(7), used.end, "not removed yet");
     context.graveyard.removed(retired);

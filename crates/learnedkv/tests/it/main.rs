@@ -55,3 +55,4 @@ mod verify;
 mod walks;
 mod warming;
 mod workload;
+mod written_over;

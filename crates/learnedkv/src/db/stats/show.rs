@@ -227,7 +227,7 @@ impl Stats {
         writeln!(
             f,
             "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes, {} before the log), {:.1} merged ({} rewrites), {:.1} swept \
-             ({} sweeps, {} steps, {} begun ahead), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
+             ({} sweeps, {} steps, {} begun ahead, {} tables over replaced ones), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
              writers held back {} ms",
             self.put_bytes as f64 / MIB,
             self.flushed_bytes as f64 / MIB,
@@ -239,6 +239,7 @@ impl Stats {
             self.sweeps,
             self.sweep_steps,
             self.steps_ahead,
+            self.recycled_tables,
             self.compacted_bytes as f64 / MIB,
             self.compactions,
             self.moved_tables,
@@ -453,6 +454,7 @@ mod tests {
             sweep_steps: n.count(),
             steps_ahead: n.count(),
             swept_bytes: n.bytes(),
+            recycled_tables: n.count(),
             compactions: n.count(),
             compacted_bytes: n.bytes(),
             moved_tables: n.count(),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
@@ -28,6 +29,12 @@ impl SimFile {
         SimFile { disk: disk.clone(), number, path: path.to_path_buf() }
     }
 
+    /// What is lent from a map would change.
+    fn assert_unmapped(&self) {
+        let is_unmapped = self.disk.state().is_unmapped(self.number);
+        assert!(is_unmapped, "{} is written to, which somebody has in memory", self.path.display());
+    }
+
     fn operation(&self, kind: OperationKind) -> Operation<'_> {
         Operation::new(kind, &self.path)
     }
@@ -40,6 +47,7 @@ impl SimFile {
         bytes: &[u8],
         offset_bytes: u64,
     ) -> Result<()> {
+        self.assert_unmapped();
         let running = self.disk.begin(operation.at(offset_bytes, bytes.len() as u64));
         let write = |bytes: &[u8], offset_bytes| {
             self.disk
@@ -90,12 +98,15 @@ impl File for SimFile {
         self.disk.state().is_cached_now()
     }
 
-    /// As it is now: nobody writes to a file that is mapped.
+    /// As it is now: nobody may write to a file that is mapped.
     fn map(&self) -> Mapping {
         let Ok(length) = self.length_bytes() else { return Mapping::NotNow };
         let mut bytes = vec![0; length as usize];
         match self.read_exact_at(&mut bytes, 0) {
-            Ok(()) => Mapping::Made(Bytes::from(bytes)),
+            Ok(()) => {
+                let _held = self.disk.state().map(self.number);
+                Mapping::Made(Bytes::from_owner(Mapped { bytes, _held }))
+            }
             Err(_) => Mapping::NotNow,
         }
     }
@@ -111,6 +122,7 @@ impl File for SimFile {
     }
 
     fn truncate(&self, length_bytes: u64) -> Result<()> {
+        self.assert_unmapped();
         let operation = self.operation(OperationKind::Truncate).at(length_bytes, 0);
         let _running = self.disk.begin(operation);
         self.disk.state().inode_mut(self.number).truncate(length_bytes);
@@ -142,6 +154,18 @@ impl File for SimFile {
 
     fn length_bytes(&self) -> Result<u64> {
         Ok(self.disk.state().inode(self.number).length_bytes())
+    }
+}
+
+/// What a file held when it was mapped.
+struct Mapped {
+    bytes: Vec<u8>,
+    _held: Arc<()>,
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

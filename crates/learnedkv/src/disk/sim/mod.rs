@@ -10,6 +10,9 @@
 //! length, every change of names. A crash of the process loses no written byte, and what was pending
 //! stays pending: the machine may still crash afterwards.
 //!
+//! **Maps.** What is mapped is what the file held then. To write to a file that somebody has mapped is an assertion that fails: on a
+//! real disk what he has would change.
+//!
 //! **Observers.** [`SimDisk::observe`] calls a closure before, amid and after every operation that
 //! changes the disk, with its index and the disk to take clones of. No lock of the disk is held,
 //! so the closure may use the disk; what it does there is not observed. Calls are one at a time:

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::CrashKind;
 use super::fate::Fates;
@@ -17,6 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 struct Slot {
     inode: Arc<Inode>,
     open_handles: usize,
+    /// Held by who has it in memory.
+    maps: Weak<()>,
 }
 
 /// How a lock is held.
@@ -73,7 +75,8 @@ impl State {
         }
         let number = self.next_file;
         self.next_file += 1;
-        self.files.insert(number, Slot { inode: Arc::new(inode), open_handles: 0 });
+        self.files
+            .insert(number, Slot { inode: Arc::new(inode), open_handles: 0, maps: Weak::new() });
         self.names.link(path, Node::File(number));
         Ok(number)
     }
@@ -110,6 +113,19 @@ impl State {
 
     pub(super) fn closed(&mut self, number: u64) {
         self.slot_mut(number).open_handles -= 1;
+    }
+
+    /// Somebody has a file in memory, for as long as what it gets is held.
+    pub(super) fn map(&mut self, number: u64) -> Arc<()> {
+        let maps = &mut self.slot_mut(number).maps;
+        let held = maps.upgrade().unwrap_or_default();
+        *maps = Arc::downgrade(&held);
+        held
+    }
+
+    /// Whether nobody has a file in memory: else what it is written to would change under him.
+    pub(super) fn is_unmapped(&self, number: u64) -> bool {
+        self.slot(number).maps.strong_count() == 0
     }
 
     pub(super) fn inode(&self, number: u64) -> &Inode {
@@ -213,7 +229,7 @@ impl State {
         // File tags and the like must not repeat after a crash, whatever its seed.
         left.random = Random::new(self.random.for_part(seed).next());
         for slot in left.files.values_mut() {
-            slot.open_handles = 0;
+            (slot.open_handles, slot.maps) = (0, Weak::new());
         }
         if kind == CrashKind::Machine {
             let mut random = Random::new(seed);

@@ -17,8 +17,9 @@
 //! What is not seen: a page that was dropped, has rotted on the device and comes back before anybody
 //! looked. What is read of it is decoded as untrusted bytes, as always.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, fence};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 
@@ -46,8 +47,22 @@ pub struct Mapped {
 
 struct Map {
     lenders: Lenders,
+    /// Gone once the file is not mapped any more: whoever was lent a part of it has let go of that.
+    in_use: Weak<()>,
     noted: Bits,
     checked: Bits,
+}
+
+/// A file in memory. It is unmapped before it counts as not in use.
+struct InUse {
+    bytes: Bytes,
+    _counted: Arc<()>,
+}
+
+impl AsRef<[u8]> for InUse {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// A bit for each block.
@@ -108,6 +123,17 @@ impl Map {
 }
 
 impl Mapped {
+    /// Lets the map go. Whether the file is not mapped any more, or never was: nobody has a part of it.
+    pub fn unmap(self) -> bool {
+        let Some(map) = self.map.into_inner().flatten() else { return true };
+        let in_use = map.in_use.clone();
+        drop(map);
+        let is_gone = in_use.strong_count() == 0;
+        // What others have read there they have read by now.
+        fence(Acquire);
+        is_gone
+    }
+
     /// What the notes take, bytes.
     pub fn size_bytes(&self) -> usize {
         self.map.get().and_then(Option::as_ref).map_or(0, |map| map.size_bytes())
@@ -287,8 +313,10 @@ impl Table {
         let bits = || Bits::none(self.block_count());
         let map = match self.context.maps.as_ref()?.map(purpose, || self.file()) {
             Mapping::Made(bytes) => {
-                let lenders = Lenders::of(bytes);
-                Some(Box::new(Map { lenders, noted: bits(), checked: bits() }))
+                let counted = Arc::new(());
+                let in_use = Arc::downgrade(&counted);
+                let lenders = Lenders::of(Bytes::from_owner(InUse { bytes, _counted: counted }));
+                Some(Box::new(Map { lenders, in_use, noted: bits(), checked: bits() }))
             }
             Mapping::Never => None,
             Mapping::NotNow => return None,

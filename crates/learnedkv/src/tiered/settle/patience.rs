@@ -375,7 +375,7 @@ mod tests {
 
     /// Adds a file that a keyspace has replaced, and that is not removed before somebody does.
     fn replaced(db: &Database, owner: KeyspaceId, bytes: u64) {
-        let retired = Retired { bytes, owner: Some(owner), views: 0 };
+        let retired = Retired { bytes, owner: Some(owner), views: 0, is_alone: false };
         db.engine().context.graveyard.add("/db/none".into(), retired);
     }
 
