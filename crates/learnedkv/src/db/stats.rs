@@ -319,8 +319,8 @@ pub struct Stats {
     pub pinned_memory_bytes: u64,
     /// Bytes of files, and of parts that a sweep has moved, that only snapshots and reads under way keep.
     pub pinned_disk_bytes: u64,
-    /// Bytes of files that nobody uses any more, and that are not removed yet. Merges, sweeps and compactions of a keyspace
-    /// wait where it has replaced many of them.
+    /// Bytes of files that nobody uses any more, and that are not removed yet: merges, sweeps and compactions of a keyspace
+    /// wait where it has replaced many of them. With the one that is kept while a sweep goes on, to be written over.
     pub unremoved_bytes: u64,
     /// Times that a snapshot's or an iterator's memtables were written to a file.
     pub spills: u64,

@@ -361,6 +361,9 @@ impl Engine {
             self.burials.note(given as u64);
             return true;
         }
+        if self.remove_spare() {
+            return true;
+        }
         let given = self.ballast.give_up(seen.given_up, self.retired_bytes());
         self.log.set_frugal(self.ballast.is_given_up());
         self.executor.notify();
@@ -465,15 +468,12 @@ impl Engine {
         payload: &[u8],
         mut work: impl FnMut() -> Result<T>,
     ) -> Result<T> {
+        let is_full = |done: &Result<T>| matches!(done, Err(e) if e.kind() == ErrorKind::DiskFull);
         match work() {
-            Err(e) if e.kind() == ErrorKind::DiskFull => {
-                if only_removes(payload) {
-                    self.with_ballast(work)
-                } else {
-                    Err(self.full())
-                }
-            }
-            done => done,
+            done if !is_full(&done) => done,
+            _ if only_removes(payload) => self.with_ballast(work),
+            _ if self.remove_spare() => self.with_ballast_if_removing(payload, work),
+            _ => Err(self.full()),
         }
     }
 

@@ -31,7 +31,7 @@ pub struct Burials {
     /// How many files, and parts of files, so far; and of what the log kept for later.
     count: AtomicU64,
     /// Held by whoever removes some, for as long as that takes: tens of milliseconds each where the disk is busy.
-    one_at_a_time: Mutex<()>,
+    pub(super) one_at_a_time: Mutex<()>,
     /// What is kept of that to be written over.
     pub(super) spares: Spares,
 }
@@ -59,8 +59,8 @@ impl Engine {
     /// Does a part of that, but for a file that is kept ([`super::spares`]). False: there is nothing else left, and what others were
     /// removing is gone.
     pub fn bury_some(&self) -> bool {
-        self.remove_useless_spare();
         let _one_at_a_time = lock(&self.burials.one_at_a_time);
+        self.remove_useless_spare();
         let graveyard = &self.context.graveyard;
         let parts = graveyard.take_parts();
         self.burials.note(parts.iter().filter(|part| part.give_back()).count() as u64);
@@ -70,6 +70,7 @@ impl Engine {
             // What cannot be removed is an orphan that the next open removes.
             let remove = |path: PathBuf| drop(self.disk().remove(&path));
             let gone = self.keep_spare(path, retired);
+            let is_gone = gone.is_some();
             match retired.owner {
                 // A part of settling, which waits for it.
                 Some(_) => self.settling(|| gone.into_iter().for_each(remove)),
@@ -78,7 +79,7 @@ impl Engine {
                     others += 1;
                 }
             }
-            self.burials.note(1);
+            self.burials.note(is_gone.into());
             let (before, after) = graveyard.removed(retired);
             if before > 0
                 && [0, self.allowed_bytes()].iter().any(|limit| (after..before).contains(limit))

@@ -58,6 +58,8 @@ impl Engine {
         };
         let segments = view.keyspaces.values().flat_map(|keyspace| keyspace.tables.segments.iter());
         segments.for_each(|segment| segment.is_shared());
+        let tables = view.keyspaces.values().flat_map(|keyspace| keyspace.tables.all());
+        tables.for_each(|table| table.is_shared());
         for from in named_files(self.dir(), &state, &view) {
             let name = from.file_name().unwrap_or_default();
             link_or_copy(disk, &from, &to.join(name))?;

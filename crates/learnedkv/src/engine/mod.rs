@@ -73,6 +73,7 @@ pub use health::{DatabaseHealth, Health, Work};
 use payloads::Payloads;
 use periodic::Periodic;
 pub use periodic::SyncJob;
+pub use spares::Successor;
 pub use streams::Streamed;
 pub use unflushed::Without;
 pub use wanted::Wanted;

@@ -11,11 +11,11 @@ use self::waiting::Waiting;
 use super::shadow::Shadow;
 
 use crate::cursor::Cursor;
-use crate::engine::{Engine, Opened};
+use crate::engine::{Engine, Opened, Successor};
 use crate::error::{Error, Result};
 use crate::format::checksum::key_hash;
 use crate::format::compression::{Codec, Compression};
-use crate::format::entry::{Kind, SequenceNumber};
+use crate::format::entry::{KeyspaceId, Kind, SequenceNumber};
 use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
 use crate::format::table::SegmentUse;
@@ -85,8 +85,12 @@ pub struct Output {
     waiting: Waiting,
     /// Values that entries to come will wait for.
     ahead: ReadAhead,
-    /// See [`Output::expecting`].
+    /// See [`Output::replacing_of`].
     expected_bytes: u64,
+    /// See [`Output::replacing_of`].
+    replaces_of: Option<KeyspaceId>,
+    /// The table being written, of such an output.
+    successor: Option<Successor>,
     /// Values in these segments are written anew, whatever their length.
     victims: Arc<BTreeSet<u64>>,
     shadow: Option<Shadow>,
@@ -148,6 +152,8 @@ impl Output {
             waiting: Waiting::default(),
             ahead: ReadAhead::new(AHEAD_BYTES.min(engine.options.memtable_bytes as u64 / 8)),
             expected_bytes: 0,
+            replaces_of: None,
+            successor: None,
             victims: Arc::default(),
             shadow: None,
             generation: None,
@@ -169,9 +175,10 @@ impl Output {
         self
     }
 
-    /// Says that the table being written will take so much, about: values are read ahead as far as that.
-    pub fn expecting(mut self, data_bytes: u64) -> Output {
-        self.expected_bytes = data_bytes;
+    /// Says that the table being written will take so much, about, and replace others of a keyspace: values are read ahead as far as
+    /// that, and it may be written over the file of one that was replaced.
+    pub fn replacing_of(mut self, keyspace: KeyspaceId, data_bytes: u64) -> Output {
+        (self.replaces_of, self.expected_bytes) = (Some(keyspace), data_bytes);
         self
     }
 
@@ -306,7 +313,12 @@ impl Output {
         }
         let id = self.engine.next_file();
         let (disk, dir) = (self.engine.disk(), self.engine.dir());
-        let writer = match self.engine.take_spare(self.expected_bytes) {
+        let spare = self.replaces_of.and_then(|keyspace| {
+            let (successor, spare) = self.engine.begin_successor(keyspace, self.expected_bytes);
+            self.successor = Some(successor);
+            spare
+        });
+        let writer = match spare {
             Some(old) => {
                 let (writer, is_over) = TableWriter::over(&old, disk, dir, id, self.options)?;
                 self.engine.metrics.recycled_tables.fetch_add(is_over.into(), Relaxed);
@@ -502,6 +514,7 @@ impl Output {
             if let Some((generation, _)) = &self.generation {
                 table.join(generation.clone());
             }
+            table.is_ours();
             table.note_all();
             table.check_written();
             self.replaced.iter().for_each(|replaced| table.warm_from(replaced, &mut left));
@@ -528,6 +541,7 @@ impl Output {
             }
         }
         let bytes = tables.iter().map(|t| t.file_bytes).sum::<u64>() + self.segment_bytes;
+        self.successor = None;
         Ok(Written { tables, opened, bytes })
     }
 

@@ -163,6 +163,8 @@ pub struct Table {
     unreadable: AtomicBool,
     /// A block could not be read with its neighbours: each is read by itself from then on.
     reads_alone: AtomicBool,
+    /// See [`Table::is_ours`].
+    is_ours: AtomicBool,
     /// Set once the newest View does without it.
     retired: OnceLock<Retired>,
     /// What of its metadata is counted in the metrics.
@@ -184,7 +186,8 @@ impl Drop for Table {
         }
         if let Some(mut retired) = self.retired.take() {
             // Whoever removes the file at once gets its space, and who finds no bytes retired may bury all.
-            let is_alone = std::mem::take(&mut self.mapped).unmap();
+            let is_unmapped = std::mem::take(&mut self.mapped).unmap();
+            let is_alone = is_unmapped && *self.is_ours.get_mut() && self.is_readable();
             self.file.close();
             let graveyard = &self.context.graveyard;
             if let Some(filter) = &self.record.filter {
@@ -266,6 +269,7 @@ impl Table {
             damage: None,
             unreadable: AtomicBool::new(false),
             reads_alone: AtomicBool::new(false),
+            is_ours: AtomicBool::new(false),
             retired: OnceLock::new(),
             counted_bytes: AtomicU64::new(0),
         };
@@ -413,6 +417,17 @@ impl Table {
             + record.largest.len()
             + self.ranges.size_bytes()
             + size_of::<Table>()
+    }
+
+    /// Says that this engine wrote the file. Of another, parts may be lent by an earlier life of the database that this one knows
+    /// nothing of; or it is not the database's at all, but led to by a link.
+    pub fn is_ours(&self) {
+        self.is_ours.store(true, Relaxed);
+    }
+
+    /// Says that a checkpoint links the file: it is not the engine's alone, also when that is gone.
+    pub fn is_shared(&self) {
+        self.is_ours.store(false, Relaxed);
     }
 
     /// Has the file removed once nobody uses the table. It was replaced in keyspace `owner`, if in any that is there, by

@@ -365,7 +365,7 @@ impl SweepStep {
             seen: Weak::new(),
             output: output
                 .with_victims(course.victims.clone())
-                .expecting(2 * plan.half_bytes)
+                .replacing_of(view.id, 2 * plan.half_bytes)
                 .leaving_unread()
                 .moving(if disk_is_full { Moving::Victims } else { Moving::All })
                 .with_ranges(plan.ranges)
@@ -424,13 +424,13 @@ impl SweepStep {
         }
     }
 
-    /// Goes on: to its end if it `leads`, else half way.
+    /// Goes on: to its end if it `leads`, else until all is copied that it will write.
     ///
     /// # Errors
     /// Those of the disk; the step is then given up, and begun again later.
     pub fn step(&mut self, leads: bool) -> Result<Progress> {
         self.was_ahead |= !leads;
-        if !leads && self.is_half_way() {
+        if !leads && self.copied {
             return Ok(Progress::Waits);
         }
         if !std::mem::replace(&mut self.begun, true) {

@@ -85,6 +85,7 @@ impl Table {
             damage: Some(damage),
             unreadable: AtomicBool::new(false),
             reads_alone: AtomicBool::new(false),
+            is_ours: AtomicBool::new(false),
             retired: OnceLock::new(),
             counted_bytes: AtomicU64::new(0),
         };

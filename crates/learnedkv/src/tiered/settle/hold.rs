@@ -4,9 +4,9 @@
 //! the other, each where the watermark stands. That step *leads*.
 //!
 //! **A step ahead.** Where writers pay for space, the next step is begun while one leads: where that ends, once it is
-//! half way. It holds nothing, and goes half way itself, no further; its edit waits until the watermark stands where
-//! it begins. Then it is handed the hold, and leads. So what is written and in no edit yet is one partition and a half (up to an eighth more where one is stretched),
-//! however much faster one goes than the other. A step that is begun at the watermark goes no further than where one ahead begins:
+//! half way. It holds nothing, and copies all that it will write; what ends its table, and its edit, wait until the watermark stands where
+//! it begins. Then it is handed the hold, and leads, and the next one may be begun. So what is written and in no edit yet is two partitions (up to an eighth more where one is stretched),
+//! however much faster one goes than the other; and as both seldom begin at once, one computes while the other waits for the disk. A step that is begun at the watermark goes no further than where one ahead begins:
 //! there is one between where the last ended sooner than was planned, and of more than two the step ahead is given up. No step is begun ahead where a merge is due
 //! (it could not have the hold), where something failed, or where there was no room for one.
 
