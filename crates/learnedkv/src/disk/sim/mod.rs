@@ -10,8 +10,8 @@
 //! length, every change of names. A crash of the process loses no written byte, and what was pending
 //! stays pending: the machine may still crash afterwards.
 //!
-//! **Maps.** What is mapped is what the file held then. To write to a file that somebody has mapped is an assertion that fails: on a
-//! real disk what he has would change.
+//! **Maps.** What is mapped is what the file held then. To rename a file that somebody has mapped is an assertion that fails:
+//! it is to be written over, and on a real disk what he has would change. (Whoever only damages one may write to it.)
 //!
 //! **Observers.** [`SimDisk::observe`] calls a closure before, amid and after every operation that
 //! changes the disk, with its index and the disk to take clones of. No lock of the disk is held,
@@ -321,6 +321,8 @@ impl Disk for SimDisk {
             let target = normal(to);
             let action = format!("rename the file to {}", to.display());
             let number = state.find(&action, from)?;
+            // Files that are used again are renamed first, and no others but the one that says which manifest counts.
+            assert!(state.is_unmapped(number), "{from:?} is renamed, which somebody has in memory");
             if !state.names.parent_is_dir(&target) {
                 return Err(state::not_found(&action, from));
             }
