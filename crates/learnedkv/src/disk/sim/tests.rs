@@ -483,3 +483,19 @@ fn a_full_disk_refuses_growth_and_recovers() {
     let left = disk.crash_clone(CrashKind::Machine, 0);
     assert_eq!(left.used_bytes(), 0, "the names were never durable");
 }
+
+/// What is mapped here is a copy: a file that was written over under somebody would not have been seen.
+#[test]
+#[should_panic(expected = "which somebody has in memory")]
+fn a_file_that_somebody_has_mapped_is_not_renamed() {
+    let disk = SimDisk::new(1);
+    let (a, b) = (Path::new("/a"), Path::new("/b"));
+    let file = disk.create(a).unwrap();
+    file.write_all_at(&[1; 10], 0).unwrap();
+    let map = file.map();
+    let crate::disk::Mapping::Made(lent) = map else { panic!("it maps") };
+    let part = lent.slice(1..2);
+    drop(lent);
+    let _ = disk.rename(a, b);
+    drop(part);
+}
