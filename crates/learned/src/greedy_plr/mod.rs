@@ -84,7 +84,7 @@ impl Builder for GreedyPlrBuilder {
             Some(previous) if key < previous => {
                 return Err(BuildError::UnsortedKey { position: self.len, previous, found: key });
             }
-            _ => self.fitter.push(key, self.len),
+            _ => self.fitter.push_rising(key, self.len),
         }
         self.previous = Some(key);
         self.len += 1;

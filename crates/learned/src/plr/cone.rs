@@ -1,4 +1,4 @@
-//! Greedy-PLR: growing one segment inside a cone of slopes, in exact integers.
+//! Greedy-PLR: growing one segment inside a cone of slopes.
 //!
 //! Source: Xie, Pang, Zhou, Zhang, Deng: "Maximum error-bounded piecewise linear representation for
 //! online stream approximation", The VLDB Journal 23 (2014), the greedy method; used as learned index
@@ -9,22 +9,24 @@
 //!
 //! **Why epsilon is truly kept.** The evaluated line is `f(x) = floor(F(x))` with rational `F`. So
 //! `|f - y| <= epsilon` is `y - epsilon <= F < y + epsilon + 1`: bars of half a position more than
-//! epsilon around `y + 1/2`. An eighth of a position is kept back for the rounding of the stored line
-//! (intercept at most 1/16, slope less than 1/16 at the far end), the rest is given to the cone:
-//! `epsilon + 3/8`. The bars of the first two points are equal, so the apex is midway between the two.
+//! epsilon around `y + 1/2`. An eighth of a position is kept back for rounding, the rest is given to the
+//! cone: `epsilon + 3/8`. The bars of the first two points are equal, so the apex is midway between the two.
+//! Of the eighth the stored intercept takes at most 1/16 and the stored slope less than 1/32 at the far end.
+//! Slopes are `f64` while the segment grows: each has been rounded four times, to one part in `2^53`, and rises
+//! by less than [`MAX_RISE`] positions, so that what is kept of the eighth is a million times what they
+//! are wrong by. What is stored and evaluated are integers. (Cross products in `u128` were exact, and took
+//! half as long again: decision 30.)
 //!
 //! **Units.** Heights are eighths of a position, distances from the apex half keys; a slope `rise/run`
 //! in these units is `rise / (4 run)` positions per key. [`MAX_KEY_SPAN`] and [`MAX_RISE`] bound a
-//! segment so that rise and run fit `u64`, their cross products `u128`, and a stored slope `u32`.
-
-use std::hint::select_unpredictable;
+//! segment so that a stored slope fits `u32`.
 
 use super::segments::{Line, ONE};
 
 /// A segment ends before its keys span this much.
-const MAX_KEY_SPAN: u64 = 1 << 63;
+const MAX_KEY_SPAN: u64 = 1 << 62;
 /// A segment ends before its positions rise this much.
-const MAX_RISE: u64 = 1 << 25;
+const MAX_RISE: u64 = 1 << 24;
 
 /// A segment in progress: its first point and, from the second point on, apex and slopes.
 #[derive(Clone, Debug)]
@@ -32,50 +34,31 @@ pub(crate) struct Cone {
     first_key: u64,
     first_y: u64,
     /// Half the length of an error bar, in eighths of a position.
-    bar: u64,
-    /// Distance from the first key to the last point's.
+    bar: f64,
+    /// Distance from the first key to the last point's; 0 while there is one point.
     key_span: u64,
-    slopes: Option<Slopes>,
-}
-
-/// The lines a segment can still become.
-#[derive(Clone, Copy, Debug)]
-struct Slopes {
     /// From the first point to the second: the apex is half of it away from either.
     second_key: u64,
     second_y: u64,
-    low: Slope,
-    high: Slope,
-}
-
-/// `rise / run`, never negative; `run > 0`.
-#[derive(Clone, Copy, Debug)]
-struct Slope {
-    rise: u64,
-    run: u64,
-}
-
-impl Slope {
-    /// Whether `self < other`.
-    fn is_below(self, other: Slope) -> bool {
-        u128::from(self.rise) * u128::from(other.run)
-            < u128::from(other.rise) * u128::from(self.run)
-    }
-
-    /// `other` if `is_other`, without a branch.
-    fn or_if(self, is_other: bool, other: Slope) -> Slope {
-        Slope {
-            rise: select_unpredictable(is_other, other.rise, self.rise),
-            run: select_unpredictable(is_other, other.run, self.run),
-        }
-    }
+    /// The flattest and the steepest line that serve all points. Never falling, since a falling one would
+    /// break the staircase argument.
+    low: f64,
+    high: f64,
 }
 
 impl Cone {
     /// A segment that begins at `(key, y)`.
     pub(crate) fn new(epsilon: u16, key: u64, y: u64) -> Self {
-        let bar = u64::from(epsilon) * ONE as u64 + 3;
-        Self { first_key: key, first_y: y, bar, key_span: 0, slopes: None }
+        Self {
+            first_key: key,
+            first_y: y,
+            bar: f64::from(epsilon) * f64::from(ONE) + 3.0,
+            key_span: 0,
+            second_key: 0,
+            second_y: 0,
+            low: 0.0,
+            high: f64::INFINITY,
+        }
     }
 
     /// The first key of the segment.
@@ -85,63 +68,128 @@ impl Cone {
 
     /// Takes the next point if some line can still serve it and all before; says whether it did.
     /// Its key is above the last one's, its `y` not below the last one's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&mut self, key: u64, y: u64) -> bool {
         let (dx, dy) = (key - self.first_key, y - self.first_y);
         if dx >= MAX_KEY_SPAN || dy >= MAX_RISE {
             return false;
         }
-        let Some(slopes) = &mut self.slopes else {
-            let (rise, run) = (4 * dy, dx);
-            // A falling line would break the staircase argument: the flattest is level.
-            let low = Slope { rise: rise.saturating_sub(self.bar), run };
-            let high = Slope { rise: rise + self.bar, run };
-            self.slopes = Some(Slopes { second_key: dx, second_y: dy, low, high });
-            self.key_span = dx;
-            return true;
-        };
-        let (rise, run) = (4 * (2 * dy - slopes.second_y), 2 * dx - slopes.second_key);
-        let low = Slope { rise: rise.saturating_sub(self.bar), run };
-        let high = Slope { rise: rise + self.bar, run };
-        if slopes.high.is_below(low) | high.is_below(slopes.low) {
+        if self.key_span == 0 {
+            // The apex is midway: seen from it the second point is as far as from the first, in half keys.
+            (self.second_key, self.second_y) = (dx, dy);
+        }
+        // Below 2^63, as signed numbers are turned into floats by one instruction.
+        let run = (2 * dx - self.second_key) as i64 as f64;
+        let rise = (4 * (2 * dy - self.second_y)) as i64 as f64;
+        let (low, high) = ((rise - self.bar) / run, (rise + self.bar) / run);
+        if low > self.high || high < self.low {
             return false;
         }
-        // Whether a point narrows the cone cannot be predicted.
-        slopes.low = slopes.low.or_if(slopes.low.is_below(low), low);
-        slopes.high = slopes.high.or_if(high.is_below(slopes.high), high);
+        // Whether a point narrows the cone cannot be predicted; these are the processor's own `max` and `min`.
+        self.low = if low > self.low { low } else { self.low };
+        self.high = if high < self.high { high } else { self.high };
         self.key_span = dx;
         true
     }
 
     /// The line of the segment as it stands, in the fixed point it is stored and evaluated in.
     pub(crate) fn line(&self) -> Line {
-        let Some(Slopes { second_key, second_y, low, high }) = self.slopes else {
+        if self.key_span == 0 {
             return Line::new(self.first_y, 0, 0, ONE / 2);
-        };
-        // Beyond this shift the slope's last bit is worth less than 1/16 of a position at the far end.
-        let max_shift = bits(self.key_span.into()) + 4;
+        }
+        // From this shift on the slope's last bit is worth less than 1/32 of a position at the far end.
+        let max_shift = (u64::BITS - self.key_span.leading_zeros()) as i32 + 5;
         // From this one on, an interval as wide as the cone is sure to hold an integer. A wide cone thus
         // gets a short slope.
-        let gap = u128::from(high.rise) * u128::from(low.run)
-            - u128::from(low.rise) * u128::from(high.run);
-        let sure_shift =
-            (bits(high.run.into()) + bits(low.run.into()) + 3).saturating_sub(bits(gap));
-        let shift = if gap == 0 { max_shift } else { sure_shift.min(max_shift) };
+        let gap = self.high - self.low;
+        let sure_shift = if gap > 0.0 { 2 - exponent(gap) } else { max_shift };
+        let shift = sure_shift.clamp(0, max_shift) as u8;
 
-        let at_least = (u128::from(low.rise) << shift).div_ceil(4 * u128::from(low.run));
-        let at_most = (u128::from(high.rise) << shift) / (4 * u128::from(high.run));
+        // Exact: a power of two.
+        let scale = (1u128 << shift) as f64 / 4.0;
+        let at_least = (self.low * scale).ceil() as u64;
+        let at_most = (self.high * scale).floor() as u64;
         let slope = at_least + at_most.saturating_sub(at_least) / 2;
 
         // Back from the apex to the first key, where evaluation starts; round to the nearest eighth.
         let half = (1u128 << shift) / 2;
-        let fall = (4 * slope * u128::from(second_key) + half) >> shift;
-        let intercept = 4 * second_y as i64 + i64::from(ONE / 2) - fall as i64;
-        debug_assert!(slope <= u32::MAX.into() && intercept.unsigned_abs() <= self.bar + 5);
-        Line::new(self.first_y, slope as u32, shift as u8, intercept as i32)
+        let fall = (4 * u128::from(slope) * u128::from(self.second_key) + half) >> shift;
+        let intercept = 4 * self.second_y as i64 + i64::from(ONE / 2) - fall as i64;
+        debug_assert!(slope <= u32::MAX.into() && intercept.abs() as f64 <= self.bar + 5.0);
+        Line::new(self.first_y, slope as u32, shift, intercept as i32)
     }
 }
 
-/// The bits `value` takes: `2^(bits-1) <= value < 2^bits`.
-fn bits(value: u128) -> u32 {
-    u128::BITS - value.leading_zeros()
+/// `e` where `2^e <= value < 2^(e+1)`; `value` is positive and no subnormal.
+fn exponent(value: f64) -> i32 {
+    (value.to_bits() >> 52) as i32 - 1023
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slopes are rounded while a segment grows, so the bounds that keep epsilon are tried where they are tightest: keys that span
+    /// up to all that a segment may, positions that rise by as much, and bars that are next to nothing beside them.
+    #[test]
+    fn rounded_slopes_keep_epsilon_over_any_span_and_rise() {
+        let mut state = 7_u64;
+        let mut random = move || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            state >> 11
+        };
+        let (mut widest, mut highest, mut longest) = (0, 0, 0);
+        for round in 0..20_000 {
+            let epsilon = [0, 1, 4, 256, u16::MAX][random() as usize % 5];
+            let (key_bits, rise_bits) = (random() % 62, random() % 24);
+            let jitter = random() % (2 * u64::from(epsilon) + 2);
+            let (first_key, first_y) = (random() >> 40, random() >> 20);
+            let mut cone = Cone::new(epsilon, first_key, first_y);
+            let mut points = vec![(first_key, first_y)];
+            // Points near a line, so that many are admitted.
+            let (step, rise) = ((1 << key_bits) / 40 + 1, (1 << rise_bits) / 40 + 1);
+            for at in 1..=40 {
+                let key = first_key + at * step + random() % step / 2;
+                let y = first_y + at * rise + random() % (jitter + 1);
+                let &(last_key, last_y) = points.last().unwrap();
+                if key <= last_key || y < last_y {
+                    continue;
+                }
+                if !cone.admit(key, y) {
+                    break;
+                }
+                points.push((key, y));
+            }
+            let line = cone.line();
+            for &(key, y) in &points {
+                let off = line.at(key - first_key) - i128::from(y);
+                let epsilon = i128::from(epsilon);
+                assert!(
+                    (-epsilon..=epsilon).contains(&off),
+                    "round {round}: {off} of {epsilon} at {key}, {y}: {line:?} {points:?}"
+                );
+            }
+            let &(last_key, last_y) = points.last().unwrap();
+            widest = widest.max(last_key - first_key);
+            highest = highest.max(last_y - first_y);
+            longest = longest.max(points.len());
+        }
+        assert!(
+            widest > MAX_KEY_SPAN / 4 && highest > MAX_RISE / 4 && longest == 41,
+            "{widest} {highest} {longest}"
+        );
+    }
+
+    #[test]
+    fn a_segment_ends_where_its_keys_or_positions_would_not_fit_a_line() {
+        let mut cone = Cone::new(4, 5, 6);
+        assert!(!cone.admit(5 + MAX_KEY_SPAN, 7) && !cone.admit(6, 6 + MAX_RISE));
+        assert!(cone.admit(6, 6 + MAX_RISE - 1));
+        let steep = cone.line();
+        assert!((steep.at(1) - i128::from(6 + MAX_RISE - 1)).abs() <= 4);
+        let mut cone = Cone::new(0, 5, 6);
+        assert!(cone.admit(5 + MAX_KEY_SPAN - 1, 6 + MAX_RISE - 1));
+        let long = cone.line();
+        assert_eq!((long.at(0), long.at(MAX_KEY_SPAN - 1)), (6, i128::from(6 + MAX_RISE - 1)));
+    }
 }

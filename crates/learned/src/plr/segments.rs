@@ -17,8 +17,8 @@
 //! ```
 //!
 //! The keys 10, 20, 30, 40, 50 at epsilon 1 are
-//! `01 01 00 05 01 0a 00 06 06 08`: one segment
-//! from key 10 and position 0, rising 6/64 per key from 4/8.
+//! `01 01 00 05 01 0a 00 01 04 0a`: one segment
+//! from key 10 and position 0, rising 1/16 per key from 5/8.
 //! (The test `the_worked_example` compares this with the code.)
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -65,7 +65,7 @@ impl Line {
 
     /// The line's value `dx` keys to the right of the segment's first, unclipped. No intermediate can
     /// overflow, whatever was decoded: 24 + 67 bits, 3 + 32 + 64 bits, and a `u64` on top.
-    fn at(self, dx: u64) -> i128 {
+    pub(super) fn at(self, dx: u64) -> i128 {
         let rise = (i128::from(self.slope) * i128::from(dx)) << ONE_LOG2;
         let intercept = i128::from(self.intercept()) << self.shift();
         i128::from(self.start) + ((intercept + rise) >> (self.shift() + ONE_LOG2))

@@ -21,7 +21,7 @@
 //! 11 | 01 05 00 00 00 00 00 00 00 00 80 02 00 00 00 00 00   positions 0 to 4
 //! 02                           two stretches
 //! 00 | 01 61 | 00 | 00         from block 0 and a on, a model, no prefix:
-//! 12 | 01 04 00 02 01 80 80 80 80 80 80 80 80 61 00 02 37 0f   see learned::GreedyPlr
+//! 12 | 01 04 00 02 01 80 80 80 80 80 80 80 80 61 00 00 35 10   see learned::GreedyPlr
 //! 02 | 01 63 | 01              from block 2 and c on, separators:
 //! 02 | 02 63 00 | 03 63 00 00   of the two later blocks
 //! ```
