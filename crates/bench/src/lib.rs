@@ -5,7 +5,7 @@
 //! whole run fail. An engine is anything behind the [`Engine`](engines::Engine) trait.
 //!
 //! The rooms, from the ground up: [`random`], [`keys`], [`values`], [`requests`], [`workloads`],
-//! [`engines`], [`run`], [`report`], [`process`] (work in a process of its own), [`suite`] (a whole run from settings to report), [`oracle`]
+//! [`engines`], [`run`], [`report`], [`process`] (work in a process of its own), [`interrupt`] (what one that is interrupted leaves behind), [`suite`] (a whole run from settings to report), [`oracle`]
 //! (the writer and verifier of kill tests), [`figures`] (what `docs/MEASURED.md` is made of),
 //! [`compare`] (engines side by side, each in a process of its own), [`args`] (the command line
 //! that both binaries share). No room below `engines` knows a particular engine; `figures` is about
@@ -17,6 +17,7 @@ pub mod compare;
 pub mod engines;
 pub mod error;
 pub mod figures;
+pub mod interrupt;
 pub mod keys;
 pub mod oracle;
 pub mod process;

@@ -5,16 +5,23 @@
 //! works, and prints its result as one line of JSON. It ends when its parent does.
 
 use std::io::{BufRead, Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::interrupt::{Held, hold};
 use crate::{Error, Result};
 
 /// A child that has been started and waits to begin.
 #[derive(Debug)]
-pub struct Waiting(Child);
+pub struct Waiting {
+    child: Child,
+    /// Closed at an interrupt: then it ends.
+    input: Arc<Mutex<Option<ChildStdin>>>,
+    _held: Held,
+}
 
 /// How a child ended that did not do its work.
 #[derive(Debug)]
@@ -55,35 +62,41 @@ impl Waiting {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        child.map(Waiting).map_err(failed)
+        let mut child = child.map_err(failed)?;
+        let input = Arc::new(Mutex::new(child.stdin.take()));
+        let closed = input.clone();
+        let held = hold(move || {
+            drop(closed.lock().unwrap_or_else(PoisonError::into_inner).take());
+            None
+        });
+        Ok(Waiting { child, input, _held: held })
     }
 
     /// The process's number.
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.0.id()
+        self.child.id()
     }
 
     /// Ends it before it has begun.
     pub fn give_up(mut self) {
         // Ours, not yet at work, and by its own handle.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Has it begin, waits for its end, and takes its result.
     ///
     /// # Errors
     /// If it is lost, or what it prints is no result. How it failed, if it did, is the inner error.
-    pub fn finish<T: DeserializeOwned>(mut self) -> Result<std::result::Result<T, Failed>> {
+    pub fn finish<T: DeserializeOwned>(self) -> Result<std::result::Result<T, Failed>> {
+        let Waiting { child, input, _held } = self;
         // Its input stays open while we live; one that is gone already says why below.
-        let mut input = self.0.stdin.take();
-        if let Some(input) = &mut input {
+        if let Some(input) = &mut *input.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = writeln!(input);
         }
-        let output = self.0.wait_with_output();
+        let output = child.wait_with_output();
         let output = output.map_err(|e| Error::runtime(format!("lost a process: {e}")))?;
-        drop(input);
         if !output.status.success() {
             let words = String::from_utf8_lossy(&output.stderr);
             let words = words.trim().trim_start_matches("error: ").to_string();

@@ -121,7 +121,8 @@ impl Case {
     /// If one of ours makes no sense.
     pub fn for_engine(&self, engine: &str, more: &[String]) -> Result<(Case, Vec<String>)> {
         let (mut case, mut options) = (*self, Vec::new());
-        let of_case = self.options.iter().filter(|(of, _)| *of == engine);
+        let base = known(engine).map_or(engine, |known| known.base);
+        let of_case = self.options.iter().filter(|(of, _)| *of == base);
         for option in of_case.map(|(_, option)| *option).chain(more.iter().map(String::as_str)) {
             let within = |e: Error| e.within(&format!("option {engine}:{option}"));
             match option.split_once('=') {

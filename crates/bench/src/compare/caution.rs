@@ -238,7 +238,7 @@ mod tests {
         assert!(said(&comparison, "only 2 rounds"), "{:?}", comparison.cautions);
         let busy = "threads, kept more than 0.1 cores busy in rounds of rocksdb (0.53)";
         assert!(said(&comparison, busy), "{:?}", comparison.cautions);
-        let absent = "did not run here: fjall, fjall-separated, lmdb, redb, blobdb; \"best rival\"";
+        let absent = "did not run here: fjall, fjall-separated, lmdb, lmdb-write-map, redb, rocksdb-mapped, blobdb; \"best rival\"";
         assert!(said(&comparison, absent), "{:?}", comparison.cautions);
         // It was asked for, and has no figure.
         comparison.rows[0].cells[1].clear();

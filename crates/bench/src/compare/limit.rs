@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::interrupt::{Held, attempt, hold};
 use crate::run::resources::field;
 
 /// Where version 1 mounts the memory controller, and where version 2 mounts all.
@@ -30,6 +31,8 @@ fn remove_stale(root: &Path) {
 #[derive(Debug)]
 pub struct Limit {
     dir: PathBuf,
+    /// Dropped last: it goes at an interrupt, too.
+    _held: Held,
 }
 
 impl Limit {
@@ -44,7 +47,12 @@ impl Limit {
         let dir = Path::new(root).join(format!("{PREFIX}{}", std::process::id()));
         let failed = |what: &str, e: &std::io::Error| format!("{what} {}: {e}", dir.display());
         fs::create_dir(&dir).map_err(|e| failed("could not make the control group", &e))?;
-        let limit = Limit { dir: dir.clone() };
+        let group = dir.clone();
+        let held = hold(move || {
+            attempt(|| fs::remove_dir(&group).is_ok() || !group.exists());
+            None
+        });
+        let limit = Limit { dir: dir.clone(), _held: held };
         let limit_file = dir.join(file);
         if !limit_file.exists() {
             return Err(format!("{}: the memory controller is not on for it", dir.display()));

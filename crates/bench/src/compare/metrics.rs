@@ -71,7 +71,7 @@ pub(super) const OF_PHASE: &[(&str, &str, OfPhase)] = &[
     ("time", "s", |_, phase| in_all(phase, phase.seconds)),
     ("processor in all", "s", |_, phase| in_all(phase, phase.cpu_seconds)),
     ("device read in all", "MiB", |_, phase| in_all(phase, mib(phase.read_bytes))),
-    ("device written in all", "MiB", |_, phase| in_all(phase, mib(phase.written_bytes))),
+    ("device written in all", "MiB", |_, phase| in_all(phase, signed_mib(phase.written_bytes))),
     ("device read requests in all", "", |_, phase| in_all(phase, phase.device_reads? as f64)),
     ("device write requests in all", "", |_, phase| in_all(phase, phase.device_writes? as f64)),
     ("processor", "s per million operations", |_, phase| {
@@ -102,10 +102,10 @@ pub const OVER_CASES: [&str; 3] = [WRITTEN, "most space after a workload", "meta
 pub(super) const OF_RUN: &[(&str, &str, OfRun)] = &[
     // The last phase of every suite's list is a settle: what the mixes left to be done is in it.
     (WRITTEN, "", |result| {
-        let sum =
-            |of: fn(&PhaseResult) -> u64| result.report.phases.iter().map(of).sum::<u64>() as f64;
-        let put = sum(|phase| phase.put_bytes);
-        (put > 0.0).then(|| sum(|phase| phase.written_bytes) / put)
+        let phases = result.report.phases.iter();
+        let put = phases.clone().map(|phase| phase.put_bytes).sum::<u64>() as f64;
+        let written = phases.map(|phase| phase.written_bytes).sum::<i64>() as f64;
+        (put > 0.0).then(|| written / put)
     }),
     ("space at the end", "MiB", |result| {
         result.report.phases.last().map(|phase| mib(phase.store_bytes))
@@ -119,6 +119,10 @@ pub(super) const OF_RUN: &[(&str, &str, OfRun)] = &[
     }),
     (OTHERS_BUSY, "cores", |result| Some(result.others_cores)),
 ];
+
+fn signed_mib(bytes: i64) -> f64 {
+    bytes as f64 / 1_048_576.0
+}
 
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / 1_048_576.0

@@ -149,8 +149,11 @@ impl CompareArgs {
     pub fn run(&self) -> Result<()> {
         let asked = suite(&self.suite)?;
         let engines: Vec<String> = self.engines.split(',').map(|e| e.trim().to_string()).collect();
-        for engine in &engines {
+        for (number, engine) in engines.iter().enumerate() {
             opener(engine)?;
+            if engines[..number].contains(engine) {
+                return Err(Error::usage(format!("--engines: `{engine}` is there twice")));
+            }
         }
         let options = self.options_by_engine(&engines)?;
         let wanted = self.wanted(asked)?.into_iter();
@@ -183,6 +186,11 @@ impl CompareArgs {
         say(&format!("\n{}\n", tables::text(&comparison)))?;
         say(&format!("report: {}\n", self.out.join("compare.html").display()))?;
         match failures.first() {
+            None if cases.iter().all(|case| case.missing(&self.data).is_some()) => {
+                let words =
+                    "no case ran: the key sets of all are missing (--data names their directory)";
+                Err(Error::runtime(words))
+            }
             None => Ok(()),
             Some(first) => {
                 Err(Error::runtime(format!("{} runs failed; the first: {first}", failures.len())))

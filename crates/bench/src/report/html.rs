@@ -200,7 +200,7 @@ fn costs(report: &Report, out: &mut String) {
             phase.cpu_seconds,
             show_bytes(phase.peak_memory_bytes),
             show_bytes(phase.read_bytes),
-            show_bytes(phase.written_bytes),
+            show_bytes(phase.written_bytes.max(0) as u64),
             show_bytes(phase.store_bytes)
         );
     }

@@ -32,7 +32,7 @@ pub fn table(report: &Report) -> String {
         let costs = [
             format!("{:.1}", phase.cpu_seconds),
             show_bytes(phase.peak_memory_bytes),
-            show_bytes(phase.written_bytes),
+            show_bytes(phase.written_bytes.max(0) as u64),
         ];
         if phase.latencies.is_empty() {
             let count = show_count(phase.operations);

@@ -53,8 +53,8 @@ pub struct PhaseResult {
     pub peak_anonymous_bytes: u64,
     /// Bytes fetched from the device.
     pub read_bytes: u64,
-    /// Bytes written to the device.
-    pub written_bytes: u64,
+    /// Bytes written to the device; see [`Usage`](super::resources::Usage).
+    pub written_bytes: i64,
     /// Read requests that the store's device completed meanwhile, whoever asked; none where the device
     /// cannot be found.
     pub device_reads: Option<u64>,

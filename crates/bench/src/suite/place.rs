@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::interrupt::{Held, attempt, hold};
 use crate::sizes::show_bytes;
 use crate::{Error, Result};
 
@@ -17,14 +18,21 @@ const MARK_PASSING: &str = "made by learnedkv bench, which may remove it\n";
 const MARK_PASSING_DIR: &str = "made by learnedkv bench, which may remove it and this directory\n";
 const MARK_KEPT: &str = "made by learnedkv bench --keep: never removed by it\n";
 
-/// A marked directory. Unless it is kept, the store goes when this is dropped, however the run ends.
+/// A marked directory. Unless it is kept, the store goes when this is dropped, however the run ends, and at an interrupt.
 #[derive(Debug)]
 pub struct Place {
+    made: Made,
+    left: bool,
+    /// Dropped last.
+    _held: Held,
+}
+
+#[derive(Debug, Clone)]
+struct Made {
     dir: PathBuf,
     keep: bool,
     /// Whether `dir` itself is ours and not only what is in it.
     made_dir: bool,
-    left: bool,
 }
 
 impl Place {
@@ -65,12 +73,15 @@ impl Place {
             (false, false) => MARK_PASSING,
         };
         fs::write(&mark, text).map_err(|e| Error::io("write the mark", &mark, &e))?;
-        Ok(Place { dir: dir.to_path_buf(), keep, made_dir, left: false })
+        let made = Made { dir: dir.to_path_buf(), keep, made_dir };
+        let interrupted = made.clone();
+        let held = hold(move || Some(interrupted.undo()));
+        Ok(Place { made, left: false, _held: held })
     }
 
     /// Where the store lives.
     pub fn store(&self) -> PathBuf {
-        self.dir.join(STORE_NAME)
+        self.made.dir.join(STORE_NAME)
     }
 
     /// Removes what was made, unless it is kept.
@@ -79,7 +90,21 @@ impl Place {
     /// If something cannot be removed.
     pub fn leave(mut self) -> Result<()> {
         self.left = true;
-        self.clean()
+        self.made.clean()
+    }
+}
+
+impl Made {
+    /// At an interrupt, while an engine may be writing still. What became of it, in words.
+    fn undo(&self) -> String {
+        let dir = self.dir.display();
+        if self.keep {
+            format!("{dir} is kept as it is")
+        } else if attempt(|| self.clean().is_ok() || !self.dir.exists()) {
+            format!("the store in {dir} is removed")
+        } else {
+            format!("{dir} could not be removed: the next run there does it")
+        }
     }
 
     fn clean(&self) -> Result<()> {
@@ -101,7 +126,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         if !self.left {
             // A run that failed reports its own error; the next run cleans up what stays now.
-            let _ = self.clean();
+            let _ = self.made.clean();
         }
     }
 }
@@ -111,12 +136,25 @@ impl Drop for Place {
 /// # Errors
 /// If something cannot be removed.
 pub fn remove_left(dir: &Path) -> Result<()> {
-    match fs::read_to_string(dir.join(MARK_NAME)) {
-        Ok(text) if text == MARK_PASSING || text == MARK_PASSING_DIR => {
-            Place::prepare(dir, false)?.leave()
-        }
-        _ => Ok(()),
-    }
+    let made_dir = match fs::read_to_string(dir.join(MARK_NAME)) {
+        Ok(text) if text == MARK_PASSING => false,
+        Ok(text) if text == MARK_PASSING_DIR => true,
+        _ => return Ok(()),
+    };
+    Made { dir: dir.to_path_buf(), keep: false, made_dir }.clean()
+}
+
+/// [`remove_left`] at an interrupt, of a directory where another process of ours is at work.
+pub fn hold_left(dir: &Path) -> Held {
+    let dir = dir.to_path_buf();
+    hold(move || {
+        let words = if attempt(|| remove_left(&dir).is_ok()) {
+            "is removed"
+        } else {
+            "could not be removed: the next run there does it"
+        };
+        Some(format!("the store in {} {words}", dir.display()))
+    })
 }
 
 fn remove_store(dir: &Path) -> Result<()> {

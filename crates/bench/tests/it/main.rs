@@ -4,6 +4,7 @@ mod baseline;
 mod compare;
 mod engines;
 mod figures;
+mod interrupt;
 mod keys;
 mod kill;
 mod liars;

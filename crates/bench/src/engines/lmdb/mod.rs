@@ -7,7 +7,7 @@
 //! of its own: what it holds is the operating system's cache of its file, which a memory budget
 //! does not bound; a cgroup does. It reads ahead, as is its default, unless `read_ahead=false`
 //! (`MDB_NORDAHEAD`, which it recommends for random reads of data larger than memory).
-//! `write_map=true` is `MDB_WRITEMAP`: commits write into the map and not by calls; off by default,
+//! `lmdb-write-map` is it with `MDB_WRITEMAP`: commits write into the map and not by calls; off by default,
 //! as in LMDB, and then the file is as long as the map at once, though sparse.
 //!
 //! *Durability*: without `MDB_WRITEMAP` a commit writes its pages and then its root by `pwrite`, so
@@ -43,6 +43,18 @@ struct Lmdb {
 /// # Errors
 /// Those of LMDB, and settings it has no counterpart for.
 pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    open_as(settings, false)
+}
+
+/// The same with `MDB_WRITEMAP`.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_write_map(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    open_as(settings, true)
+}
+
+fn open_as(settings: &OpenSettings, write_map: bool) -> Result<Box<dyn Engine>> {
     let synced = synced(settings, "lmdb")?;
     if settings.compression.is_some_and(|asked| asked != ::learnedkv::Compression::None) {
         return Err(Error::usage("lmdb has no compression"));
@@ -50,19 +62,13 @@ pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     if settings.reads == Reads::Direct {
         return Err(Error::usage("lmdb reads through the operating system's cache alone"));
     }
-    let mut asked = Opening {
-        map_bytes: MAP_BYTES,
-        readers: READERS,
-        synced,
-        read_ahead: true,
-        write_map: false,
-    };
+    let mut asked =
+        Opening { map_bytes: MAP_BYTES, readers: READERS, synced, read_ahead: true, write_map };
     for (name, value) in &settings.options {
         match (name.as_str(), value.parse()) {
             ("read_ahead", Ok(value)) => asked.read_ahead = value,
-            ("write_map", Ok(value)) => asked.write_map = value,
             _ => {
-                let has = "read_ahead and write_map, each true or false";
+                let has = "read_ahead, true or false";
                 return Err(super::unknown_option("lmdb", name, has));
             }
         }

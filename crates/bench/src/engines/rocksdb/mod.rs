@@ -16,7 +16,7 @@
 //! in the same cache. A range that ends somewhere is told to its iterator (`iterate_upper_bound`).
 //! Compression is off unless asked for; zstd has the level that is asked for, but in blob files,
 //! which have no level of their own. Reads are calls (its default; its wiki advises against
-//! `allow_mmap_reads`), also where mapped ones are asked for, or direct; `allow_mmap_reads=true`
+//! `allow_mmap_reads`), also where mapped ones are asked for, or direct; `rocksdb-mapped`
 //! has it map its tables. Which of the three it is [`Engine::version`] says, as the database's own
 //! log does. Other options go to RocksDB as they are.
 //!
@@ -76,15 +76,31 @@ struct RocksDb {
 /// # Errors
 /// If there is no library, and RocksDB's own.
 pub fn open(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
-    open_as(settings, false)
+    open_as(settings, "")
 }
+
+/// What puts long values into blob files, and collects what is dead there.
+const BLOBS: &str = "enable_blob_files=true;min_blob_size=512;enable_blob_garbage_collection=true;";
 
 /// Opens it with long values in blob files.
 ///
 /// # Errors
 /// If there is no library, and RocksDB's own.
 pub fn open_blob(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
-    open_as(settings, true)
+    open_as(settings, BLOBS)
+}
+
+/// Opens it so that it reads its tables in maps.
+///
+/// # Errors
+/// If there is no library, other reads are asked for, and RocksDB's own.
+pub fn open_mapped(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
+    if settings.reads != Reads::Mapped {
+        return Err(Error::usage(
+            "rocksdb-mapped reads its tables in maps: expected --reads mapped",
+        ));
+    }
+    open_as(settings, "allow_mmap_reads=true;")
 }
 
 /// The library that the environment names.
@@ -107,7 +123,7 @@ pub fn library() -> Result<PathBuf> {
     )))
 }
 
-fn open_as(settings: &OpenSettings, blobs: bool) -> Result<Box<dyn Engine>> {
+fn open_as(settings: &OpenSettings, more: &str) -> Result<Box<dyn Engine>> {
     let synced = synced(settings, "rocksdb")?;
     let memtable = memtable_bytes(settings);
     let cache = settings
@@ -136,11 +152,10 @@ fn open_as(settings: &OpenSettings, blobs: bool) -> Result<Box<dyn Engine>> {
     if synced {
         options += &format!("recycle_log_file_num={RECYCLED_LOGS};");
     }
+    options += more;
+    let blobs = more == BLOBS;
     if blobs {
-        options += &format!(
-            "enable_blob_files=true;min_blob_size=512;enable_blob_garbage_collection=true;\
-             blob_compression_type={compression};"
-        );
+        options += &format!("blob_compression_type={compression};");
     }
     let (mut metadata_in_cache, mut filter_bits) = (false, 10.0);
     for (name, value) in &settings.options {
