@@ -17,6 +17,12 @@ const SAMPLE: u64 = 256;
 /// Of longer ones so many times as many as they are longer than this: all from a MiB on. A sample of a few
 /// hundred values would find nothing, or take each it finds for hundreds.
 const SHORT_BYTES: u64 = 4 << 10;
+/// Where what is older has [long](LONG_BYTES) values for a share of all its bytes that shows (a [`SHOWS`]th), so many entries of
+/// a table are looked up whatever their length is: a few removals may free most of a store, and a sample finds none of them, or takes
+/// one for hundreds.
+const EXACT: u64 = 1024;
+const LONG_BYTES: u64 = 64 << 10;
+const SHOWS: u64 = 16;
 /// Of so many short ones the sample counts for as many as there were, not for as many as there should have been: what it
 /// finds is then off by what it found, and no more by how many it happens to hold (by a tenth, of 30,000). Of fewer it
 /// may hold hardly one.
@@ -41,6 +47,8 @@ pub struct Shadow {
     /// The entries whose values are short: how many there were, how many were looked up, and what those overwrite.
     short: (u64, u64),
     of_short: Overwritten,
+    /// How many were looked up though they are short; see [`EXACT`].
+    exact: u64,
     /// What the others overwrite, each counted for as many as it stands for.
     of_long: Overwritten,
     /// What the ranges of the last table cover; see [`Shadow::close`].
@@ -77,8 +85,10 @@ fn of_all(found: f64, entries: u64, looked_up: u64) -> f64 {
 /// What tables are like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usual {
-    /// What an entry takes with its value, the mean: removed ones are as long, one thinks.
+    /// What an entry takes with its value, the mean: what is overwritten or removed is as long, one thinks.
     entry_bytes: u64,
+    /// Whether long values are a share of it that shows.
+    has_long: bool,
     /// What stands in blocks below the runs (settled, or frozen), and of runs.
     settled: Stored,
     fresh: Stored,
@@ -130,16 +140,22 @@ impl Usual {
         settled: impl Iterator<Item = &'a Arc<Table>>,
         fresh: impl Iterator<Item = &'a Arc<Table>>,
     ) -> Usual {
-        let (mut bytes, mut entries) = (0, 0);
+        let (mut bytes, mut entries, mut long_bytes) = (0, 0, 0);
         let mut add = |sum: Stored, table: &Arc<Table>| {
             let properties = table.properties();
             bytes += table.file_bytes() + properties.separated_bytes();
             entries += properties.entries;
+            let long = properties
+                .segments
+                .iter()
+                .filter(|used| used.value_bytes / used.entries.max(1) >= LONG_BYTES);
+            long_bytes += long.map(|used| used.bytes).sum::<u64>();
             sum.with(table)
         };
         let (settled, fresh) =
             (settled.fold(Stored::default(), &mut add), fresh.fold(Stored::default(), &mut add));
-        Usual { entry_bytes: bytes / entries.max(1), settled, fresh }
+        let has_long = long_bytes > bytes / SHOWS;
+        Usual { entry_bytes: bytes / entries.max(1), has_long, settled, fresh }
     }
 }
 
@@ -161,6 +177,7 @@ impl Shadow {
             usual: None,
             short: (0, 0),
             of_short: Overwritten::default(),
+            exact: 0,
             of_long: Overwritten::default(),
             covered_bytes: 0,
         }
@@ -191,7 +208,12 @@ impl Shadow {
     pub fn add(&mut self, key: &[u8], hash: u64, value_bytes: Option<u64>) {
         let Some(older) = &self.older else { return };
         let usual = *self.usual.get_or_insert_with(|| Usual::of(older));
-        let share = share(value_bytes.unwrap_or(usual.entry_bytes));
+        // Many short ones may overwrite long ones.
+        let mut share = share(value_bytes.unwrap_or(0).max(usual.entry_bytes));
+        if usual.has_long && share < SAMPLE && self.exact < EXACT {
+            self.exact += 1;
+            share = SAMPLE;
+        }
         let (is_short, is_looked_up) = (share == 1, hash % SAMPLE < share);
         self.short.0 += u64::from(is_short);
         if !is_looked_up {
@@ -252,6 +274,7 @@ impl Shadow {
         let (entries, looked_up) = std::mem::take(&mut self.short);
         let short = std::mem::take(&mut self.of_short);
         let Overwritten { settled, fresh } = std::mem::take(&mut self.of_long);
+        self.exact = 0;
         let of_all = |found| of_all(found, entries, looked_up);
         ((settled + of_all(short.settled)) as u64, (fresh + of_all(short.fresh)) as u64)
     }
