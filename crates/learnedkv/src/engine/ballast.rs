@@ -70,9 +70,10 @@ use crate::wal::small_segment_bytes;
 /// The file that holds the space.
 pub const BALLAST: &str = "BALLAST";
 
+/// The largest part of the disk that it is.
+pub const LARGEST_SHARE: u64 = 8;
 /// How often a full disk is looked at again.
 pub const RETRY: Duration = Duration::from_secs(1);
-
 /// `CURRENT`, directory entries and the like.
 const SMALL_FILES_BYTES: u64 = 64 << 10;
 
@@ -90,8 +91,8 @@ pub fn kept_bytes(manifest: &Manifest, options: &DatabaseOptions) -> u64 {
     manifest + small_segment_bytes(options.log_segment_bytes) + SMALL_FILES_BYTES
 }
 
-/// How large the ballast of a database is, bytes: two partitions, but no more than its tables and a
-/// memtable take; besides what is kept for an open; an eighth of the disk at most.
+/// How large the ballast is, bytes: two partitions, but no more than tables and a memtable take, and than a
+/// [part](LARGEST_SHARE) of the disk; besides what is kept for an open.
 fn wanted_bytes(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions, view: &View) -> u64 {
     if let Some(bytes) = options.ballast_bytes {
         return bytes;
@@ -99,7 +100,7 @@ fn wanted_bytes(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions, view: &V
     let (partition, tables) = (view.keyspaces.partition_bytes(), view.keyspaces.table_bytes());
     let wanted = (2 * partition).min(tables + options.memtable_bytes as u64).max(LEAST_BYTES);
     match disk.room(dir) {
-        Some(room) => wanted.min(room.total_bytes / 8),
+        Some(room) => wanted.min(room.total_bytes / LARGEST_SHARE),
         None => wanted,
     }
 }
@@ -511,7 +512,8 @@ impl Engine {
         self.ballast.is_given_up().then(|| self.full())
     }
 
-    fn full(&self) -> Error {
+    /// That there is no room, how much there is, and what to do.
+    pub fn full(&self) -> Error {
         let held = lock(&self.ballast.held);
         let needed = held.wanted.saturating_sub(held.bytes)
             + self.options.log_segment_bytes

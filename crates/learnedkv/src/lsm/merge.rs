@@ -72,16 +72,19 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
 }
 
 impl Merge {
-    /// While the disk is full a merge must not take what flushes and sweeps need.
+    /// While the disk is full a merge must not take what flushes and sweeps need; and none is begun that the disk would refuse at its
+    /// end, as it might again and again.
     ///
     /// # Errors
-    /// `DiskFull` if its output might take more than half of what is free.
+    /// `DiskFull` if its output might take more than what is free, or while the disk is full than half of that.
     pub fn check_room(&self) -> Result<()> {
-        let free_bytes = self.engine.disk().room(self.engine.dir()).map(|room| room.free_bytes);
-        match self.engine.full_error() {
-            Some(e) if free_bytes.is_some_and(|free| self.input_bytes > free / 2) => Err(e),
-            _ => Ok(()),
-        }
+        let engine = &self.engine;
+        let Some(room) = engine.disk().room(engine.dir()) else { return Ok(()) };
+        let may_take = match engine.ballast.is_given_up() {
+            true => room.free_bytes / 2,
+            false => room.free_bytes,
+        };
+        if self.input_bytes > may_take { Err(engine.full()) } else { Ok(()) }
     }
 
     /// Whether there is room for all that it may write, and for what is put meanwhile, as far as the disk tells.

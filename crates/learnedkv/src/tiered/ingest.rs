@@ -62,7 +62,7 @@ impl Ingest {
                 view.options.settled_apart(),
                 &Segments::default(),
             ),
-            table_bytes: view.options.partition(),
+            table_bytes: super::plan::partition_bytes(engine, &view.options),
             sequence: engine.log.visible(),
             entries: 0,
             last_key: Vec::new(),

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::debt::{self, Debt};
+use crate::engine::{Engine, LARGEST_SHARE};
 use crate::format::entry::TableId;
 use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
@@ -379,16 +380,28 @@ pub struct Plan {
     pub limit: Option<Limit>,
 }
 
+/// The most that a new partition takes, bytes: what the options say, but on a small disk half of the ballast, which is no more than
+/// an eighth of the disk. On a full one a step of a sweep writes a partition before anything is given back: the ballast has to
+/// have room for it.
+pub fn partition_bytes(engine: &Engine, options: &KeyspaceOptions) -> u64 {
+    let asked = options.partition();
+    match (engine.options.ballast_bytes, engine.disk().room(engine.dir())) {
+        (None, Some(room)) => asked.min(room.total_bytes / (2 * LARGEST_SHARE)),
+        _ => asked,
+    }
+}
+
 impl Plan {
-    /// That of the step at the first of the partitions with these numbers; it takes none but them.
+    /// That of the step at the first of the partitions with these numbers; it takes none but them. A partition takes so many
+    /// bytes at most.
     pub fn of(
         view: &KeyspaceView,
         frozen: &Frozen,
         most: Range<usize>,
         course: &Course,
-        disk_is_full: bool,
+        (partition_bytes, disk_is_full): (u64, bool),
     ) -> Plan {
-        let (tables, options, at) = (&view.tables, &view.options, most.start);
+        let (tables, at) = (&view.tables, most.start);
         let weights = Weights::of(view, frozen, at);
         let unreadable = |table: &Arc<Table>| course.is_unreadable(table);
         let rewrites_delta = |base: &Arc<Table>| {
@@ -402,13 +415,13 @@ impl Plan {
             return Plan {
                 rewrite: Rewrite::Delta,
                 end: at + 1,
-                target_bytes: options.partition(),
+                target_bytes: partition_bytes,
                 half_bytes: (weights.frozen.stored_bytes + weights.delta.stored_bytes) / 2,
                 ranges: weights.removed,
                 limit: base.map(|base| Limit { base, percent: course.delta_limit }),
             };
         }
-        let (partition_bytes, ranges) = (options.partition(), Ranges::default());
+        let ranges = Ranges::default();
         let mut stored = weights.left();
         let mut end = at + 1;
         for next in &tables.partitions[end..most.end] {

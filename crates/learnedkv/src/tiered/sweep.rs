@@ -35,7 +35,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use super::plan::{Course, Limit, Plan, Rewrite, is_covered_by};
+use super::plan::{Course, Limit, Plan, Rewrite, is_covered_by, partition_bytes};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Opened};
 use crate::error::{Error, Result};
@@ -310,6 +310,18 @@ fn commit(
     engine.edit(0, opened, plan, |_| {})
 }
 
+/// The rest of a partition, from this key on: with its old tables, if they have anything there. (Whoever put more behind the last
+/// key had all value segments of before held up until the end of the sweep.)
+fn rest_of(partition: &PartitionRecord, from: &[u8]) -> PartitionRecord {
+    let mut tables = partition.base.iter().chain(&partition.delta);
+    let is_behind = tables.all(|table| table.properties.largest.as_slice() < from);
+    let lower = from.to_vec();
+    match is_behind {
+        true => PartitionRecord { lower, base: None, delta: None },
+        false => PartitionRecord { lower, ..partition.clone() },
+    }
+}
+
 impl SweepStep {
     fn begin(
         engine: &Arc<Engine>,
@@ -320,7 +332,8 @@ impl SweepStep {
     ) -> Result<SweepStep> {
         let (tables, at) = (&view.tables, most.start);
         let disk_is_full = engine.ballast.is_given_up();
-        let plan = Plan::of(view, frozen, most, course, disk_is_full);
+        let sizes = (partition_bytes(engine, &view.options), disk_is_full);
+        let plan = Plan::of(view, frozen, most, course, sizes);
         let (rewrite, joined) = (plan.rewrite, at..plan.end);
         let partitions = &tables.partitions[joined.clone()];
         // It may have removed ranges besides entries.
@@ -484,7 +497,7 @@ impl SweepStep {
         let last = self.old.partitions.last().unwrap_or(old);
         match &rest {
             Some(rest) if self.old.upper.as_ref() != Some(rest) => {
-                partitions.push(PartitionRecord { lower: rest.clone(), ..last.clone() });
+                partitions.push(rest_of(last, rest));
             }
             _ => {}
         }

@@ -113,3 +113,34 @@ fn a_sweep_that_a_full_disk_stopped_goes_on_once_what_it_froze_is_removed() {
         keyspace.insert("after", [0; 300]).unwrap();
     }
 }
+
+/// The disk had room for a ballast of an eighth of it, and that none for a partition of the usual size; and where fresh keys lay
+/// behind all that was settled, the rest of the partition kept the old table, and so all its values, until they were settled too.
+/// Nothing came back, and no put was taken any more.
+#[test]
+fn a_small_disk_gives_back_what_was_removed_with_partitions_of_the_usual_size() {
+    const LONG: usize = 200 << 10;
+    for seed in 0..4 {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(16 * MIB));
+        let builder = builder(Path::new("/db")).stream_at(128 << 10);
+        let (db, _) = open_with(builder, &disk, seed);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        // They stand in blocks.
+        let put = |key: String| keyspace.insert(key, [7; 400]);
+        (0..8000).for_each(|number| put(format!("a{}", name(number))).unwrap());
+        let long = |number: usize| format!("a{}-long", name(number * 400));
+        (0..20).for_each(|n| keyspace.insert(long(n), [n as u8; LONG]).unwrap());
+        keyspace.convert().unwrap();
+        let fill = |from: usize| (from..).find(|number| put(name(*number)).is_err()).unwrap();
+        let end = fill(0);
+        (0..20).for_each(|number| keyspace.remove(long(number)).unwrap());
+        keyspace.convert().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let stats = keyspace.stats().unwrap();
+        assert_eq!(stats.value_segments, 0, "seed {seed}: {stats:?}");
+        let further = fill(end);
+        let taken = (further - end) * 400;
+        assert!(taken > 10 * LONG, "seed {seed}: {taken} bytes were taken after {end} puts");
+        assert_eq!(keyspace.iter().count(), 8000 + further);
+    }
+}
