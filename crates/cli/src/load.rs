@@ -15,6 +15,7 @@ use crate::store::{Making, Place};
 use crate::text::{decode, unescape};
 
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "learnedkv load [OPTIONS] <DIR> <FILE|--keys <SET>>")]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["file", "keys"]))]
 pub struct Load {
     #[command(flatten)]

@@ -131,7 +131,8 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
     let whole = bytes.len() - bytes.len() % LEAST_RESERVE_BYTES as usize;
     if bytes.iter().skip(whole).any(|byte| *byte != 0) {
         let message = format!(
-            "expected a multiple of {LEAST_RESERVE_BYTES} bytes, found {}: it was cut; restore it from a copy",
+            "expected a multiple of {LEAST_RESERVE_BYTES} bytes, found {}: it was cut, or something was written behind it; \
+             restore it from a copy",
             bytes.len()
         );
         return Err(Error::corruption(message).at_path(&path).at_offset(bytes.len() as u64));
@@ -212,7 +213,7 @@ pub fn replay(bytes: &[u8], number: u64) -> Result<(u64, State)> {
                 });
                 return match behind {
                     Some(found) => Err(Error::corruption(format!(
-                        "{e}; yet a later edit stands at byte {found}"
+                        "{e}; yet a later edit stands at byte {found}: restore the database from a backup or checkpoint"
                     ))
                     .at_offset(offset as u64)),
                     None => Ok((database, state)),

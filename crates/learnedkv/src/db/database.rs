@@ -205,7 +205,7 @@ impl Builder {
     /// others for the rest: what settles, and beside it what makes log segments and removes files, which waits
     /// for the disk more than it computes. More let compactions of keyspaces of [`crate::Store::Lsm`] run
     /// side by side, up to three at once; give them where there are cores to spare. While no writer pays, merges and sweeps
-    /// of the tiered store leave the program one processor: on one or two they go on slowly beside flushes.
+    /// of the tiered store leave the program one processor: on one or two they go on slowly beside flushes. 1,024 at most: [`Builder::open`] refuses more.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.background_threads = threads;
         self
@@ -289,7 +289,9 @@ impl Builder {
         let for_syncs = usize::from(matches!(self.options.durability, Durability::SyncedEvery(_)));
         let executor = match self.executor {
             Some(executor) => executor,
-            None => Arc::new(ThreadExecutor::new(self.background_threads + for_syncs)?),
+            None => {
+                Arc::new(ThreadExecutor::new(self.background_threads.saturating_add(for_syncs))?)
+            }
         };
         let opened = open(disk, executor.clone(), &self.path, self.options);
         let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;
@@ -460,8 +462,10 @@ impl Database {
                 || tiered::is_busy(engine, &view)
                 || lsm::is_busy(engine, &view)
         };
-        if engine.health.is_read_only() {
-            return Ok(());
+        match engine.health.check_writable() {
+            Err(e) if e.kind() == ErrorKind::Closed => return Err(e),
+            _ if engine.health.is_read_only() => return Ok(()),
+            _ => {}
         }
         engine.health.insist();
         engine.executor.hurry(true);

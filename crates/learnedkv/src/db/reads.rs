@@ -278,6 +278,10 @@ impl Keyspace {
     /// At either end of the range each table is off by at most the blocks its index names for a key
     /// (one with `exact`). Versions that were overwritten and not yet merged away count too.
     ///
+    /// Of values kept apart a table knows how many bytes they take in all, and not whose they are: they count as if they were
+    /// spread evenly over its blocks. Where a range within a table has much longer ones than the rest, or much shorter, it is off by
+    /// the difference: by orders of magnitude, if a few long values lie among many short entries.
+    ///
     /// # Errors
     /// `NotFound` if the keyspace was dropped.
     pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {

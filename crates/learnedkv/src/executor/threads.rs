@@ -102,13 +102,22 @@ thread_local! {
     static STOPPING: Cell<bool> = const { Cell::new(false) };
 }
 
+/// More than any machine has use for.
+const MOST_THREADS: usize = 1024;
+
 impl ThreadExecutor {
     /// Starts an executor with `threads` threads (at least 2: one is kept for urgent jobs), for as many processors as
     /// the system gives the process.
     ///
     /// # Errors
-    /// `Io` if the operating system gives no more threads.
+    /// `InvalidArgument` for more than 1,024; `Io` if the operating system gives no more threads.
     pub fn new(threads: usize) -> Result<ThreadExecutor> {
+        // Where a process may have no more, the system may end it in the midst of starting one.
+        if threads > MOST_THREADS {
+            let message =
+                format!("background_threads: expected 2 to {MOST_THREADS}, found {threads}");
+            return Err(Error::invalid(message));
+        }
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         ThreadExecutor::on_processors(processors, threads)
     }

@@ -461,3 +461,34 @@ fn strangers_with_names_of_ours_keep_no_database_from_being_opened() {
     }
     assert!(dir.join(never).exists(), "a stranger's");
 }
+
+/// It said that all was done.
+#[test]
+fn a_closed_database_has_nothing_to_wait_for() {
+    let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1))).open().unwrap();
+    db.wait_idle().unwrap();
+    db.clone().close().unwrap();
+    assert_eq!(db.wait_idle().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// The process was aborted in the midst of starting them.
+#[test]
+fn more_background_threads_than_a_machine_has_use_for_are_refused() {
+    for threads in [1025, usize::MAX] {
+        let builder = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let error = builder.background_threads(threads).open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("background_threads: expected 2 to 1024"), "{error}");
+    }
+}
+
+#[test]
+fn a_path_that_is_a_file_is_said_to_be_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, "not a directory").unwrap();
+    for path in [path.clone(), path.join("below")] {
+        let error = Database::open(&path).unwrap_err().to_string();
+        assert!(error.contains("it is a file, or below one"), "{error}");
+    }
+}

@@ -249,6 +249,9 @@ fn with_handles<T>(mut work: impl FnMut() -> std::io::Result<T>) -> std::io::Res
 /// open.
 fn no_handle(action: &str, path: &Path, error: &std::io::Error) -> Error {
     let told = Error::io(action, path, error);
+    if error.kind() == std::io::ErrorKind::NotADirectory {
+        return told.and_say("; it is a file, or below one: give the path of a directory");
+    }
     match platform::max_open_files().filter(|_| platform::says_too_many_open(error)) {
         Some(most) => told.and_say(&format!(
             "; this process may have {most} files open at once: raise that (`ulimit -n`, or the limit of the \
