@@ -103,7 +103,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
          own. Memory that the process has to itself (`RssAnon`, looked at every 2 ms) at its highest, less what it had \
          when it began and the keys and expected versions it holds, and how far above the budget of {} that is. Beside it all resident memory \
          (`VmHWM`): with the pages of tables and the log that are mapped, which are the page cache's. Median \
-         (lowest-highest) of {} rounds; must 10 %, aim 5 %.",
+         (lowest-highest) of {} rounds; must 10 %, aim 5 %, in the worst round.",
         show_count(run.scale.of(MOST_UPDATES)),
         show_bytes(run.scale.of(LEAST_CONVERSION_BYTES)),
         show_bytes(budget),
@@ -158,7 +158,7 @@ impl Measured {
             self.above.show(1.0, 1),
             match self.sweeps.median() {
                 none if none < 1.0 => "**no sweep began**".to_string(),
-                _ => ABOVE.judge_rounds(&self.above, 1.0),
+                _ => ABOVE.judge_worst(&self.above, 1.0),
             },
             self.resident.show((1 << 20) as f64, 0),
             self.spills.show(1.0, 0),

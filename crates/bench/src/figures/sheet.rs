@@ -129,6 +129,15 @@ impl Target {
         self.judge_after(rounds.median() / unit, rounds.count())
     }
 
+    /// Where the worst of `rounds`, divided by `unit`, stands: of a peak, or the longest of something, a median says nothing.
+    pub fn judge_worst(self, rounds: &Rounds, unit: f64) -> String {
+        let worst = match self {
+            Target::AtMost { .. } => rounds.0.iter().copied().fold(0.0, f64::max),
+            Target::AtLeast { .. } => rounds.0.iter().copied().fold(f64::INFINITY, f64::min),
+        };
+        self.judge_after(worst / unit, rounds.count())
+    }
+
     /// Where what was measured in so many rounds stands; of fewer than [`FEWEST_ROUNDS`] it is said.
     pub fn judge_after(self, measured: f64, rounds: usize) -> String {
         let judged = self.judge(measured);
@@ -209,6 +218,10 @@ mod tests {
         assert!((times.median() - 3.015).abs() < 1e-9 && times.count() == 4);
         assert_eq!(target.judge_rounds(&times, 1.0), "**short**");
         assert_eq!(target.judge_rounds(&times, 10.0), "aim");
+        assert_eq!(target.judge_worst(&times, 1.0), "**short**");
+        assert_eq!(target.judge_worst(&times, 4.0), "must");
+        let speed = Target::AtLeast { must: 0.5, aim: 3.0 };
+        assert_eq!(speed.judge_worst(&times, 1.0), "**short**");
     }
 
     #[test]

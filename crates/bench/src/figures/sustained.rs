@@ -136,7 +136,7 @@ impl Plan<'_> {
              k puts/s as median (lowest-highest) of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. \
              Space is what tables, filters and values occupied at their highest (looked at every 20 ms), over what \
              the design allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
-             partitions; the log beside it. Committed is what of it `stats()` said then: the rest was being written, or \
+             partitions, judged by the worst round; the log beside it. Committed is what of it `stats()` said then: the rest was being written, or \
              waited to be removed. Beside the speed stands what `stats()` calls sustainable at the end of the \
              load, of late. Every value is checked at the end.",
         ));
@@ -166,7 +166,7 @@ impl Plan<'_> {
                 m.data_bytes.show(1e6, 0),
                 m.committed_bytes.show(1e6, 0),
                 m.space.show(1.0, 2),
-                SPACE.judge_rounds(&m.space, 1.0),
+                SPACE.judge_worst(&m.space, 1.0),
                 m.log_bytes.show(1e6, 0),
             ]
         };

@@ -62,7 +62,6 @@ impl Model for GreedyPlr {
 pub struct GreedyPlrBuilder {
     fitter: Fitter,
     len: u64,
-    previous: Option<u64>,
 }
 
 impl GreedyPlrBuilder {
@@ -71,7 +70,7 @@ impl GreedyPlrBuilder {
     /// Halving epsilon halves what a lookup has to search, and on real keys makes 1.5 to 4 times as many
     /// segments (`examples/build_cost.rs` prints them). Zero is legal and pays only for keys on lines.
     pub fn new(epsilon: u16) -> Self {
-        Self { fitter: Fitter::new(epsilon), len: 0, previous: None }
+        Self { fitter: Fitter::new(epsilon), len: 0 }
     }
 }
 
@@ -80,13 +79,12 @@ impl Builder for GreedyPlrBuilder {
 
     #[inline]
     fn push(&mut self, key: u64) -> Result<(), BuildError> {
-        match self.previous {
+        match self.fitter.last_key() {
             Some(previous) if key < previous => {
                 return Err(BuildError::UnsortedKey { position: self.len, previous, found: key });
             }
             _ => self.fitter.push_rising(key, self.len),
         }
-        self.previous = Some(key);
         self.len += 1;
         Ok(())
     }

@@ -66,25 +66,35 @@ impl Fitter {
             }
             _ => {}
         }
-        self.rise_apart(key, y);
-    }
-
-    /// [`Self::push`] where `y` rises with each pair: what ends a step is inlined, since every pair does.
-    #[inline(always)]
-    pub(crate) fn push_rising(&mut self, key: u64, y: u64) {
-        if self.step.is_none_or(|step| step.last_key != key) {
-            self.rise(key, y);
-        }
-    }
-
-    /// [`Self::rise`] where most pairs end no step: they are walked twice as fast without it beside them.
-    #[inline(never)]
-    fn rise_apart(&mut self, key: u64, y: u64) {
         self.rise(key, y);
     }
 
-    /// Takes a pair that ends a step.
+    /// [`Self::push`] where `y` has risen with each pair so far: no step is longer than its key, and what ends one is inlined,
+    /// since every pair does.
     #[inline(always)]
+    pub(crate) fn push_rising(&mut self, key: u64, y: u64) {
+        if let Some(step) = self.step {
+            debug_assert_eq!(step.first_key, step.last_key);
+            if step.last_key == key {
+                return;
+            }
+            if key - step.last_key > 1 {
+                self.jump(step, y);
+            }
+        }
+        self.point(key, y);
+        self.step = Some(Step { y, first_key: key, last_key: key });
+    }
+
+    /// The last key that was taken.
+    #[inline]
+    pub(crate) fn last_key(&self) -> Option<u64> {
+        self.step.map(|step| step.last_key)
+    }
+
+    /// Takes a pair that ends a step. Apart from [`Self::push`], where most pairs end none: they are walked twice as fast without it
+    /// beside them.
+    #[inline(never)]
     fn rise(&mut self, key: u64, y: u64) {
         if let Some(step) = self.step {
             self.leave(step);
