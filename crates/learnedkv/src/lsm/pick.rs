@@ -62,6 +62,9 @@ const LITTLE_BYTES: u64 = 64 << 10;
 const LEAST_HIDDEN: u64 = 60;
 const MUCH_HIDDEN: u64 = 250;
 
+/// A table removes much where one in so many of its entries is a tombstone, at the least.
+const TOMBSTONES: u64 = 10;
+
 /// A table is not to lie over more than so many times as much of the level below.
 pub const MOST_BELOW: u64 = 10;
 
@@ -88,7 +91,7 @@ pub struct Pick {
 }
 
 /// What somebody waits for: that the old tables of a level go as far down as they must. Of level 0 all, of
-/// one above the last those beyond its size; the last stands for tables anywhere that point
+/// one above the last those beyond its size, and those that remove much; the last stands for tables anywhere that point
 /// into mostly dead value segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
@@ -167,7 +170,9 @@ impl<'a> Picker<'a> {
             level => {
                 let old = || self.level(level).iter().filter(is_old);
                 self.shape.share(level, old().map(|table| table.file_bytes()).sum()) < DUE
-                    && !old().any(|table| self.covers_much(level, table))
+                    && !old().any(|table| {
+                        self.covers_much(level, table) || self.removes_much(level, table)
+                    })
             }
         }
     }
@@ -249,7 +254,8 @@ impl<'a> Picker<'a> {
         };
         let score = self.shape.score(level, claimed);
         let frees = |table: &Arc<Table>| {
-            self.covers_much(level, table) && self.is_free(level, level, table)
+            (self.covers_much(level, table) || self.waits_to_remove(level, table))
+                && self.is_free(level, level, table)
         };
         let score = if (1..LEVELS).contains(&level) && self.level(level).iter().any(frees) {
             score.max(DUE)
@@ -284,6 +290,25 @@ impl<'a> Picker<'a> {
 
     fn covers_much(&self, level: usize, table: &Table) -> bool {
         self.covered(level, table) > table.properties().data_bytes
+    }
+
+    /// Whether a table, above the last level, has so many tombstones that what they remove below is worth to be rid of. On a full disk it
+    /// is not asked: what gives room there is another matter. Nor over what cannot be read.
+    fn removes_much(&self, level: usize, table: &Arc<Table>) -> bool {
+        let properties = table.properties();
+        let below =
+            self.tables().levels().get(level).map_or(&[][..], |run| Extent::of(table).of_run(run));
+        properties.tombstones > 0
+            && properties.tombstones >= properties.entries / TOMBSTONES
+            && !self.is_full()
+            && self.is_readable(table)
+            && below.iter().all(|below| self.is_readable(below))
+    }
+
+    /// Whether somebody waits for what a table removes; see [`Goal`].
+    fn waits_to_remove(&self, level: usize, table: &Arc<Table>) -> bool {
+        let goal = self.outlook.goal.filter(|goal| goal.level == level);
+        goal.is_some_and(|goal| table.id() < goal.before && self.removes_much(level, table))
     }
 
     fn is_free(&self, from: usize, to: usize, table: &Table) -> bool {
@@ -341,7 +366,8 @@ impl<'a> Picker<'a> {
         let waits = |table: &Arc<Table>| goal.is_some_and(|goal| table.id() < goal.before);
         // Where the level is not beyond its size, only those that it is due for.
         let is_beyond = self.shape.score(level, 0) >= DUE;
-        let tables = self.level(level).iter().map(|t| (self.covers_much(level, t), t));
+        let frees = |t: &Arc<Table>| self.covers_much(level, t) || self.waits_to_remove(level, t);
+        let tables = self.level(level).iter().map(|t| (frees(t), t));
         let tables = tables.filter(|(covers, _)| is_beyond || *covers);
         let mut tables: Vec<_> =
             tables.map(|(covers, t)| ((!waits(t), !covers, price(t)), t)).collect();

@@ -6,7 +6,8 @@
 //!
 //! **A conversion**: rotate, and wait until that is flushed; then [`Goal`]s one after the other, each with
 //! the tables there are when the one before is reached: the runs go, then each level comes to its
-//! size from above, then value segments are emptied. What is written later is nobody's goal, so
+//! size from above and is rid of the tables that are tombstones to a tenth and more (each takes what it removes with it, level by
+//! level), then value segments are emptied. What is written later is nobody's goal, so
 //! that each is a bounded piece of work, and its tables go first: a conversion ends whatever writers do. In a
 //! keyspace at rest all is as large as it should be then. Where a goal is not reached, nothing is under way,
 //! and nothing can be begun (a table cannot be read), that is reported; it is tried again when somebody asks.

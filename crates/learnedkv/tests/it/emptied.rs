@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
-use learnedkv::{Database, Keyspace, KeyspaceOptions, KeyspaceStats};
+use learnedkv::{Database, Keyspace, KeyspaceOptions, KeyspaceStats, Store};
 
 use crate::files::files;
 use crate::workload::Setup;
@@ -272,5 +272,39 @@ fn few_long_values_that_are_removed_among_many_short_ones_come_back() {
         assert!(stats.value_bytes < left * 11 / 10, "{} of {before}, {left}", stats.value_bytes);
         (18..20)
             .for_each(|number| assert!(keyspace.get(long(number)).unwrap().unwrap() == [3; LONG]));
+    }
+}
+
+/// Tombstones of levels stayed above the last one until more was written, and all that they removed below them: four times what
+/// lived, whatever was converted.
+#[test]
+fn a_conversion_of_levels_is_rid_of_what_was_removed() {
+    for seed in 0..4 {
+        let options = KeyspaceOptions::default().store(Store::Lsm).partition_bytes(64 << 10);
+        let setup = Setup {
+            memtable_bytes: 64 << 10,
+            log_segment_bytes: 64 << 10,
+            keyspace: options.level_base_bytes(128 << 10).level_multiplier(4),
+            ..Setup::default()
+        };
+        let disk = SimDisk::new(seed);
+        let db = setup.open(&disk, seed).unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        let key = |number: u32| (number * 7919 % 20_000).to_be_bytes();
+        (0..20_000).for_each(|number| keyspace.insert(key(number), [7; 100]).unwrap());
+        keyspace.convert().unwrap();
+        let before = keyspace.stats().unwrap();
+        let is_removed = |number: &u32| !number.is_multiple_of(5);
+        (0..20_000).filter(is_removed).for_each(|number| keyspace.remove(key(number)).unwrap());
+        keyspace.convert().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert!(
+            stats.lsm_entries < 5000 && stats.space_bytes < before.space_bytes / 3,
+            "{} entries in {} bytes, of {} before",
+            stats.lsm_entries,
+            stats.space_bytes,
+            before.space_bytes
+        );
+        assert_eq!(keyspace.iter().count(), 4000);
     }
 }
