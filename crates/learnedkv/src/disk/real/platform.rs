@@ -473,7 +473,8 @@ pub(super) fn maps_root(uid_map: &str) -> bool {
 /// system's `f_bfree` may be what nobody can take.)
 #[cfg(target_os = "linux")]
 pub(super) fn room(dir: &Path) -> Option<crate::disk::Room> {
-    let found = rustix::fs::statvfs(dir).ok()?;
+    // Some file systems of user space say that they have no block at all: they do not know.
+    let found = rustix::fs::statvfs(dir).ok().filter(|found| found.f_blocks > 0)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     let is_ext = || rustix::fs::statfs(dir).is_ok_and(|s| s.f_type as u32 == EXT);
     let free = if is_ext() && is_superuser() {
