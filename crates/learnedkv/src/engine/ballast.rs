@@ -513,7 +513,7 @@ impl Engine {
     }
 
     /// That there is no room, how much there is, and what to do.
-    pub fn full(&self) -> Error {
+    fn full(&self) -> Error {
         let held = lock(&self.ballast.held);
         let needed = held.wanted.saturating_sub(held.bytes)
             + self.options.log_segment_bytes

@@ -72,21 +72,16 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
 }
 
 impl Merge {
-    /// While the disk is full a merge must not take what flushes and sweeps need; and where it refused the last one, none is begun that
-    /// it says it has no room for: it might be refused at its end, again and again. (Before that it is asked nothing: it may have more
-    /// room than it says.)
+    /// While the disk is full a merge must not take what flushes and sweeps need.
     ///
     /// # Errors
-    /// `DiskFull` if its output might take more than what is free, or while the disk is full than half of that.
-    pub fn check_room(&self, was_refused: bool) -> Result<()> {
-        let engine = &self.engine;
-        let Some(room) = engine.disk().room(engine.dir()) else { return Ok(()) };
-        let may_take = match engine.ballast.is_given_up() {
-            true => room.free_bytes / 2,
-            false if was_refused => room.free_bytes,
-            false => return Ok(()),
-        };
-        if self.input_bytes > may_take { Err(engine.full()) } else { Ok(()) }
+    /// `DiskFull` if its output might take more than half of what is free.
+    pub fn check_room(&self) -> Result<()> {
+        let free_bytes = self.engine.disk().room(self.engine.dir()).map(|room| room.free_bytes);
+        match self.engine.full_error() {
+            Some(e) if free_bytes.is_some_and(|free| self.input_bytes > free / 2) => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Whether there is room for all that it may write, and for what is put meanwhile, as far as the disk tells.
