@@ -131,11 +131,13 @@ impl Target {
 
     /// Where the worst of `rounds`, divided by `unit`, stands: of a peak, or the longest of something, a median says nothing.
     pub fn judge_worst(self, rounds: &Rounds, unit: f64) -> String {
+        let rounds_of = || rounds.0.iter().copied();
         let worst = match self {
-            Target::AtMost { .. } => rounds.0.iter().copied().fold(0.0, f64::max),
-            Target::AtLeast { .. } => rounds.0.iter().copied().fold(f64::INFINITY, f64::min),
+            Target::AtMost { .. } => rounds_of().reduce(f64::max),
+            Target::AtLeast { .. } => rounds_of().reduce(f64::min),
         };
-        self.judge_after(worst / unit, rounds.count())
+        // With no round nothing is reached.
+        self.judge_after(worst.unwrap_or(f64::NAN) / unit, rounds.count())
     }
 
     /// Where what was measured in so many rounds stands; of fewer than [`FEWEST_ROUNDS`] it is said.
@@ -222,6 +224,8 @@ mod tests {
         assert_eq!(target.judge_worst(&times, 4.0), "must");
         let speed = Target::AtLeast { must: 0.5, aim: 3.0 };
         assert_eq!(speed.judge_worst(&times, 1.0), "**short**");
+        let none = [target, speed].map(|target| target.judge_worst(&Rounds::default(), 1.0));
+        assert!(none.iter().all(|judged| judged.starts_with("**short**")), "{none:?}");
     }
 
     #[test]

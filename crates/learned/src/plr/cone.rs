@@ -14,8 +14,8 @@
 //! Of the eighth the stored intercept takes at most 1/16 and the stored slope less than 1/32 at the far end.
 //! Slopes are `f64` while the segment grows: each has been rounded four times, to one part in `2^53`, and rises
 //! by less than [`MAX_RISE`] positions, so that what is kept of the eighth is a million times what they
-//! are wrong by. What is stored and evaluated are integers. (Cross products in `u128` were exact, and took
-//! half as long again: decision 30.)
+//! are wrong by. What is stored and evaluated are integers. (Cross products in `u128` were exact, and
+//! slower: decision 30.)
 //!
 //! **Units.** Heights are eighths of a position, distances from the apex half keys; a slope `rise/run`
 //! in these units is `rise / (4 run)` positions per key. [`MAX_KEY_SPAN`] and [`MAX_RISE`] bound a

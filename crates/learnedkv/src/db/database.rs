@@ -453,7 +453,7 @@ impl Database {
     /// are done, and files that nobody uses any more are removed.
     ///
     /// # Errors
-    /// The error that background work met.
+    /// The error that background work met; `Closed` once the database is closed.
     pub fn wait_idle(&self) -> Result<()> {
         let engine = self.engine();
         let busy = || {

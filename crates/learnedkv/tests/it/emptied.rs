@@ -1,5 +1,5 @@
-//! Value segments are emptied though nothing is fresh: what a sweep makes dead is given back by the next, which needs no
-//! further write.
+//! What conversions give back: value segments are emptied though nothing is fresh, since what a sweep makes dead is given back by
+//! the next, which needs no further write; few long values count among many short ones; levels are rid of what was removed.
 
 use std::sync::{Arc, Mutex};
 
