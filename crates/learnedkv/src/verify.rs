@@ -20,7 +20,7 @@ use crate::executor::Executor;
 use crate::format::batch::{Op, Ops};
 use crate::format::entry::{KeyspaceId, Kind};
 use crate::format::log::RecordHeader;
-use crate::format::manifest::TableRecord;
+use crate::format::manifest::{PartitionRecord, TableRecord};
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
 use crate::manifest::{self, KeyspaceState, Loaded, State};
@@ -132,14 +132,18 @@ fn bytes_of(keyspace: &KeyspaceState) -> u64 {
     tables.values().map(bytes).fold(0, u64::saturating_add)
 }
 
-/// From which key on the values that a table points at count. Of a frozen one those below the watermark are settled: they
-/// stand elsewhere, and their places were given back.
+/// From which key on the values that a table points at count. Of a frozen one those below the watermark are settled, of a settled
+/// one those below its partitions are settled anew: they stand elsewhere, and their places were given back.
 fn first_key(keyspace: &KeyspaceState, table: &TableRecord) -> Vec<u8> {
     let frozen = keyspace
         .frozen
         .iter()
         .filter(|frozen| frozen.runs.iter().flatten().any(|frozen| frozen.id == table.id));
-    frozen.map(|frozen| frozen.watermark.clone()).next().unwrap_or_default()
+    let has_it = |partition: &&PartitionRecord| {
+        partition.base.iter().chain(&partition.delta).any(|of| of.id == table.id)
+    };
+    let settled = keyspace.partitions.iter().filter(has_it).map(|partition| &partition.lower);
+    frozen.map(|frozen| &frozen.watermark).chain(settled).min().cloned().unwrap_or_default()
 }
 
 /// A pointer of the log that no flush has taken to a table yet.

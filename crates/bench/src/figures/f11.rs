@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::sheet::{Rounds, Target};
 use super::store::{Shape, Store};
@@ -17,6 +17,11 @@ use crate::{Error, Result};
 const MEMORY: Target = Target::AtMost { must: (16 << 20) as f64, aim: (4 << 20) as f64 };
 /// The value, bytes.
 const VALUE_BYTES: u64 = 1 << 30;
+/// The store is idle once as much is resident in so many looks one after the other; it is waited for so many at most.
+const LOOKS: u32 = 10;
+const MOST_LOOKS: u32 = 500;
+/// How long it is between two looks.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Bytes that differ everywhere, of a seed, without holding them: eight at a time, by place.
 struct Noise {
@@ -66,6 +71,22 @@ impl Measured {
     }
 }
 
+/// Waits until what is made ready after the first commit is ready: until so much is resident as was a moment ago. (The memory of
+/// two segments of the log counted as the first value's where that had begun before they were.)
+fn await_idle() {
+    let mut before = resident_bytes();
+    let mut unchanged = 0;
+    for _ in 0..MOST_LOOKS {
+        std::thread::sleep(LOOK);
+        let now = resident_bytes();
+        unchanged = if now == before { unchanged + 1 } else { 0 };
+        before = now;
+        if unchanged == LOOKS {
+            return;
+        }
+    }
+}
+
 pub(super) fn measure(run: &mut Run) -> Result<()> {
     let bytes = run.scale.of(VALUE_BYTES).max(2 << 20);
     run.sheet.head("F11: memory for a value of 1 GiB");
@@ -73,16 +94,16 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         "A value of {} is put from a reader, flushed and settled, and read from a reader and checked \
          byte by byte. Memory above what it was before, at its highest: what the process has to itself \
          (`RssAnon`, looked at every 2 ms); and all that is resident (`VmHWM`, reset each time), with the pages \
-         of the log that are mapped and made ready meanwhile, which are the page cache's. Must {} of both, in the worst round. Median (lowest-highest) of {} rounds, each overwriting the value of the last. The speeds \
+         of the log that are mapped, which are the page cache's. Before the first round a key is put and settled, and it is waited until what is resident stands still. Must {} of both, in the worst round. Median (lowest-highest) of {} rounds, each overwriting the value of the last. The speeds \
          include making and checking the bytes.",
         show_bytes(bytes),
         show_bytes(16 << 20),
         run.rounds,
     ));
     let store = Store::open(&run.dir, run.scale, Shape::default())?;
-    // Whatever is made at the first use is there by then.
     store.insert(b"a key", b"a value")?;
     store.settle()?;
+    await_idle();
     let [mut put, mut settled, mut read] = <[Measured; 3]>::default();
     for round in 0..run.rounds {
         let seed = mix(run.seed ^ u64::from(round));

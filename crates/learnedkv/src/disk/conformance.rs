@@ -330,6 +330,21 @@ fn a_second_name_is_seen(f: &Fixture) {
     assert!(alone || !cfg!(unix), "where the system tells");
 }
 
+fn what_a_file_takes_is_told_where_the_system_tells(f: &Fixture) {
+    let file = f.file("a", &pattern(100_000));
+    file.sync().unwrap();
+    let taken = file.taken_bytes();
+    assert!(taken.is_some() || !cfg!(unix));
+    let Some(taken) = taken else { return };
+    assert!((100_000..200_000).contains(&taken), "{taken}");
+    file.truncate(0).unwrap();
+    assert!(file.taken_bytes().unwrap() < taken);
+    // Where it is reserved, that is told: else nothing would be known of room that the disk does not tell of.
+    file.preallocate(1 << 20).unwrap();
+    let reserved = file.taken_bytes().unwrap();
+    assert!(!cfg!(target_os = "linux") || reserved >= 1 << 20, "{reserved}");
+}
+
 fn discard_reads_as_zeros_or_as_before(f: &Fixture) {
     let file = f.file("a", &pattern(40_000));
     file.sync().unwrap();
@@ -512,6 +527,7 @@ battery! {
         disjoint_writes_run_concurrently,
         discard_reads_as_zeros_or_as_before,
         a_second_name_is_seen,
+        what_a_file_takes_is_told_where_the_system_tells,
         names_are_found_listed_and_sorted,
         errors_name_kind_and_path,
         rename_replaces_and_keeps_handles,

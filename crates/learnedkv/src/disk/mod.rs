@@ -285,6 +285,11 @@ pub trait File: Any + Send + Sync + fmt::Debug {
         false
     }
 
+    /// How much of the disk the file takes, written or reserved, bytes; `None` where the system does not tell.
+    fn taken_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The file's length.
     ///
     /// # Errors

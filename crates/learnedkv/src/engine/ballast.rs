@@ -49,6 +49,8 @@
 //! Nothing here is synced. A crash may leave the file shorter, but then the disk has the space.
 //! Where it cannot be reserved for another reason than a full disk, the database does without.
 
+mod room;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -476,35 +478,6 @@ impl Engine {
             _ if self.remove_spare() => self.with_ballast_if_removing(payload, work),
             _ => Err(self.full()),
         }
-    }
-
-    /// Refuses work that wrote `written_bytes`, more than the `freed_bytes` it gives back, if that would leave
-    /// less than half of the given up ballast: the half that flushes and removals live on. What gives as
-    /// much as it takes may go on whatever is left: or a disk that others fill would stop what empties it.
-    /// What was to come free since the disk was full, and has not, is taken off what is to come free now.
-    ///
-    /// # Errors
-    /// `DiskFull`, as [`Engine::check_room`].
-    pub fn check_left(&self, written_bytes: u64, freed_bytes: u64) -> Result<()> {
-        let before = self.ballast.retired_before.load(Ordering::Relaxed);
-        let freed_bytes = freed_bytes.saturating_sub(self.retired_bytes().saturating_sub(before));
-        if !self.ballast.is_given_up() || written_bytes <= freed_bytes {
-            return Ok(());
-        }
-        let half = lock(&self.ballast.held).given_bytes() / 2;
-        match self.disk().room(self.dir()) {
-            Some(room) if room.free_bytes.saturating_add(freed_bytes) < half => Err(self.full()),
-            _ => Ok(()),
-        }
-    }
-
-    /// What settling may take while the ballast is given up and give back only later, bytes: what is free beyond the half that
-    /// flushes and removals live on ([`Engine::check_left`]).
-    pub fn room_to_settle(&self) -> u64 {
-        self.bury();
-        let half = lock(&self.ballast.held).given_bytes() / 2;
-        let room = self.disk().room(self.dir());
-        room.map_or(0, |room| room.free_bytes.saturating_sub(half))
     }
 
     /// What is refused while the ballast is given up; `None` while it is held.

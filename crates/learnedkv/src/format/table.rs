@@ -309,6 +309,11 @@ impl Properties {
         self.segments.iter().map(|used| used.value_bytes).fold(0, u64::saturating_add)
     }
 
+    /// Whether the table holds nothing at or above `key`. Removed ranges may go beyond a table's entries, and stand in its file alone.
+    pub fn is_all_below(&self, key: &[u8]) -> bool {
+        self.ranges == 0 && self.largest.as_slice() < key
+    }
+
     /// Counts one pointer into the segment tagged `tag`.
     pub fn refer(&mut self, pointer: &ValuePointer, tag: u64) {
         let segment = pointer.segment;

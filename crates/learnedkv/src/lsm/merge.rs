@@ -77,7 +77,7 @@ impl Merge {
     /// # Errors
     /// `DiskFull` if its output might take more than half of what is free.
     pub fn check_room(&self) -> Result<()> {
-        let free_bytes = self.engine.disk().room(self.engine.dir()).map(|room| room.free_bytes);
+        let free_bytes = self.engine.free_bytes();
         match self.engine.full_error() {
             Some(e) if free_bytes.is_some_and(|free| self.input_bytes > free / 2) => Err(e),
             _ => Ok(()),

@@ -82,7 +82,7 @@ fn space(engine: &Engine) -> Option<Space> {
         // What went is room.
         engine.bury();
     }
-    let free = engine.disk().room(engine.dir()).map(|room| room.free_bytes);
+    let free = engine.free_bytes();
     let flushes = 2 * engine.options.memtable_bytes as u64;
     let known = free.map(|free| Space { free_bytes: free.saturating_sub(flushes), is_full });
     known.or(is_full.then_some(Space { free_bytes: u64::MAX, is_full }))

@@ -316,11 +316,8 @@ impl KeyspaceState {
             (Watermark::Keep, _) => Ok(()),
             (Watermark::Raise(key), Some(frozen)) if *key > frozen.watermark => {
                 frozen.watermark.clone_from(key);
-                // Ranges may go beyond a table's entries, and stand in its file alone.
-                let is_settled = |table: &TableRecord| {
-                    table.properties.ranges == 0 && table.properties.largest < *key
-                };
-                frozen.runs.iter_mut().for_each(|run| run.retain(|table| !is_settled(table)));
+                let stays = |table: &TableRecord| !table.properties.is_all_below(key);
+                frozen.runs.iter_mut().for_each(|run| run.retain(stays));
                 frozen.runs.retain(|run| !run.is_empty());
                 Ok(())
             }

@@ -241,16 +241,25 @@ fn next_wanted(
     Ok(next_frozen.into_iter().chain(wanted).min())
 }
 
-/// The segments that tables of the frozen part point into, and no others.
-fn fresh_segments(tables: &Tables) -> Segments {
+/// The segments that nothing points into but the frozen part, and settled tables as they stand in partitions from `lower` on:
+/// whose keys below a watermark there are settled anew. Of the partition that begins there the base counts among the others
+/// where it `stays`.
+fn segments_ahead(tables: &Tables, lower: &[u8], stays: bool) -> Segments {
     let used = |table: &Arc<Table>| table.properties().segments.clone();
     let frozen = tables.frozen.iter().flat_map(|frozen| frozen.runs.iter().flatten());
-    let mut ids: BTreeSet<u64> = frozen.flat_map(used).map(|used| used.segment).collect();
-    let others = tables.runs.iter().flatten().chain(tables.settled());
+    let is_ahead = |partition: &&Partition| partition.lower.as_slice() >= lower;
+    let ahead = tables.partitions.iter().filter(is_ahead);
+    let ahead = ahead.flat_map(|partition| partition.base.iter().chain(&partition.delta));
+    let mut ids: BTreeSet<u64> =
+        frozen.chain(ahead).flat_map(used).map(|used| used.segment).collect();
+    let behind = tables.partitions.iter().filter(|partition| !is_ahead(partition));
+    let behind = behind.flat_map(|partition| partition.base.iter().chain(&partition.delta));
+    let first = tables.partitions.iter().find(is_ahead).and_then(|first| first.base.as_ref());
+    let others = tables.runs.iter().flatten().chain(behind).chain(first.filter(|_| stays));
     others.flat_map(used).for_each(|used| _ = ids.remove(&used.segment));
     let mut segments = Segments::default();
-    let fresh = ids.iter().filter_map(|id| tables.segments.get(*id));
-    fresh.for_each(|segment| segments.insert(segment.clone()));
+    let ahead = ids.iter().filter_map(|id| tables.segments.get(*id));
+    ahead.for_each(|segment| segments.insert(segment.clone()));
     segments
 }
 
@@ -460,19 +469,30 @@ impl SweepStep {
         }
     }
 
-    /// Of each segment whose values now stand in blocks up to some place: its successor, and that place.
+    /// Of each segment whose values now stand elsewhere up to some place: its successor, and that place.
     /// Values stand in key order there, and nobody else points into it, so all before are dead too: as it is now, all
-    /// steps before this one have taken effect.
+    /// steps before this one have taken effect. (What is settled counts as what is fresh: of values that no sweep had moved on a
+    /// full disk, all that one base pointed at stayed until the last of it was settled anew.)
     fn ways(&self) -> Vec<(Arc<Segment>, Arc<Segment>, u64)> {
         let view = self.engine.view();
         let Some(now) = view.keyspaces.get(&self.keyspace) else { return Vec::new() };
-        let fresh_segments = fresh_segments(&now.tables);
+        let stays = self.rewrite == Rewrite::Delta;
+        let segments = segments_ahead(&now.tables, self.old.lower(), stays);
         let emptied = self.output.emptied();
-        let known = emptied.filter_map(|(id, end)| Some((fresh_segments.get(id)?, end)));
+        let known = emptied.filter_map(|(id, end)| Some((segments.get(id)?, end)));
         known
             .filter(|(segment, end)| segment.is_worth(*end))
             .map(|(segment, end)| (segment.clone(), segment.successor(), end))
             .collect()
+    }
+
+    /// The bytes of frozen tables that go once all below `key` is settled, but those that somebody keeps.
+    fn frozen_bytes_below(&self, key: &[u8], kept: &BTreeSet<TableId>) -> u64 {
+        let view = self.engine.view();
+        let frozen = view.keyspaces.get(&self.keyspace).and_then(|k| k.tables.frozen.as_ref());
+        let tables = frozen.into_iter().flat_map(|frozen| frozen.runs.iter().flatten());
+        let going = tables.filter(|t| !kept.contains(&t.id()) && t.properties().is_all_below(key));
+        going.map(|table| table.file_bytes()).sum()
     }
 
     fn install(&mut self) -> Result<Ended> {
@@ -505,12 +525,12 @@ impl SweepStep {
             Some(key) => Watermark::Raise(key),
             None => Watermark::End,
         };
-        let ends = watermark == Watermark::End;
-        if !ends {
+        if let Watermark::Raise(key) = &watermark {
             let kept = self.engine.kept_by_snapshots(self.keyspace);
-            let freed = bytes_that_go(&self.old.partitions, &partitions, &kept);
-            self.engine.check_left(written, freed)?;
+            let replaced = bytes_that_go(&self.old.partitions, &partitions, &kept);
+            self.engine.check_left(written, replaced + self.frozen_bytes_below(key, &kept))?;
         }
+        let ends = watermark == Watermark::End;
         let (keyspace, count) = (self.keyspace, self.old.partitions.len() as u64);
         let change =
             Change::ReplacePartitions { keyspace, from: lower, count, partitions, watermark };

@@ -95,7 +95,7 @@ impl Trim {
         was_tried: impl Fn(&Tried) -> bool,
     ) -> Option<Trim> {
         let frozen = view.tables.frozen.as_ref()?;
-        let free = engine.disk().room(engine.dir()).map_or(u64::MAX, |room| room.free_bytes);
+        let free = engine.free_bytes().unwrap_or(u64::MAX);
         // What is in memory is to be flushed, too.
         let most = free - (engine.options.memtable_bytes as u64).min(free / 4);
         let kept = engine.kept_by_snapshots(view.id);

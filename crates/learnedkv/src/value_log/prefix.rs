@@ -1,7 +1,7 @@
 //! The beginning of a segment that nobody needs any more, given back while the rest is in use.
 //!
-//! Values stand in key order in a segment, and a sweep moves them into blocks from the lowest key on: so
-//! below its watermark the segments of the frozen part are dead long before their files go. Who may read
+//! Values stand in key order in a segment, and a sweep moves them from the lowest key on: so below its watermark the segments
+//! of the frozen part, and those that it empties of the settled run, are dead long before their files go. Who may read
 //! there all the same, and why nobody meets what was given back:
 //! * **Older Views**, and whoever took a [`Segment`] from one. A step of a sweep makes a successor of the
 //!   segment, the same file, for the Views to come. A segment holds its successor, so it is dropped

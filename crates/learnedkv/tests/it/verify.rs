@@ -37,7 +37,7 @@ fn verify_by(builder: learnedkv::Builder, keyspace: Option<&str>) -> (Verified, 
     (verified, damages)
 }
 
-fn verify(disk: &SimDisk) -> Vec<Error> {
+pub fn verify(disk: &SimDisk) -> Vec<Error> {
     verify_of(disk, None).1
 }
 

@@ -249,6 +249,10 @@ impl File for FaultyFile {
         self.inner.has_one_name()
     }
 
+    fn taken_bytes(&self) -> Option<u64> {
+        self.inner.taken_bytes()
+    }
+
     fn length_bytes(&self) -> Result<u64> {
         self.meet(OperationKind::Length)?;
         self.inner.length_bytes()

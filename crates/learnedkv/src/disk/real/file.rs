@@ -160,6 +160,10 @@ impl File for RealFile {
         platform::name_count(&self.file) == Some(1)
     }
 
+    fn taken_bytes(&self) -> Option<u64> {
+        platform::taken_bytes(&self.file)
+    }
+
     fn length_bytes(&self) -> Result<u64> {
         Ok(self.file.metadata().map_err(self.failed("read the file's length"))?.len())
     }

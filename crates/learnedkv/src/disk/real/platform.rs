@@ -35,6 +35,14 @@ pub(super) fn name_count(_file: &File) -> Option<u64> {
     None
 }
 
+/// How much of the disk a file takes, bytes, where the system tells.
+pub(super) fn taken_bytes(_file: &File) -> Option<u64> {
+    #[cfg(unix)]
+    return std::os::unix::fs::MetadataExt::blocks(&_file.metadata().ok()?).checked_mul(512);
+    #[cfg(not(unix))]
+    None
+}
+
 /// How many files this process may have open at once.
 pub(super) fn max_open_files() -> Option<u64> {
     #[cfg(unix)]

@@ -144,6 +144,10 @@ impl File for SimFile {
         self.disk.state().names.count(Node::File(self.number)) == 1
     }
 
+    fn taken_bytes(&self) -> Option<u64> {
+        Some(self.disk.state().inode(self.number).allocated_bytes())
+    }
+
     fn length_bytes(&self) -> Result<u64> {
         Ok(self.disk.state().inode(self.number).length_bytes())
     }
