@@ -38,11 +38,15 @@ const CURRENT_NEW: &str = "CURRENT.new";
 const SHOWN_CHARS: usize = 40;
 
 /// Space is reserved in steps of this, so that a full disk does not stop an edit that frees space.
-pub const PREALLOCATE_BYTES: u64 = 1 << 20;
-/// The same where the disk has no room for that.
-const LEAST_RESERVE_BYTES: u64 = 64 << 10;
-/// A manifest longer than this, and mostly past edits, is begun anew.
+const PREALLOCATE_BYTES: u64 = 1 << 20;
+/// The same where the disk has not [many](PLENTY) such steps free: else one edit took all that is held back for a full disk.
+pub const LEAST_RESERVE_BYTES: u64 = 64 << 10;
+const PLENTY: u64 = 16;
+/// A manifest longer than this, and mostly past edits, is begun anew; on a small disk one that takes
+/// [such a part](ROLL_OVER_SHARE) of it.
 const ROLL_OVER_BYTES: u64 = 16 << 20;
+const ROLL_OVER_SHARE: u64 = 64;
+const LEAST_ROLL_OVER_BYTES: u64 = 64 << 10;
 
 /// How far a seal stands off at least, so that the loss of a sector does not take it too.
 const SECTOR_BYTES: u64 = 512;
@@ -343,8 +347,7 @@ impl Manifest {
     /// `Corruption` if the edit does not fit, `DiskFull` if there is no room for it (nothing is
     /// written); any error of the disk. See [`Manifest::is_in_doubt`].
     pub fn commit(&mut self, edit: &Edit) -> Result<()> {
-        let past_bytes = self.offset_bytes - self.first_edit_bytes;
-        if past_bytes > ROLL_OVER_BYTES.max(self.first_edit_bytes * 4) {
+        if self.is_mostly_past() {
             // Where there is no room for another, the old one goes on.
             self.roll_over().or_else(|e| if self.in_doubt { Err(e) } else { Ok(()) })?;
         }
@@ -366,6 +369,19 @@ impl Manifest {
         let at = self.offset_bytes.next_multiple_of(SECTOR_BYTES) + SECTOR_BYTES;
         let bytes = encode_edit(&seal, self.database, self.number, at, self.ordinal);
         self.write_at(&bytes, at)
+    }
+
+    /// Whether it is to be begun anew.
+    fn is_mostly_past(&self) -> bool {
+        let past_bytes = self.offset_bytes - self.first_edit_bytes;
+        past_bytes > LEAST_ROLL_OVER_BYTES && past_bytes > self.roll_over_bytes()
+    }
+
+    /// It is begun anew once past edits take so much.
+    fn roll_over_bytes(&self) -> u64 {
+        let room = self.disk.room(&self.dir);
+        let share = room.map_or(u64::MAX, |room| room.total_bytes / ROLL_OVER_SHARE);
+        share.clamp(LEAST_ROLL_OVER_BYTES, ROLL_OVER_BYTES).max(self.first_edit_bytes * 4)
     }
 
     fn roll_over(&mut self) -> Result<()> {
@@ -414,14 +430,27 @@ impl Manifest {
         if end_bytes <= self.allocated_bytes {
             return Ok(());
         }
-        self.reserve_step(end_bytes, PREALLOCATE_BYTES).or_else(|e| match e.kind() {
-            ErrorKind::DiskFull => self.reserve_step(end_bytes, LEAST_RESERVE_BYTES),
-            _ => Err(e),
-        })
+        let ahead_bytes = self.reserved_ahead(end_bytes);
+        let room = self.disk.room(&self.dir);
+        let wanted = ahead_bytes - self.allocated_bytes;
+        if room.is_none_or(|room| room.free_bytes / PLENTY >= wanted) {
+            match self.reserve_up_to(ahead_bytes) {
+                Err(e) if e.kind() == ErrorKind::DiskFull => {}
+                done => return done,
+            }
+        }
+        self.reserve_up_to(end_bytes.next_multiple_of(LEAST_RESERVE_BYTES))
     }
 
-    fn reserve_step(&mut self, end_bytes: u64, step_bytes: u64) -> Result<()> {
-        let bytes = end_bytes.next_multiple_of(step_bytes);
+    /// Up to where space is reserved for what ends at `end_bytes` while there is plenty: where it is begun anew soon, until then,
+    /// so that it takes nothing of what is held back once the disk is full.
+    fn reserved_ahead(&self, end_bytes: u64) -> u64 {
+        let mostly_past = self.first_edit_bytes + self.roll_over_bytes() + LEAST_RESERVE_BYTES;
+        let most = end_bytes.next_multiple_of(PREALLOCATE_BYTES);
+        if mostly_past < most { mostly_past.max(end_bytes) } else { most }
+    }
+
+    fn reserve_up_to(&mut self, bytes: u64) -> Result<()> {
         let reserved = self.file.preallocate(bytes);
         match reserved {
             Ok(()) => self.allocated_bytes = bytes,

@@ -64,7 +64,7 @@ use crate::executor::{Job, Step};
 use crate::format::batch::{Op, Ops};
 use crate::format::entry::{KeyspaceId, Kind};
 use crate::format::log::record_bytes;
-use crate::manifest::{Manifest, PREALLOCATE_BYTES};
+use crate::manifest::{LEAST_RESERVE_BYTES, Manifest};
 use crate::options::DatabaseOptions;
 use crate::view::View;
 use crate::wal::small_segment_bytes;
@@ -89,7 +89,7 @@ const SETTLED_SHARES: u64 = 8;
 /// What an open needs before it can remove anything, bytes: a manifest of the whole state, and a small
 /// log segment.
 pub fn kept_bytes(manifest: &Manifest, options: &DatabaseOptions) -> u64 {
-    let manifest = (2 * manifest.state_bytes()).next_multiple_of(PREALLOCATE_BYTES);
+    let manifest = (2 * manifest.state_bytes()).next_multiple_of(LEAST_RESERVE_BYTES);
     manifest + small_segment_bytes(options.log_segment_bytes) + SMALL_FILES_BYTES
 }
 
@@ -486,7 +486,7 @@ impl Engine {
     }
 
     /// That there is no room, how much there is, and what to do.
-    fn full(&self) -> Error {
+    pub fn full(&self) -> Error {
         let held = lock(&self.ballast.held);
         let needed = held.wanted.saturating_sub(held.bytes)
             + self.options.log_segment_bytes

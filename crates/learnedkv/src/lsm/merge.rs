@@ -72,16 +72,21 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
 }
 
 impl Merge {
-    /// While the disk is full a merge must not take what flushes and sweeps need.
+    /// While the disk is full a merge must not take what flushes and sweeps need; and where it refused the last one, none is begun that
+    /// it says it has no room for: it might be refused at its end, again and again. (Before that it is asked nothing: it may have more
+    /// room than it says.)
     ///
     /// # Errors
-    /// `DiskFull` if its output might take more than half of what is free.
-    pub fn check_room(&self) -> Result<()> {
-        let free_bytes = self.engine.free_bytes();
-        match self.engine.full_error() {
-            Some(e) if free_bytes.is_some_and(|free| self.input_bytes > free / 2) => Err(e),
-            _ => Ok(()),
+    /// `DiskFull` if its output might take more than what is free, or while the disk is full than half of that.
+    pub fn check_room(&self, was_refused: bool) -> Result<()> {
+        let engine = &self.engine;
+        let is_full = engine.ballast.is_given_up();
+        if !is_full && !was_refused {
+            return Ok(());
         }
+        let Some(free_bytes) = engine.free_bytes() else { return Ok(()) };
+        let may_take = if is_full { free_bytes / 2 } else { free_bytes };
+        if self.input_bytes > may_take { Err(engine.full()) } else { Ok(()) }
     }
 
     /// Whether there is room for all that it may write, and for what is put meanwhile, as far as the disk tells.

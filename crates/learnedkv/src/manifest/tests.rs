@@ -1,5 +1,8 @@
 //! What a damaged end of a manifest means; what `CURRENT` says.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::*;
 use crate::disk::sim::{CrashKind, SimDisk};
 use crate::format::entry::{CarriedPosition, SequenceNumber};
@@ -145,4 +148,45 @@ fn a_manifest_that_a_hole_lengthened_is_read_without_the_hole() {
     let behind = read();
     assert_eq!((behind.len() as u64, behind.last()), (LENGTH, Some(&1)));
     assert!(behind.starts_with(&lengthened));
+}
+
+/// An edit that found its place full reserved a MiB, all that was held back for a full disk; and past edits took up to 16 MiB
+/// of a small one. Wherever it is begun anew it crashes with all that was committed.
+#[test]
+fn a_manifest_takes_little_of_a_disk_that_has_little_room() {
+    const ROOM: u64 = 8 << 20;
+    let disk = SimDisk::new(1);
+    disk.set_space_limit_bytes(Some(ROOM));
+    let (mut manifest, ..) = manifest_on(&disk, 1);
+    let committed = Arc::new(AtomicU64::new(1));
+    let (seen, crashes) = (committed.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = crashes.clone();
+    disk.observe(move |operation, disk| {
+        for kind in [CrashKind::Process, CrashKind::Machine] {
+            let left = synced(&disk.crash_clone(kind, operation.index)).unwrap();
+            let committed = seen.load(Relaxed);
+            assert!((committed..=committed + 1).contains(&left), "{operation:?}: {left}");
+            counted.fetch_add(1, Relaxed);
+        }
+    });
+    let share = ROOM / ROLL_OVER_SHARE;
+    let (mut most_bytes, mut numbers) = (0, BTreeSet::new());
+    for number in 2..=600 {
+        let (keyspace, name) = (number / 2, "k".repeat(2000));
+        let change = match number % 2 {
+            0 => Change::CreateKeyspace { keyspace, name, options: Vec::new() },
+            _ => Change::DropKeyspace { keyspace },
+        };
+        manifest
+            .commit(&Edit { synced: number, changes: vec![change], ..Edit::default() })
+            .unwrap();
+        committed.store(number, Relaxed);
+        let taken = manifest.file.taken_bytes().unwrap();
+        most_bytes = most_bytes.max(taken);
+        numbers.insert(manifest.number());
+    }
+    disk.stop_observing();
+    assert!(numbers.len() > 3 && most_bytes <= 2 * share, "{numbers:?}: {most_bytes}");
+    assert!(disk.used_bytes() <= 2 * share, "the old ones are gone");
+    assert!(crashes.load(Relaxed) > 2000);
 }

@@ -12,6 +12,9 @@
 //! * **Fresh data** that waits to be settled, beyond several times what begins a sweep.
 //! * **Runs** that wait to be merged: each costs every lookup.
 //!
+//! Nobody pays where settling finds no room on the disk: no time would help. Flushes go on until the disk refuses one, and then
+//! whoever puts is told (decision 13).
+//!
 //! Nobody is slowed by garbage where no sweep is under way or due, or sweeps are not to begin by themselves. (One that is
 //! stuck, because something cannot be read, presses: else space had no ceiling.)
 
@@ -21,6 +24,7 @@ use std::sync::{Arc, Weak};
 use super::debt::{Debt, Space, share};
 use crate::engine::pace::FULL;
 use crate::engine::{Engine, Work};
+use crate::error::ErrorKind;
 use crate::executor::{Job, Step};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::merge::MAX_RUNS_WHILE_FLUSHING;
@@ -44,6 +48,7 @@ pub struct PressJob {
 struct Seen {
     tables: Weak<Tables>,
     sealed_bytes: u64,
+    lacks_room: bool,
     pressure: u64,
 }
 
@@ -63,6 +68,14 @@ impl PressJob {
         }
         let oldest_first = keyspace.sealed.iter().rev();
         oldest_first.skip(1).map(|sealed| sealed.memtable.put_bytes()).sum()
+    }
+}
+
+impl PressJob {
+    /// Whether what settles a keyspace found no room when it was tried last.
+    fn lacks_room(&self, keyspace: KeyspaceId) -> bool {
+        let error = self.engine.health.work_error(Work::Settle(keyspace));
+        error.is_some_and(|error| error.kind() == ErrorKind::DiskFull)
     }
 }
 
@@ -87,14 +100,19 @@ impl Job for PressJob {
             };
             let tables = &keyspace.tables;
             let sealed_bytes = self.waiting_bytes(keyspace);
+            let lacks_room = self.lacks_room(id);
             let is_known = |seen: &Seen| {
-                std::ptr::eq(seen.tables.as_ptr(), &**tables) && seen.sealed_bytes == sealed_bytes
+                std::ptr::eq(seen.tables.as_ptr(), &**tables)
+                    && (seen.sealed_bytes, seen.lacks_room) == (sealed_bytes, lacks_room)
             };
             if self.seen.get(&id).is_some_and(is_known) {
                 continue;
             }
-            let pressure = pressure(tables, sealed_bytes, &keyspace.options, automatic);
-            let seen = Seen { tables: Arc::downgrade(tables), sealed_bytes, pressure };
+            let pressure = match lacks_room {
+                true => 0,
+                false => pressure(tables, sealed_bytes, &keyspace.options, automatic),
+            };
+            let seen = Seen { tables: Arc::downgrade(tables), sealed_bytes, lacks_room, pressure };
             let before = self.seen.insert(id, seen);
             if before.map_or(0, |before| before.pressure) != pressure {
                 self.engine.press(id, pressure);
@@ -155,6 +173,7 @@ mod tests {
     use crate::format::entry::Kind;
     use crate::memtable::Memtable;
     use crate::tiered::plan::stretched;
+    use crate::tiered::testing::Without;
     use crate::view::Sealed;
 
     /// A quarter of a partition beyond was too late, for ten minutes of updates: space went beyond its ceiling.
@@ -213,6 +232,33 @@ mod tests {
         db.engine().health.note_background(Work::Flush(1), &failed);
         assert_eq!(waiting_bytes(&job, 4), 0);
         drop(keyspace);
+    }
+
+    /// Merges found no room, again and again, and each writer paid for the runs: a hundred puts a second, for minutes, where a full disk is
+    /// to refuse them.
+    #[test]
+    fn nobody_pays_where_settling_finds_no_room() {
+        let disk = SimDisk::new(1);
+        let builder = Database::builder("/db").disk(Arc::new(disk)).memtable_bytes(64 << 10);
+        let builder = builder.executor(Arc::new(Without::settling()));
+        let db = builder.memory_budget_bytes(4 << 20).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().min_conversion_bytes(64 << 10));
+        let keyspace = keyspace.unwrap();
+        for number in 0..3000_u32 {
+            keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap();
+        }
+        keyspace.flush().unwrap();
+        let mut job = PressJob::new(db.engine());
+        let mut pressed = || {
+            job.step();
+            db.engine().pace.pressure(1)
+        };
+        assert!(pressed() > 0);
+        for (kind, presses) in [(ErrorKind::DiskFull, false), (ErrorKind::Io, true)] {
+            let failed = Err(Error::new(kind, "a merge failed"));
+            db.engine().health.note_background(Work::Settle(1), &failed);
+            assert_eq!(pressed() > 0, presses, "{kind:?}");
+        }
     }
 
     /// What the memtables held went beyond the ceiling, on top of what steps had written: of one step, and of one with

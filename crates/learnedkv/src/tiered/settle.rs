@@ -125,11 +125,13 @@ impl SettleJob {
         match std::mem::replace(&mut self.work, Work::None) {
             Work::Merge(mut merge) => match merge.step() {
                 Ok(true) => {
+                    self.note_merge(None);
                     self.succeeded();
                     self.let_go();
                 }
                 Ok(false) => self.work = Work::Merge(merge),
                 Err(e) => {
+                    self.note_merge(Some(&e));
                     merge.give_up();
                     return Err(e);
                 }
@@ -376,7 +378,8 @@ impl SettleJob {
         let Some(merge) = Merge::find(&self.engine, keyspace, coming, most_bytes)? else {
             return Ok(Found::Nothing);
         };
-        if let Err(e) = merge.check_room() {
+        let was_refused = lock(&self.shared).refused.contains(&keyspace.id);
+        if let Err(e) = merge.check_room(was_refused) {
             // A sweep takes the runs, and needs less room: it may just wait for a flush.
             let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)
                 || lock(&self.engine.conversions).is_wanted(keyspace.id);

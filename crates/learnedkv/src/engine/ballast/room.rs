@@ -14,8 +14,8 @@ use crate::error::Result;
 
 /// Less is next to nothing: what a disk says that has so much may be true, and others may be writing there.
 const NEXT_TO_NOTHING: u64 = 64 << 10;
-/// Halves that are tried, from all that was given up on.
-const HALVINGS: u32 = 4;
+/// It is known to so large a part of what was given up.
+const PARTS: u64 = 8;
 
 impl Held {
     /// Whether so many bytes can be reserved beside what is; they are given back at once. No where the system does not
@@ -38,7 +38,7 @@ impl Ballast {
         if !self.is_given_up() {
             return 0;
         }
-        let tries = (0..HALVINGS).map(|halving| held.given_bytes() >> halving);
+        let tries = (1..=PARTS).rev().map(|parts| held.given_bytes() / PARTS * parts);
         tries.into_iter().find(|bytes| *bytes > 0 && held.can_reserve(*bytes)).unwrap_or(0)
     }
 }

@@ -54,8 +54,7 @@ pub(super) fn choice(
     let options = &engine.options;
     let meanwhile = options.log_segment_bytes + options.memtable_bytes as u64;
     let beside = meanwhile + 2 * keyspace.options.partition();
-    let room = engine.disk().room(engine.dir()).map(|room| {
-        let free = room.free_bytes;
+    let room = engine.free_bytes().map(|free| {
         // Half of it for tables, as on a full disk.
         free.saturating_sub(beside).max(if asked { free / 2 } else { 0 })
     });

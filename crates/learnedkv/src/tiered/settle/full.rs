@@ -13,6 +13,17 @@ use crate::format::entry::KeyspaceId;
 use crate::view::KeyspaceView;
 
 impl SettleJob {
+    /// A merge is over: the disk may have refused it.
+    pub(super) fn note_merge(&self, error: Option<&Error>) {
+        let at = self.at.unwrap_or_default();
+        let refused = &mut lock(&self.shared).refused;
+        match error {
+            None => _ = refused.remove(&at),
+            Some(error) if error.kind() == ErrorKind::DiskFull => _ = refused.insert(at),
+            Some(_) => {}
+        }
+    }
+
     /// On a full disk: whether what is in memory is to be flushed before a step, and can be: what it removes the
     /// step does not write. What is not full yet only where somebody waits, and once for each who has asked: each flush takes
     /// room, and while others go on removing there is always something.

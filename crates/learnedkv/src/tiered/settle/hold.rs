@@ -32,6 +32,8 @@ pub struct Shared {
     /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
     /// asked since, and come last: the damage of one keeps no other from being settled.
     pub failed: BTreeMap<KeyspaceId, u64>,
+    /// Those where the disk refused a merge, and none was done since.
+    pub refused: BTreeSet<KeyspaceId>,
 }
 
 /// A sweep, from when it is decided to its end.

@@ -19,7 +19,7 @@ fn fill_all_over(keyspace: &Keyspace) {
 #[test]
 fn what_was_removed_after_a_conversion_gave_up_makes_room_for_the_next() {
     let mut given_up = 0;
-    for seed in 0..5 {
+    for seed in 0..10 {
         let disk = SimDisk::new(seed);
         disk.set_space_limit_bytes(Some(12 * MIB));
         let (db, _) = open(&disk, seed);
@@ -27,7 +27,7 @@ fn what_was_removed_after_a_conversion_gave_up_makes_room_for_the_next() {
         fill_all_over(&keyspace);
         // Others take most of what was held back.
         let free = disk.room(Path::new("/db")).unwrap().free_bytes;
-        disk.set_space_limit_bytes(Some(12 * MIB + (400 << 10) - free));
+        disk.set_space_limit_bytes(Some(12 * MIB + (180 << 10) - free));
         if let Err(e) = keyspace.convert() {
             assert_eq!(e.kind(), ErrorKind::DiskFull, "seed {seed}: {e}");
             given_up += 1;
