@@ -439,7 +439,7 @@ impl Manifest {
                 done => return done,
             }
         }
-        self.reserve_up_to(end_bytes.next_multiple_of(LEAST_RESERVE_BYTES))
+        self.reserve_up_to(end_bytes)
     }
 
     /// Up to where space is reserved for what ends at `end_bytes` while there is plenty: where it is begun anew soon, until then,
@@ -450,7 +450,9 @@ impl Manifest {
         if mostly_past < most { mostly_past.max(end_bytes) } else { most }
     }
 
-    fn reserve_up_to(&mut self, bytes: u64) -> Result<()> {
+    /// In whole steps of the least: a manifest that ends in another place was cut.
+    fn reserve_up_to(&mut self, end_bytes: u64) -> Result<()> {
+        let bytes = end_bytes.next_multiple_of(LEAST_RESERVE_BYTES);
         let reserved = self.file.preallocate(bytes);
         match reserved {
             Ok(()) => self.allocated_bytes = bytes,

@@ -392,11 +392,15 @@ impl RunCursor {
         {
             return Ok(Some((next, block)));
         }
+        // Else walks that stand still would hold a quarter of a MiB of each table, however many they are.
+        let is_over = self.walk != Walk::Bulk && table.context().do_readers_hold_much();
+        let most_bytes = if is_over { FIRST_READAHEAD_BYTES } else { READAHEAD_BYTES };
+        let ahead_bytes = self.readahead_bytes.min(most_bytes);
         // By what blocks take in memory: compressed ones may be many times that.
-        let blocks = (self.readahead_bytes * table.block_count())
+        let blocks = (ahead_bytes * table.block_count())
             .checked_div(table.properties().unpacked_bytes)
             .unwrap_or(0);
-        self.readahead_bytes = (self.readahead_bytes * 2).min(READAHEAD_BYTES);
+        self.readahead_bytes = (ahead_bytes * 2).min(most_bytes);
         if blocks <= 1 {
             return Ok(Some((next, here.table().block(next, self.walk.caching())?)));
         }

@@ -115,6 +115,11 @@ pub struct TableContext {
 }
 
 impl TableContext {
+    /// Whether readers hold more of blocks than there may be of them; where the cache has no room of its own, half of the budget.
+    pub fn do_readers_hold_much(&self) -> bool {
+        self.cache.used_bytes() > self.cache.capacity_bytes().max(self.max_metadata_bytes)
+    }
+
     /// Whether a block was not at hand since this was asked last, to whomever.
     pub fn has_missed(&self) -> bool {
         let misses = self.metrics.cache_misses.load(Relaxed);

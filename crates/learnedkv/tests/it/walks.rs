@@ -165,3 +165,40 @@ fn a_walk_does_not_go_through_what_was_removed_behind_its_end() {
     assert_eq!(keyspace.prefix("b").count(), 0);
     assert!(db.stats().read_bytes - before > 300_000, "{}", db.stats().read_bytes - before);
 }
+
+/// Each walk that stood still held a quarter of a MiB of each table that it was in, however many walks there were.
+#[test]
+fn many_walks_that_stand_still_hold_little_more_than_the_budget() {
+    const BUDGET: u64 = 8 << 20;
+    const WALKS: usize = 100;
+    for block_cache in [true, false] {
+        let disk = SimDisk::new(1);
+        let setup = Setup {
+            memory_budget_bytes: BUDGET,
+            block_cache,
+            keyspace: KeyspaceOptions::default(),
+            ..setup()
+        };
+        let db = setup.open(&disk, 1).unwrap();
+        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+        let entries = 30_000;
+        (0..entries).for_each(|number| keyspace.insert(key(number), [7; 900]).unwrap());
+        keyspace.convert().unwrap();
+        let mut walks = Vec::new();
+        for walk in 0..WALKS {
+            let mut entries = keyspace.range(key(walk * (entries / 2 / WALKS))..);
+            // As far as most is read ahead.
+            assert_eq!(entries.by_ref().take(600).map(Result::unwrap).count(), 600);
+            walks.push(entries);
+        }
+        let held = db.stats().cache_bytes;
+        let most = BUDGET + WALKS as u64 * (32 << 10);
+        assert!(held < most, "{held} bytes, of {most} at the most");
+        // They go on where they stand.
+        for (walk, entries) in walks.into_iter().enumerate() {
+            let first = walk * (15_000 / WALKS) + 600;
+            let next: Vec<_> = entries.take(300).map(|entry| entry.unwrap().0).collect();
+            assert!(next.iter().enumerate().all(|(at, k)| **k == *key(first + at).as_bytes()));
+        }
+    }
+}
