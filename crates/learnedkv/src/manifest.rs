@@ -68,6 +68,8 @@ pub struct Manifest {
     state_bytes: u64,
     measured_at: u64,
     in_doubt: bool,
+    /// It is not begun anew before it ends here: there was no room when that was tried.
+    rolls_over_from: u64,
     /// The number of the manifest that it rolls over to.
     next_number: u64,
     state: State,
@@ -269,6 +271,7 @@ impl Manifest {
             state_bytes: 0,
             measured_at: 0,
             in_doubt: false,
+            rolls_over_from: 0,
             next_number: number + 1,
             state,
         };
@@ -347,9 +350,13 @@ impl Manifest {
     /// `Corruption` if the edit does not fit, `DiskFull` if there is no room for it (nothing is
     /// written); any error of the disk. See [`Manifest::is_in_doubt`].
     pub fn commit(&mut self, edit: &Edit) -> Result<()> {
-        if self.is_mostly_past() {
+        if self.offset_bytes >= self.rolls_over_from && self.is_mostly_past() {
             // Where there is no room for another, the old one goes on.
-            self.roll_over().or_else(|e| if self.in_doubt { Err(e) } else { Ok(()) })?;
+            match self.roll_over() {
+                Err(e) if self.in_doubt => return Err(e),
+                Err(_) => self.rolls_over_from = self.offset_bytes + LEAST_RESERVE_BYTES,
+                Ok(()) => {}
+            }
         }
         let before = self.state.touched_by(edit);
         let written = self.state.apply(edit).and_then(|()| self.append(edit));

@@ -18,9 +18,9 @@ use crate::engine::look_in;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::batch::{Op, Ops};
-use crate::format::entry::{KeyspaceId, Kind};
+use crate::format::entry::{KeyspaceId, Kind, TableId};
 use crate::format::log::RecordHeader;
-use crate::format::manifest::{PartitionRecord, TableRecord};
+use crate::format::manifest::TableRecord;
 use crate::format::table::SegmentUse;
 use crate::format::value::ValuePointer;
 use crate::manifest::{self, KeyspaceState, Loaded, State};
@@ -132,18 +132,20 @@ fn bytes_of(keyspace: &KeyspaceState) -> u64 {
     tables.values().map(bytes).fold(0, u64::saturating_add)
 }
 
-/// From which key on the values that a table points at count. Of a frozen one those below the watermark are settled, of a settled
+/// From which keys on the values that tables point at count. Of a frozen one those below the watermark are settled, of a settled
 /// one those below its partitions are settled anew: they stand elsewhere, and their places were given back.
-fn first_key(keyspace: &KeyspaceState, table: &TableRecord) -> Vec<u8> {
-    let frozen = keyspace
-        .frozen
-        .iter()
-        .filter(|frozen| frozen.runs.iter().flatten().any(|frozen| frozen.id == table.id));
-    let has_it = |partition: &&PartitionRecord| {
-        partition.base.iter().chain(&partition.delta).any(|of| of.id == table.id)
-    };
-    let settled = keyspace.partitions.iter().filter(has_it).map(|partition| &partition.lower);
-    frozen.map(|frozen| &frozen.watermark).chain(settled).min().cloned().unwrap_or_default()
+fn first_keys(keyspace: &KeyspaceState) -> BTreeMap<TableId, &[u8]> {
+    let mut first = BTreeMap::new();
+    // The first of the partitions counts that have it.
+    for partition in keyspace.partitions.iter().rev() {
+        let tables = partition.base.iter().chain(&partition.delta);
+        tables.for_each(|table| _ = first.insert(table.id, partition.lower.as_slice()));
+    }
+    if let Some(frozen) = &keyspace.frozen {
+        let tables = frozen.runs.iter().flatten();
+        tables.for_each(|table| _ = first.insert(table.id, frozen.watermark.as_slice()));
+    }
+    first
 }
 
 /// A pointer of the log that no flush has taken to a table yet.
@@ -223,8 +225,9 @@ impl<'a> Check<'a> {
         }
         values.look();
         let mut seen = BTreeSet::new();
+        let first = first_keys(keyspace);
         for table in keyspace.tables().filter(|table| seen.insert(table.id)) {
-            values.from = first_key(keyspace, table);
+            values.from = first.get(&table.id).map_or_else(Vec::new, |key| key.to_vec());
             let checked = check_table(values.check.context, table, &mut values);
             values.look();
             let verified = &mut values.check.verified;

@@ -336,7 +336,8 @@ fn what_a_file_takes_is_told_where_the_system_tells(f: &Fixture) {
     let taken = file.taken_bytes();
     assert!(taken.is_some() || !cfg!(unix));
     let Some(taken) = taken else { return };
-    assert!((100_000..200_000).contains(&taken), "{taken}");
+    // Less where the file system compresses.
+    assert!((1..200_000).contains(&taken), "{taken}");
     file.truncate(0).unwrap();
     assert!(file.taken_bytes().unwrap() < taken);
     // Where it is reserved, that is told: else nothing would be known of room that the disk does not tell of.

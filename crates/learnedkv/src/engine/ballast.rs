@@ -114,6 +114,8 @@ pub struct RoomSeen {
     given_up: u64,
     /// How many files that nobody uses any more had been removed.
     buried: u64,
+    /// How often room was reserved for a moment, to know of it.
+    probed: u64,
 }
 
 /// See the module page.
@@ -125,6 +127,8 @@ pub struct Ballast {
     given_up: AtomicBool,
     /// How often it was given up.
     times: AtomicU64,
+    /// How often room was reserved for a moment.
+    probed: AtomicU64,
     /// What was retired by then and had not come free, bytes.
     retired_before: AtomicU64,
     /// What removals took of the log and of tables since then, bytes.
@@ -155,6 +159,7 @@ impl Ballast {
             held: Mutex::default(),
             given_up: AtomicBool::new(false),
             times: AtomicU64::new(0),
+            probed: AtomicU64::new(0),
             retired_before: AtomicU64::new(0),
             removals: AtomicU64::new(0),
             settles_next: AtomicBool::new(false),
@@ -347,7 +352,11 @@ impl Engine {
 
     /// For work that begins and may meet a full disk.
     pub fn room_seen(&self) -> RoomSeen {
-        RoomSeen { given_up: self.ballast.times(), buried: self.burials.count() }
+        RoomSeen {
+            given_up: self.ballast.times(),
+            buried: self.burials.count(),
+            probed: self.ballast.probed.load(Ordering::Acquire),
+        }
     }
 
     /// Whether the ballast was given up since.
@@ -372,7 +381,10 @@ impl Engine {
         self.executor.notify();
         // What was retired takes space until it is removed, and the job that does that may be behind.
         self.bury();
-        given || self.burials.count() != seen.buried
+        // Its lock was waited for: what was reserved to know of it is free again.
+        given
+            || self.burials.count() != seen.buried
+            || self.ballast.probed.load(Ordering::Acquire) != seen.probed
     }
 
     /// Whether puts are taken again.

@@ -190,3 +190,48 @@ fn a_manifest_takes_little_of_a_disk_that_has_little_room() {
     assert!(disk.used_bytes() <= 2 * share, "the old ones are gone");
     assert!(crashes.load(Relaxed) > 2000);
 }
+
+/// Space was reserved up to where the manifest would be begun anew, or to the end of a long first edit, to the byte: what stood behind
+/// the last whole step looked like the end of a manifest that was cut, and the database could not be opened.
+#[test]
+fn a_manifest_ends_in_whole_steps_however_long_its_first_edit_is() {
+    let create = |keyspace, length| Change::CreateKeyspace {
+        keyspace,
+        name: "k".repeat(length),
+        options: Vec::new(),
+    };
+    // One that all stands in the last, broken step; one with edits there.
+    for (room, first_bytes, edits) in [
+        (1 << 30, 20 << 20, 0),
+        (40 << 20, 40_000, 400),
+        (23 << 20, 1, 400),
+        (41 << 20, 900_000, 1),
+    ] {
+        let disk = SimDisk::new(1);
+        disk.set_space_limit_bytes(Some(room));
+        let (shared, dir) = (Arc::new(disk.clone()), Path::new("/"));
+        let mut state = State::default();
+        let first =
+            Edit { next_keyspace: 2, changes: vec![create(1, first_bytes)], ..Edit::default() };
+        state.apply(&first).unwrap();
+        let mut manifest = Manifest::begin(shared, dir, 7, 1, state).unwrap();
+        let loaded = || load(&disk, dir).unwrap().expect("there is one").state;
+        assert_eq!(loaded(), *manifest.state(), "{room}, {first_bytes}");
+        for number in 1..=edits {
+            let keyspace = 2 + number / 2;
+            let change = match number % 2 {
+                1 => create(keyspace, 3000),
+                _ => Change::DropKeyspace { keyspace: keyspace - 1 },
+            };
+            let edit = Edit {
+                synced: number,
+                next_keyspace: 1000,
+                changes: vec![change],
+                ..Edit::default()
+            };
+            manifest.commit(&edit).unwrap();
+            assert_eq!(loaded(), *manifest.state(), "{room}, {first_bytes}, {number}");
+            assert!(manifest.allocated_bytes.is_multiple_of(LEAST_RESERVE_BYTES));
+        }
+    }
+}

@@ -117,7 +117,9 @@ pub struct TableContext {
 impl TableContext {
     /// Whether readers hold more of blocks than there may be of them; where the cache has no room of its own, half of the budget.
     pub fn do_readers_hold_much(&self) -> bool {
-        self.cache.used_bytes() > self.cache.capacity_bytes().max(self.max_metadata_bytes)
+        let may_take = self.cache.capacity_bytes().max(self.max_metadata_bytes);
+        // A cache that is full is at its bound, and a little beyond now and then.
+        self.cache.used_bytes() > may_take.saturating_add(may_take / 16)
     }
 
     /// Whether a block was not at hand since this was asked last, to whomever.

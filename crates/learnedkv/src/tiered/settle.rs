@@ -374,11 +374,10 @@ impl SettleJob {
         if keyspace.tables.runs.len() <= merge::MAX_RUNS {
             return Ok(Found::Nothing);
         }
-        let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
-        let Some(merge) = Merge::find(&self.engine, keyspace, coming, most_bytes)? else {
+        let was_refused = lock(&self.shared).refused.contains(&keyspace.id);
+        let Some(merge) = self.merge_that_fits(keyspace, was_refused)? else {
             return Ok(Found::Nothing);
         };
-        let was_refused = lock(&self.shared).refused.contains(&keyspace.id);
         if let Err(e) = merge.check_room(was_refused) {
             // A sweep takes the runs, and needs less room: it may just wait for a flush.
             let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)

@@ -4,7 +4,8 @@
 //! trees, may be had all the same. What is said was believed: a disk that had been filled up to what it does not say told
 //! of nothing free, every step of a sweep that wrote more than it gave back was refused for that, and whatever was removed nothing came
 //! free again. So where a disk tells of next to nothing it is asked for it: as much is reserved for a moment
-//! as is to be known of ([`Ballast::can_reserve`]). Where it tells the truth nobody else could have written there meanwhile.
+//! as is to be known of ([`Ballast::can_reserve`]). Where it tells the truth nobody else could have written there meanwhile; who else
+//! of this database meets a full disk for that begins again ([`RoomSeen`](super::RoomSeen)).
 
 use std::sync::atomic::Ordering;
 
@@ -38,7 +39,9 @@ impl Ballast {
         if !self.is_given_up() {
             return 0;
         }
-        let tries = (1..=PARTS).rev().map(|parts| held.given_bytes() / PARTS * parts);
+        // Before it: whoever meets a disk that is full for that begins again.
+        self.probed.fetch_add(1, Ordering::AcqRel);
+        let tries = (1..=PARTS).rev().map(|parts| held.given_bytes() * parts / PARTS);
         tries.into_iter().find(|bytes| *bytes > 0 && held.can_reserve(*bytes)).unwrap_or(0)
     }
 }

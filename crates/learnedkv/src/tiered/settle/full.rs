@@ -10,9 +10,26 @@ use super::{SettleJob, Work};
 use crate::engine::{self, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::KeyspaceId;
+use crate::lsm::merge::Merge;
 use crate::view::KeyspaceView;
 
 impl SettleJob {
+    /// The merge that a keyspace needs; where the disk refused the last one, such that it has the room for it, if there is one.
+    ///
+    /// # Errors
+    /// Those of the cursor; the damage of a table that could not be opened.
+    pub(super) fn merge_that_fits(
+        &self,
+        keyspace: &KeyspaceView,
+        was_refused: bool,
+    ) -> Result<Option<Merge>> {
+        let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
+        let find = |most_bytes| Merge::find(&self.engine, keyspace, coming, most_bytes);
+        let free_bytes = self.engine.free_bytes().filter(|_| was_refused);
+        let fits = free_bytes.map_or(Ok(None), |free_bytes| find(most_bytes.min(free_bytes)))?;
+        fits.map_or_else(|| find(most_bytes), |fits| Ok(Some(fits)))
+    }
+
     /// A merge is over: the disk may have refused it.
     pub(super) fn note_merge(&self, error: Option<&Error>) {
         let at = self.at.unwrap_or_default();
