@@ -114,8 +114,6 @@ pub struct RoomSeen {
     given_up: u64,
     /// How many files that nobody uses any more had been removed.
     buried: u64,
-    /// How often room was reserved for a moment, to know of it.
-    probed: u64,
 }
 
 /// See the module page.
@@ -127,7 +125,7 @@ pub struct Ballast {
     given_up: AtomicBool,
     /// How often it was given up.
     times: AtomicU64,
-    /// How often room was reserved for a moment.
+    /// How often room was reserved for a moment, begun and ended.
     probed: AtomicU64,
     /// What was retired by then and had not come free, bytes.
     retired_before: AtomicU64,
@@ -287,7 +285,7 @@ impl Ballast {
 
 /// Work that must go on is tried so often again while there may be room: files that are kept for later may come
 /// again meanwhile.
-const TRIES: usize = 4;
+pub const TRIES: usize = 4;
 
 fn is_disk_full(result: &Result<()>) -> bool {
     matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull)
@@ -341,9 +339,10 @@ impl Engine {
     /// Those of `work`.
     pub fn with_ballast<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
-            let seen = self.room_seen();
+            let (seen, probes) = (self.room_seen(), self.ballast.probes());
+            let may_have_room = || self.give_up_ballast(seen) || self.ballast.probes() != probes;
             match work() {
-                Err(e) if e.kind() == ErrorKind::DiskFull && self.give_up_ballast(seen) => {}
+                Err(e) if e.kind() == ErrorKind::DiskFull && may_have_room() => {}
                 done => return done,
             }
         }
@@ -352,11 +351,7 @@ impl Engine {
 
     /// For work that begins and may meet a full disk.
     pub fn room_seen(&self) -> RoomSeen {
-        RoomSeen {
-            given_up: self.ballast.times(),
-            buried: self.burials.count(),
-            probed: self.ballast.probed.load(Ordering::Acquire),
-        }
+        RoomSeen { given_up: self.ballast.times(), buried: self.burials.count() }
     }
 
     /// Whether the ballast was given up since.
@@ -381,10 +376,7 @@ impl Engine {
         self.executor.notify();
         // What was retired takes space until it is removed, and the job that does that may be behind.
         self.bury();
-        // Its lock was waited for: what was reserved to know of it is free again.
-        given
-            || self.burials.count() != seen.buried
-            || self.ballast.probed.load(Ordering::Acquire) != seen.probed
+        given || self.burials.count() != seen.buried
     }
 
     /// Whether puts are taken again.

@@ -72,21 +72,16 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
 }
 
 impl Merge {
-    /// While the disk is full a merge must not take what flushes and sweeps need; and where it refused the last one, none is begun that
-    /// it says it has no room for: it might be refused at its end, again and again. (Before that it is asked nothing: it may have more
-    /// room than it says.)
-    ///
-    /// # Errors
-    /// `DiskFull` if its output might take more than what is free, or while the disk is full than half of that.
-    pub fn check_room(&self, was_refused: bool) -> Result<()> {
-        let engine = &self.engine;
+    /// How many bytes one may read. While the disk is full a merge must not take what flushes and sweeps need; and where it refused
+    /// the last one, none is begun that it says it has no room for: it might be refused at its end, again and again. (Before that it
+    /// is asked nothing: it may have more room than it says.)
+    pub fn may_read(engine: &Engine, was_refused: bool) -> u64 {
         let is_full = engine.ballast.is_given_up();
         if !is_full && !was_refused {
-            return Ok(());
+            return u64::MAX;
         }
-        let Some(free_bytes) = engine.free_bytes() else { return Ok(()) };
-        let may_take = if is_full { free_bytes / 2 } else { free_bytes };
-        if self.input_bytes > may_take { Err(engine.full()) } else { Ok(()) }
+        let free_bytes = engine.free_bytes().unwrap_or(u64::MAX);
+        if is_full { free_bytes / 2 } else { free_bytes }
     }
 
     /// Whether there is room for all that it may write, and for what is put meanwhile, as far as the disk tells.

@@ -220,7 +220,7 @@ fn a_manifest_ends_in_whole_steps_however_long_its_first_edit_is() {
         for number in 1..=edits {
             let keyspace = 2 + number / 2;
             let change = match number % 2 {
-                1 => create(keyspace, 3000),
+                1 => create(keyspace, 30_000),
                 _ => Change::DropKeyspace { keyspace: keyspace - 1 },
             };
             let edit = Edit {

@@ -125,13 +125,13 @@ impl SettleJob {
         match std::mem::replace(&mut self.work, Work::None) {
             Work::Merge(mut merge) => match merge.step() {
                 Ok(true) => {
-                    self.note_merge(None);
+                    self.note_merge(merge.input_bytes(), None);
                     self.succeeded();
                     self.let_go();
                 }
                 Ok(false) => self.work = Work::Merge(merge),
                 Err(e) => {
-                    self.note_merge(Some(&e));
+                    self.note_merge(merge.input_bytes(), Some(&e));
                     merge.give_up();
                     return Err(e);
                 }
@@ -374,16 +374,17 @@ impl SettleJob {
         if keyspace.tables.runs.len() <= merge::MAX_RUNS {
             return Ok(Found::Nothing);
         }
-        let was_refused = lock(&self.shared).refused.contains(&keyspace.id);
-        let Some(merge) = self.merge_that_fits(keyspace, was_refused)? else {
-            return Ok(Found::Nothing);
+        let merge = match self.merge_that_fits(keyspace) {
+            Ok(Some(merge)) => merge,
+            Ok(None) => return Ok(Found::Nothing),
+            Err(e) => {
+                // A sweep takes the runs, and needs less room: it may just wait for a flush.
+                let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)
+                    || lock(&self.engine.conversions).is_wanted(keyspace.id);
+                let waits = is_swept && e.kind() == ErrorKind::DiskFull;
+                return if waits { Ok(Found::Nothing) } else { Err(e) };
+            }
         };
-        if let Err(e) = merge.check_room(was_refused) {
-            // A sweep takes the runs, and needs less room: it may just wait for a flush.
-            let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)
-                || lock(&self.engine.conversions).is_wanted(keyspace.id);
-            return if is_swept { Ok(Found::Nothing) } else { Err(e) };
-        }
         if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&keyspace.id) {
             sweeping.merged_bytes += merge.input_bytes();
         }

@@ -5,7 +5,8 @@
 //! of nothing free, every step of a sweep that wrote more than it gave back was refused for that, and whatever was removed nothing came
 //! free again. So where a disk tells of next to nothing it is asked for it: as much is reserved for a moment
 //! as is to be known of ([`Ballast::can_reserve`]). Where it tells the truth nobody else could have written there meanwhile; who else
-//! of this database meets a full disk for that begins again ([`RoomSeen`](super::RoomSeen)).
+//! of this database meets a full disk for that, a flush or a removal, begins again, a few times: not who asks, who would begin
+//! again for ever.
 
 use std::sync::atomic::Ordering;
 
@@ -39,10 +40,17 @@ impl Ballast {
         if !self.is_given_up() {
             return 0;
         }
-        // Before it: whoever meets a disk that is full for that begins again.
+        // Whoever meets a disk that is full for that begins again: he saw less when he began, or sees more by the end.
         self.probed.fetch_add(1, Ordering::AcqRel);
-        let tries = (1..=PARTS).rev().map(|parts| held.given_bytes() * parts / PARTS);
-        tries.into_iter().find(|bytes| *bytes > 0 && held.can_reserve(*bytes)).unwrap_or(0)
+        let mut tries = (1..=PARTS).rev().map(|parts| held.given_bytes() * parts / PARTS);
+        let found = tries.find(|bytes| *bytes > 0 && held.can_reserve(*bytes));
+        self.probed.fetch_add(1, Ordering::AcqRel);
+        found.unwrap_or(0)
+    }
+
+    /// Differs where room was reserved for a moment in between.
+    pub fn probes(&self) -> u64 {
+        self.probed.load(Ordering::Acquire)
     }
 }
 

@@ -14,29 +14,32 @@ use crate::lsm::merge::Merge;
 use crate::view::KeyspaceView;
 
 impl SettleJob {
-    /// The merge that a keyspace needs; where the disk refused the last one, such that it has the room for it, if there is one.
+    /// The merge that a keyspace needs, if there is room for it, or for a smaller one.
     ///
     /// # Errors
-    /// Those of the cursor; the damage of a table that could not be opened.
-    pub(super) fn merge_that_fits(
-        &self,
-        keyspace: &KeyspaceView,
-        was_refused: bool,
-    ) -> Result<Option<Merge>> {
+    /// `DiskFull` if there is none that has room; those of the cursor; the damage of a table that could not be opened.
+    pub(super) fn merge_that_fits(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
         let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
-        let find = |most_bytes| Merge::find(&self.engine, keyspace, coming, most_bytes);
-        let free_bytes = self.engine.free_bytes().filter(|_| was_refused);
-        let fits = free_bytes.map_or(Ok(None), |free_bytes| find(most_bytes.min(free_bytes)))?;
-        fits.map_or_else(|| find(most_bytes), |fits| Ok(Some(fits)))
+        let was_refused = lock(&self.shared).refused.contains_key(&keyspace.id);
+        let may_read = Merge::may_read(&self.engine, was_refused);
+        let found = Merge::find(&self.engine, keyspace, coming, most_bytes.min(may_read))?;
+        let is_due = || Merge::due(keyspace, coming, most_bytes).is_some();
+        if found.is_none() && may_read < most_bytes && is_due() {
+            return Err(self.engine.full());
+        }
+        Ok(found)
     }
 
-    /// A merge is over: the disk may have refused it.
-    pub(super) fn note_merge(&self, error: Option<&Error>) {
+    /// A merge that reads so much is over: the disk may have refused it.
+    pub(super) fn note_merge(&self, input_bytes: u64, error: Option<&Error>) {
         let at = self.at.unwrap_or_default();
         let refused = &mut lock(&self.shared).refused;
         match error {
-            None => _ = refused.remove(&at),
-            Some(error) if error.kind() == ErrorKind::DiskFull => _ = refused.insert(at),
+            // A smaller one says nothing of it.
+            None => refused.retain(|id, bytes| *id != at || *bytes > input_bytes),
+            Some(error) if error.kind() == ErrorKind::DiskFull => {
+                refused.insert(at, input_bytes);
+            }
             Some(_) => {}
         }
     }

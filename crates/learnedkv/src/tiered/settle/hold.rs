@@ -32,8 +32,8 @@ pub struct Shared {
     /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
     /// asked since, and come last: the damage of one keeps no other from being settled.
     pub failed: BTreeMap<KeyspaceId, u64>,
-    /// Those where the disk refused a merge, and none was done since.
-    pub refused: BTreeSet<KeyspaceId>,
+    /// Those where the disk refused a merge that read so many bytes, and none that reads as many was done since.
+    pub refused: BTreeMap<KeyspaceId, u64>,
 }
 
 /// A sweep, from when it is decided to its end.

@@ -40,3 +40,31 @@ fn what_was_removed_after_a_conversion_gave_up_makes_room_for_the_next() {
     }
     assert!(given_up >= 2, "{given_up} conversions gave up");
 }
+
+/// What asks a disk that tells of nothing free reserved for a moment, took that for room that others had made, and began again for
+/// ever.
+#[test]
+fn a_conversion_that_finds_no_room_says_so() {
+    for store in Store::ALL {
+        let mut refused = 0;
+        for seed in 0..6 {
+            let disk = SimDisk::new(seed);
+            disk.set_space_limit_bytes(Some(12 * MIB));
+            let (db, executor) = open(&disk, seed);
+            let keyspace = db.keyspace("k", options_of(*store)).unwrap();
+            fill_all_over(&keyspace);
+            // Next to nothing is told of, and a little more is there.
+            disk.set_space_limit_bytes(Some(disk.used_bytes() + (90 << 10)));
+            disk.set_unsaid_bytes(60 << 10);
+            if let Err(e) = keyspace.convert() {
+                assert_eq!(e.kind(), ErrorKind::DiskFull, "{store:?} {seed}: {e}");
+                refused += 1;
+            }
+            assert!(executor.run_until_idle() < 1000, "{store:?} {seed}: it does not come to rest");
+            disk.set_space_limit_bytes(None);
+            db.resume().unwrap();
+            keyspace.convert().unwrap();
+        }
+        assert!(refused > 1, "{store:?}: {refused} were refused");
+    }
+}
