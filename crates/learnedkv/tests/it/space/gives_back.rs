@@ -146,8 +146,7 @@ fn a_small_disk_gives_back_what_was_removed_with_partitions_of_the_usual_size() 
     }
 }
 
-/// One edit of the manifest took what was held back: then nothing found room, not even a removal. Where a disk told of
-/// nothing free, though it had some, a step that gave nothing back at once was refused for ever: a conversion failed, whatever was
+/// Where a disk told of nothing free, though it had some, a step that gave nothing back at once was refused for ever: a conversion failed, whatever was
 /// removed. And what no sweep had moved on the full disk came free only with the last of what one base pointed at: the
 /// next puts were refused at three fifths of what the disk had taken before.
 #[test]
