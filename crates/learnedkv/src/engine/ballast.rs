@@ -69,6 +69,8 @@ use crate::options::DatabaseOptions;
 use crate::view::View;
 use crate::wal::small_segment_bytes;
 
+pub use self::room::RoomSeen;
+
 /// The file that holds the space.
 pub const BALLAST: &str = "BALLAST";
 
@@ -105,15 +107,6 @@ fn wanted_bytes(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions, view: &V
         Some(room) => wanted.min(room.total_bytes / LARGEST_SHARE),
         None => wanted,
     }
-}
-
-/// Where room may come from, as work saw it that begins; see [`Engine::give_up_ballast`].
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RoomSeen {
-    /// How often the ballast had been given up.
-    given_up: u64,
-    /// How many files that nobody uses any more had been removed.
-    buried: u64,
 }
 
 /// See the module page.
@@ -285,7 +278,7 @@ impl Ballast {
 
 /// Work that must go on is tried so often again while there may be room: files that are kept for later may come
 /// again meanwhile.
-pub const TRIES: usize = 4;
+const TRIES: usize = 4;
 
 fn is_disk_full(result: &Result<()>) -> bool {
     matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull)
@@ -339,24 +332,13 @@ impl Engine {
     /// Those of `work`.
     pub fn with_ballast<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
-            let (seen, probes) = (self.room_seen(), self.ballast.probes());
-            let may_have_room = || self.give_up_ballast(seen) || self.ballast.probes() != probes;
+            let mut seen = self.room_seen();
             match work() {
-                Err(e) if e.kind() == ErrorKind::DiskFull && may_have_room() => {}
+                Err(e) if e.kind() == ErrorKind::DiskFull && self.may_have_room(&mut seen) => {}
                 done => return done,
             }
         }
         work()
-    }
-
-    /// For work that begins and may meet a full disk.
-    pub fn room_seen(&self) -> RoomSeen {
-        RoomSeen { given_up: self.ballast.times(), buried: self.burials.count() }
-    }
-
-    /// Whether the ballast was given up since.
-    pub fn is_given_up_since(&self, seen: RoomSeen) -> bool {
-        self.ballast.times() != seen.given_up
     }
 
     /// Gives the ballast up for work that met a full disk, and knew of `seen` when it began. True: there

@@ -16,7 +16,7 @@ use super::group::{Finished, Group};
 use super::output::{Moving, Output};
 use super::shadow::Shadow;
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
-use crate::engine::{Engine, RoomSeen, TRIES, Work};
+use crate::engine::{Engine, RoomSeen, Work};
 use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
@@ -34,9 +34,6 @@ pub struct FlushJob {
     failed: BTreeMap<KeyspaceId, u64>,
     /// What was seen of the room there is when its work began.
     room_seen: RoomSeen,
-    /// What was seen of room that others reserve for a moment, and how often it began again for that.
-    probes: u64,
-    tries: usize,
 }
 
 struct Flush {
@@ -57,8 +54,6 @@ impl FlushJob {
             group: Group::default(),
             failed: BTreeMap::new(),
             room_seen: RoomSeen::default(),
-            probes: 0,
-            tries: 0,
         }
     }
 
@@ -142,8 +137,7 @@ impl FlushJob {
         }
         let asked = self.engine.health.asked();
         if self.work.is_none() {
-            self.room_seen = self.engine.room_seen();
-            self.probes = self.engine.ballast.probes();
+            self.engine.see_room(&mut self.room_seen);
         }
         let Some(flush) = self.work.take().or_else(|| self.find()) else {
             return if self.group.is_empty() { Step::Wait } else { self.install(asked) };
@@ -171,22 +165,14 @@ impl FlushJob {
         self.note(&keyspaces, &installed, asked)
     }
 
-    /// Whether there may be room by now for what found none.
-    fn may_have_room(&mut self) -> bool {
-        if self.engine.give_up_ballast(self.room_seen) {
-            return true;
-        }
-        self.tries += 1;
-        self.tries < TRIES && self.engine.ballast.probes() != self.probes
-    }
-
     /// Notes what became of the flushes of `keyspaces`, begun when so much had been `asked`.
     fn note(&mut self, keyspaces: &[KeyspaceId], result: &Result<()>, asked: u64) -> Step {
-        if matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull) && self.may_have_room() {
+        let is_full = matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull);
+        if is_full && self.engine.may_have_room(&mut self.room_seen) {
             // Begun again, with more room.
             return Step::Again;
         }
-        self.tries = 0;
+        self.room_seen.is_over();
         for &keyspace in keyspaces {
             match result {
                 Ok(()) => self.failed.remove(&keyspace),

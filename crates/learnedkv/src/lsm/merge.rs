@@ -72,16 +72,16 @@ fn output(engine: &Arc<Engine>, view: &KeyspaceView, runs: Range<usize>) -> Outp
 }
 
 impl Merge {
-    /// How many bytes one may read. While the disk is full a merge must not take what flushes and sweeps need; and where it refused
-    /// the last one, none is begun that it says it has no room for: it might be refused at its end, again and again. (Before that it
+    /// How many bytes one may read. While the disk is full a merge must not take what flushes and removals need; and where it refused
+    /// one, none is begun that it says it has no room for: it might be refused at its end, again and again. (Before that it
     /// is asked nothing: it may have more room than it says.)
     pub fn may_read(engine: &Engine, was_refused: bool) -> u64 {
-        let is_full = engine.ballast.is_given_up();
-        if !is_full && !was_refused {
-            return u64::MAX;
-        }
-        let free_bytes = engine.free_bytes().unwrap_or(u64::MAX);
-        if is_full { free_bytes / 2 } else { free_bytes }
+        let room = match (engine.ballast.is_given_up(), was_refused) {
+            (true, _) => engine.room_to_settle(),
+            (false, true) => engine.free_bytes(),
+            (false, false) => None,
+        };
+        room.unwrap_or(u64::MAX)
     }
 
     /// Whether there is room for all that it may write, and for what is put meanwhile, as far as the disk tells.

@@ -75,6 +75,12 @@ fn of_levels(view: &View) -> impl Iterator<Item = &Arc<KeyspaceView>> {
     view.keyspaces.values().filter(|k| k.options.chosen_store() == Store::Lsm)
 }
 
+/// Whether a compaction is under way that has a full disk to itself. Nor is it asked then how much room there is: for a moment that
+/// takes the room ([`Engine::free_bytes`]).
+fn is_left_alone(engine: &Engine, claims: &Claims) -> bool {
+    engine.ballast.is_given_up() && !claims.is_empty()
+}
+
 /// How much room there is for compactions: two memtables may be flushed meanwhile.
 fn space(engine: &Engine) -> Option<Space> {
     let is_full = engine.ballast.is_given_up();
@@ -113,11 +119,15 @@ impl CompactJob {
     /// Begins the compaction that is due most of those that no other job does.
     fn begin(&mut self, asked: u64) -> Step {
         let (engine, health) = (&self.engine, &self.engine.health);
-        self.room_seen = engine.room_seen();
+        engine.see_room(&mut self.room_seen);
         let mut claims = lock(&engine.claims);
+        if is_left_alone(engine, &claims) {
+            return Step::Wait;
+        }
         // Looked at under the claims: of what is free no edit is still to come.
         let view = engine.view();
         let room = space(engine);
+        engine.see_probes(&mut self.room_seen);
         let mut found: Option<(&Arc<KeyspaceView>, Box<Pick>)> = None;
         let mut lacking = Vec::new();
         for keyspace in of_levels(&view).filter(|k| !claims.has_failed(k.id, health)) {
@@ -210,13 +220,20 @@ impl CompactJob {
         let Some(mut work) = self.work.take() else { return self.begin(asked) };
         match work.step() {
             Ok(None) => self.work = Some(work),
-            Ok(Some(true)) => self.succeeded(work.keyspace()),
-            Ok(Some(false)) => {}
+            Ok(Some(is_done)) => {
+                self.room_seen.is_over();
+                if is_done {
+                    self.succeeded(work.keyspace());
+                }
+            }
             // Begun again, with more room.
             Err(e)
                 if e.kind() == ErrorKind::DiskFull
-                    && self.engine.give_up_ballast(self.room_seen) => {}
-            Err(e) => self.failed(&work, e, asked),
+                    && self.engine.may_have_room(&mut self.room_seen) => {}
+            Err(e) => {
+                self.room_seen.is_over();
+                self.failed(&work, e, asked);
+            }
         }
         // Its claim, if it is over, is let go here: what came of it is known.
         Step::Again
@@ -314,7 +331,10 @@ impl TendJob {
     /// Looks how far a conversion is.
     fn go_on(&mut self, keyspace: KeyspaceId) {
         let (engine, claims) = (&self.engine, lock(&self.engine.claims));
-        // Looked at under the claims: see `CompactJob::find`.
+        if is_left_alone(engine, &claims) {
+            return;
+        }
+        // Looked at under the claims: see `CompactJob::begin`.
         let (Some(converting), Ok(keyspace)) =
             (self.under_way.get_mut(&keyspace), engine.keyspace(keyspace))
         else {
@@ -376,5 +396,63 @@ impl Job for TendJob {
             self.look();
         }
         Step::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::disk::OperationKind;
+    use crate::disk::sim::SimDisk;
+    use crate::engine::claims::Claim;
+    use crate::executor::SeededExecutor;
+    use crate::tiered::testing::Without;
+    use crate::view::Extent;
+    use crate::{Database, KeyspaceOptions};
+
+    /// To know how much room there is they reserved it for a moment, of a compaction that was writing there.
+    #[test]
+    fn nobody_asks_for_room_while_a_compaction_has_a_full_disk_to_itself() {
+        let disk = SimDisk::new(1);
+        disk.set_space_limit_bytes(Some(1 << 30));
+        let executor = Without(SeededExecutor::new(1), &["compact", "tend levels"]);
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+        let db = builder.executor(Arc::new(executor)).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(Store::Lsm)).unwrap();
+        keyspace.insert("a", "b").unwrap();
+        keyspace.flush().unwrap();
+        let engine = db.engine();
+        while engine.give_up_ballast(engine.room_seen()) {}
+        disk.set_unsaid_bytes(1 << 30);
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = asked.clone();
+        disk.observe(move |operation, _| {
+            let reserves = operation.kind == OperationKind::Preallocate;
+            counted.fetch_add(reserves.into(), Ordering::Relaxed);
+        });
+        let goals = Goals::default();
+        let mut compact = CompactJob {
+            engine: engine.clone(),
+            goals: goals.clone(),
+            work: None,
+            avoided: BTreeSet::new(),
+            room_seen: engine.room_seen(),
+        };
+        let mut tend = TendJob { engine: engine.clone(), goals, under_way: BTreeMap::new() };
+        lock(&engine.conversions).ask(1);
+        let extent = Extent::between(b"x", b"z");
+        let claim = Claim { keyspace: 1, levels: 3..=4, extent };
+        let claimed = lock(&engine.claims).hold(engine, claim);
+        for _ in 0..3 {
+            tend.look();
+            assert!(matches!(compact.begin(0), Step::Wait));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        drop(claimed);
+        tend.look();
+        assert!(lock(&compact.goals).contains_key(&1), "it goes on");
+        assert!(asked.load(Ordering::Relaxed) > 0);
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
-use crate::disk::sim::{CrashKind, SimDisk};
+use crate::disk::OperationKind;
+use crate::disk::sim::{CrashKind, SimDisk, Stage};
 use crate::format::entry::{CarriedPosition, SequenceNumber};
 use crate::format::example::assert_shown;
 use crate::format::manifest::Change;
@@ -234,4 +235,44 @@ fn a_manifest_ends_in_whole_steps_however_long_its_first_edit_is() {
             assert!(manifest.allocated_bytes.is_multiple_of(LEAST_RESERVE_BYTES));
         }
     }
+}
+
+/// It was begun anew, in vain, at each edit on a full disk: a file written and removed for each.
+#[test]
+fn a_manifest_that_finds_no_room_to_be_begun_anew_does_not_try_at_each_edit() {
+    let disk = SimDisk::new(1);
+    disk.set_space_limit_bytes(Some(8 << 20));
+    let (mut manifest, ..) = manifest_on(&disk, 1);
+    let mut synced = 1;
+    let mut commit = |manifest: &mut Manifest| {
+        synced += 1;
+        let (keyspace, name) = (synced / 2, "k".repeat(2000));
+        let change = match synced % 2 {
+            0 => Change::CreateKeyspace { keyspace, name, options: Vec::new() },
+            _ => Change::DropKeyspace { keyspace },
+        };
+        manifest.commit(&Edit { synced, changes: vec![change], ..Edit::default() }).unwrap();
+    };
+    while !manifest.is_mostly_past() {
+        commit(&mut manifest);
+    }
+    let begun = Arc::new(AtomicU64::new(0));
+    let counted = begun.clone();
+    disk.observe(move |operation, _| {
+        let name = operation.path.file_name().unwrap_or_default().to_string_lossy();
+        let begins = operation.kind == OperationKind::Create && manifest_number(&name).is_some();
+        counted.fetch_add(u64::from(begins && operation.stage == Stage::Before), Relaxed);
+    });
+    disk.set_space_limit_bytes(Some(disk.used_bytes()));
+    let (number, from) = (manifest.number(), manifest.offset_bytes);
+    (0..20).for_each(|_| commit(&mut manifest));
+    assert_eq!((manifest.number(), begun.load(Relaxed)), (number, 1));
+    disk.set_space_limit_bytes(Some(8 << 20));
+    while manifest.number() == number {
+        commit(&mut manifest);
+        assert!(manifest.offset_bytes < from + 2 * LEAST_RESERVE_BYTES, "it tries again");
+    }
+    disk.stop_observing();
+    assert_eq!(begun.load(Relaxed), 2);
+    assert_eq!(load(&disk, Path::new("/")).unwrap().unwrap().state, *manifest.state());
 }

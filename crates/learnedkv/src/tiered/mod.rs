@@ -18,7 +18,7 @@ mod rewrite;
 mod settle;
 mod sweep;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod trim;
 
 pub use debt::{Debt, Space};

@@ -139,9 +139,11 @@ impl SettleJob {
             Work::Sweep(step) => return self.sweep(step),
             Work::Trim(trim) => return self.trim(trim),
             Work::None => {
-                self.room_seen = self.engine.room_seen();
+                self.engine.see_room(&mut self.room_seen);
                 self.asked = self.engine.health.asked();
-                return self.find();
+                let found = self.find();
+                self.engine.see_probes(&mut self.room_seen);
+                return found;
             }
         }
         Ok(true)
@@ -250,13 +252,14 @@ impl SettleJob {
             self.engine.note_sweep();
             self.finish();
         }
+        self.room_seen.is_over();
         self.let_go();
     }
 
     /// Says that the requests are done that the sweep now over covers.
     fn finish(&self) {
         let Some(at) = self.at else { return };
-        let over = lock(&self.shared).sweeps.remove(&at).unwrap_or_default();
+        let over = lock(&self.shared).end_sweep(at);
         if self.sweeps_again(at, &over) {
             return;
         }
@@ -430,7 +433,7 @@ impl SettleJob {
             let is_due = || {
                 keyspace.tables.runs.len() > merge::MAX_RUNS
                     || lock(&self.engine.conversions).is_wanted(keyspace.id)
-                    || self.is_due(keyspace)
+                    || due::is_due(&self.engine, keyspace)
             };
             let damage = damage_of_runs(keyspace).filter(|_| is_due());
             return damage.map_or(Ok(Found::Nothing), Err);
@@ -501,7 +504,7 @@ impl SettleJob {
         }
         let mut is_for_reads = false;
         if !lock(&self.engine.conversions).is_wanted(keyspace.id) {
-            if !self.is_due(keyspace) {
+            if !due::is_due(&self.engine, keyspace) {
                 return Ok(Found::Nothing);
             }
             is_for_reads = !due::is_due_for_space(&self.engine, keyspace);
@@ -527,10 +530,6 @@ impl SettleJob {
         let merge = Merge::of(&self.engine, keyspace, runs)?.rewriting(victims, live_bytes);
         // It frees space at its end only: with little room a sweep is better.
         Ok(Some(merge).filter(Merge::has_room))
-    }
-
-    fn is_due(&self, keyspace: &KeyspaceView) -> bool {
-        due::is_due(&self.engine, keyspace)
     }
 
     fn freeze(&self, keyspace: &KeyspaceView, up_to: SequenceNumber) -> Result<Found> {
@@ -576,6 +575,7 @@ impl SettleJob {
                     lock(&self.shared).failed.insert(keyspace, self.asked);
                     self.engine.health.note_background(engine::Work::Settle(keyspace), &Err(e));
                 }
+                self.room_seen.is_over();
                 self.drop_work();
                 self.engine.executor.notify();
                 Step::Again

@@ -76,6 +76,8 @@ pub struct SweepStep {
     limit: Option<Limit>,
     /// What it wrote, once it is over.
     written_bytes: u64,
+    /// It found too little left when it was over: the disk did not refuse it.
+    leaves_too_little: bool,
 }
 
 /// How far a step came.
@@ -397,6 +399,7 @@ impl SweepStep {
             half_bytes: plan.half_bytes,
             limit: plan.limit,
             written_bytes: 0,
+            leaves_too_little: false,
         })
     }
 
@@ -408,6 +411,11 @@ impl SweepStep {
     /// What it wrote, bytes, once it is over.
     pub fn swept_bytes(&self) -> u64 {
         self.written_bytes
+    }
+
+    /// Whether it failed because it would have left too little, though the disk took it ([`Engine::check_left`]).
+    pub fn leaves_too_little(&self) -> bool {
+        self.leaves_too_little
     }
 
     /// The base that a step which failed could not read, if that is why.
@@ -528,7 +536,10 @@ impl SweepStep {
         if let Watermark::Raise(key) = &watermark {
             let kept = self.engine.kept_by_snapshots(self.keyspace);
             let replaced = bytes_that_go(&self.old.partitions, &partitions, &kept);
-            self.engine.check_left(written, replaced + self.frozen_bytes_below(key, &kept))?;
+            let freed = replaced + self.frozen_bytes_below(key, &kept);
+            let checked = self.engine.check_left(written, freed);
+            self.leaves_too_little = checked.is_err();
+            checked?;
         }
         let ends = watermark == Watermark::End;
         let (keyspace, count) = (self.keyspace, self.old.partitions.len() as u64);

@@ -4,14 +4,14 @@
 //! trees, may be had all the same. What is said was believed: a disk that had been filled up to what it does not say told
 //! of nothing free, every step of a sweep that wrote more than it gave back was refused for that, and whatever was removed nothing came
 //! free again. So where a disk tells of next to nothing it is asked for it: as much is reserved for a moment
-//! as is to be known of ([`Ballast::can_reserve`]). Where it tells the truth nobody else could have written there meanwhile; who else
-//! of this database meets a full disk for that, a flush or a removal, begins again, a few times: not who asks, who would begin
-//! again for ever.
+//! as is to be known of ([`Held::can_reserve`]). Where it tells the truth nobody else could have written there meanwhile; who
+//! of this database meets a full disk for that begins again, a few times ([`Engine::may_have_room`]): not more often, as who asks would begin
+//! again for his own asking for ever. (Another database on that disk knows nothing of it: what it does may be refused then.)
 
 use std::sync::atomic::Ordering;
 
 use super::super::{Engine, lock};
-use super::{Ballast, Held};
+use super::{Ballast, Held, TRIES};
 use crate::error::Result;
 
 /// Less is next to nothing: what a disk says that has so much may be true, and others may be writing there.
@@ -33,6 +33,26 @@ impl Held {
     }
 }
 
+/// Where room may come from, as work saw it that begins; see [`Engine::give_up_ballast`] and [`Engine::may_have_room`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RoomSeen {
+    /// How often the ballast had been given up.
+    pub(super) given_up: u64,
+    /// How many files that nobody uses any more had been removed.
+    pub(super) buried: u64,
+    /// How often room had been reserved for a moment.
+    probes: u64,
+    /// How often the work began again for that, since it went well or failed.
+    tries: usize,
+}
+
+impl RoomSeen {
+    /// The work is over, whatever came of it.
+    pub fn is_over(&mut self) {
+        self.tries = 0;
+    }
+}
+
 impl Ballast {
     /// How much can be reserved though nothing is said to be free, bytes: no more than was given up.
     fn reservable_bytes(&self) -> u64 {
@@ -49,12 +69,42 @@ impl Ballast {
     }
 
     /// Differs where room was reserved for a moment in between.
-    pub fn probes(&self) -> u64 {
+    fn probes(&self) -> u64 {
         self.probed.load(Ordering::Acquire)
     }
 }
 
 impl Engine {
+    /// For work that begins and may meet a full disk.
+    pub fn room_seen(&self) -> RoomSeen {
+        let (given_up, buried) = (self.ballast.times(), self.burials.count());
+        RoomSeen { given_up, buried, probes: self.ballast.probes(), tries: 0 }
+    }
+
+    /// The same for work that may be begun again.
+    pub fn see_room(&self, seen: &mut RoomSeen) {
+        *seen = RoomSeen { tries: seen.tries, ..self.room_seen() };
+    }
+
+    /// The work has asked how much room there is.
+    pub fn see_probes(&self, seen: &mut RoomSeen) {
+        seen.probes = self.ballast.probes();
+    }
+
+    /// Whether the ballast was given up since.
+    pub fn is_given_up_since(&self, seen: RoomSeen) -> bool {
+        self.ballast.times() != seen.given_up
+    }
+
+    /// Whether work that met a full disk is to begin again: there may be room by now ([`Engine::give_up_ballast`]), or room was
+    /// reserved for a moment meanwhile, and it has not begun again for that a few times.
+    pub fn may_have_room(&self, seen: &mut RoomSeen) -> bool {
+        self.give_up_ballast(*seen) || {
+            seen.tries += 1;
+            seen.tries < TRIES && self.ballast.probes() != seen.probes
+        }
+    }
+
     /// How much is free, bytes, as far as the disk says or lets be known; `None` where it says nothing. While the ballast is held
     /// what it says is believed.
     pub fn free_bytes(&self) -> Option<u64> {
@@ -84,10 +134,55 @@ impl Engine {
     }
 
     /// What settling may take while the ballast is given up and give back only later, bytes: what is free beyond the half that
-    /// flushes and removals live on ([`Engine::check_left`]).
-    pub fn room_to_settle(&self) -> u64 {
+    /// flushes and removals live on ([`Engine::check_left`]); `None` where the disk says nothing.
+    pub fn room_to_settle(&self) -> Option<u64> {
         self.bury();
         let half = lock(&self.ballast.held).given_bytes() / 2;
-        self.free_bytes().map_or(0, |free| free.saturating_sub(half))
+        Some(self.free_bytes()?.saturating_sub(half))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Database;
+    use crate::disk::sim::SimDisk;
+    use crate::executor::SeededExecutor;
+
+    /// For ever, if it began again each time that it met its own asking.
+    #[test]
+    fn what_meets_room_being_reserved_begins_again_a_few_times() {
+        let disk = SimDisk::new(1);
+        disk.set_space_limit_bytes(Some(1 << 30));
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+        let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+        let engine = db.engine();
+        let mut seen = engine.room_seen();
+        while engine.give_up_ballast(seen) {
+            seen = engine.room_seen();
+        }
+        assert!(engine.ballast.is_given_up());
+        let said = engine.free_bytes().unwrap();
+        assert!(!engine.may_have_room(&mut seen), "it told of {said}, and nobody reserved any");
+        // It tells of nothing from now on.
+        disk.set_unsaid_bytes(1 << 30);
+        for _ in 0..2 {
+            seen.is_over();
+            for again in 1..TRIES {
+                engine.see_room(&mut seen);
+                assert!(engine.free_bytes().unwrap() > 0);
+                assert!(engine.may_have_room(&mut seen), "{again}");
+            }
+            engine.see_room(&mut seen);
+            assert!(engine.free_bytes().unwrap() > 0);
+            assert!(!engine.may_have_room(&mut seen), "that was often enough");
+        }
+        seen.is_over();
+        engine.see_room(&mut seen);
+        assert!(engine.free_bytes().unwrap() > 0);
+        engine.see_probes(&mut seen);
+        assert!(!engine.may_have_room(&mut seen), "it was itself that asked");
     }
 }

@@ -20,7 +20,7 @@ impl SettleJob {
     /// `DiskFull` if there is none that has room; those of the cursor; the damage of a table that could not be opened.
     pub(super) fn merge_that_fits(&self, keyspace: &KeyspaceView) -> Result<Option<Merge>> {
         let (coming, most_bytes) = (self.coming(keyspace), self.may_merge(keyspace));
-        let was_refused = lock(&self.shared).refused.contains_key(&keyspace.id);
+        let was_refused = lock(&self.shared).refuses_merges(keyspace.id);
         let may_read = Merge::may_read(&self.engine, was_refused);
         let found = Merge::find(&self.engine, keyspace, coming, most_bytes.min(may_read))?;
         let is_due = || Merge::due(keyspace, coming, most_bytes).is_some();
@@ -33,14 +33,9 @@ impl SettleJob {
     /// A merge that reads so much is over: the disk may have refused it.
     pub(super) fn note_merge(&self, input_bytes: u64, error: Option<&Error>) {
         let at = self.at.unwrap_or_default();
-        let refused = &mut lock(&self.shared).refused;
-        match error {
-            // A smaller one says nothing of it.
-            None => refused.retain(|id, bytes| *id != at || *bytes > input_bytes),
-            Some(error) if error.kind() == ErrorKind::DiskFull => {
-                refused.insert(at, input_bytes);
-            }
-            Some(_) => {}
+        let is_refused = error.is_some_and(|error| error.kind() == ErrorKind::DiskFull);
+        if error.is_none() || is_refused {
+            lock(&self.shared).note_merge(at, input_bytes, is_refused);
         }
     }
 
@@ -74,8 +69,11 @@ impl SettleJob {
     /// `error`, if neither can be had.
     pub(super) fn make_room_for(&mut self, step: Box<SweepStep>, error: Error) -> Result<()> {
         let at = self.at.unwrap_or_default();
-        let has_room =
-            lock(&self.shared).stop_ahead(at) || self.engine.give_up_ballast(self.room_seen);
+        let has_room = lock(&self.shared).stop_ahead(at)
+            || match step.leaves_too_little() {
+                true => self.engine.give_up_ballast(self.room_seen),
+                false => self.engine.may_have_room(&mut self.room_seen),
+            };
         drop(step);
         if has_room {
             self.let_go();
@@ -121,7 +119,7 @@ impl SettleJob {
 
     /// The value segments that a sweep finds room to empty.
     pub(super) fn victims(&self, keyspace: &KeyspaceView, claimed_by_others: u64) -> Victims {
-        let room = self.engine.room_to_settle() / 2;
+        let room = self.engine.room_to_settle().unwrap_or(0) / 2;
         Victims::that_fit(
             &keyspace.tables,
             &keyspace.options,
@@ -279,6 +277,44 @@ mod tests {
         assert_eq!(next.tried().next(), second.tried().next());
     }
 
+    /// The same was begun again each time, whatever room there was; and on a full disk one took half of what was left to flushes and
+    /// removals.
+    #[test]
+    fn where_a_merge_was_refused_one_is_sought_that_fits() {
+        let full = open(KeyspaceOptions::default());
+        // Of the same size but for the first.
+        for run in 0..14u8 {
+            let keys = 0..if run == 0 { 200u8 } else { 20 };
+            keys.for_each(|key| full.keyspace.insert([key, run], [run; 200]).unwrap());
+            full.keyspace.flush().unwrap();
+        }
+        let found = || full.job.merge_that_fits(&full.view());
+        let reads = || found().unwrap().map(|merge| merge.input_bytes());
+        let most = reads().expect("there are too many runs");
+        let leave = |bytes| {
+            full.disk.set_space_limit_bytes(Some(full.disk.used_bytes() + bytes));
+        };
+        leave(most - 1);
+        assert_eq!(reads(), Some(most), "nothing was refused: it is not asked");
+        let mut job = SettleJob::new(full.db.engine(), full.job.shared.clone(), true);
+        job.at = Some(KEYSPACE);
+        job.note_merge(most, Some(&full.db.engine().full()));
+        let smaller = reads().expect("one of fewer runs");
+        assert!(smaller < most, "{smaller} of {most}");
+        leave(smaller / 4);
+        assert_eq!(found().map(drop).unwrap_err().kind(), ErrorKind::DiskFull);
+        leave(PLENTY);
+        assert_eq!(reads(), Some(most));
+        full.becomes_full();
+        let half =
+            full.db.engine().free_bytes().unwrap() - full.db.engine().room_to_settle().unwrap();
+        assert!(half > most, "{half}");
+        leave(half + most);
+        assert_eq!(reads(), Some(most));
+        leave(half);
+        assert_eq!(found().map(drop).unwrap_err().kind(), ErrorKind::DiskFull);
+    }
+
     /// Values of 3 kB apart, two of three removed and settled; and something fresh all over.
     fn mostly_dead() -> Full {
         let options = KeyspaceOptions::default().inline_limit(1024).partition_bytes(8 << 10);
@@ -345,7 +381,7 @@ mod tests {
         let view = full.view();
         let victims = full.job.victims(&view, 0);
         assert!(!victims.segments.is_empty() && victims.live_bytes >= 30 * 3000);
-        let room = full.db.engine().room_to_settle() / 2;
+        let room = full.db.engine().room_to_settle().unwrap() / 2;
         assert!(full.job.victims(&view, room).segments.is_empty());
         let but_one = Victims::that_fit(&view.tables, &view.options, victims.live_bytes - 1);
         assert!(but_one.segments.len() < victims.segments.len());

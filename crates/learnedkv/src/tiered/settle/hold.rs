@@ -32,8 +32,8 @@ pub struct Shared {
     /// Those where it failed, and when; see `Health::asked`. They are tried again when somebody has
     /// asked since, and come last: the damage of one keeps no other from being settled.
     pub failed: BTreeMap<KeyspaceId, u64>,
-    /// Those where the disk refused a merge that read so many bytes, and none that reads as many was done since.
-    pub refused: BTreeMap<KeyspaceId, u64>,
+    /// Those where the disk refused a merge that read so many bytes, and none that reads as many was done since, nor a sweep.
+    refused: BTreeMap<KeyspaceId, u64>,
 }
 
 /// A sweep, from when it is decided to its end.
@@ -124,6 +124,28 @@ impl Shared {
     /// Whether a job works at a keyspace.
     pub fn is_held(&self, keyspace: KeyspaceId) -> bool {
         self.held.contains(&keyspace)
+    }
+
+    /// A merge of so many bytes was done, or the disk refused it.
+    pub fn note_merge(&mut self, keyspace: KeyspaceId, input_bytes: u64, is_refused: bool) {
+        if is_refused {
+            let most = self.refused.entry(keyspace).or_default();
+            *most = input_bytes.max(*most);
+        } else {
+            // A smaller one says nothing of it.
+            self.refused.retain(|id, bytes| *id != keyspace || *bytes > input_bytes);
+        }
+    }
+
+    /// The sweep of a keyspace is over: the runs that the disk refused to merge are gone with it.
+    pub fn end_sweep(&mut self, keyspace: KeyspaceId) -> Sweeping {
+        self.refused.remove(&keyspace);
+        self.sweeps.remove(&keyspace).unwrap_or_default()
+    }
+
+    /// Whether the disk refused a merge of a keyspace, as far as it matters still.
+    pub fn refuses_merges(&self, keyspace: KeyspaceId) -> bool {
+        self.refused.contains_key(&keyspace)
     }
 
     /// What sweeps of other keyspaces have yet to write of value segments that they empty on a full disk, bytes at most.
@@ -298,6 +320,25 @@ mod tests {
         assert!(ended(b"b") && !ended(b"c"));
         assert!(shared.let_go(7, Some(b"m")) && shared.may_stay_ahead(7), "it leads");
         assert!(shared.stop_ahead(7) && !shared.may_stay_ahead(7), "its room is needed");
+    }
+
+    /// That a small one was refused was all that was known, once one was; and a sweep that took them all changed nothing.
+    #[test]
+    fn the_largest_merge_that_was_refused_counts_until_one_as_large_is_done_or_a_sweep() {
+        let mut shared = Shared::default();
+        for refused in [100, 30] {
+            shared.note_merge(7, refused, true);
+        }
+        shared.note_merge(7, 99, false);
+        shared.note_merge(8, 500, false);
+        assert!(shared.refuses_merges(7) && !shared.refuses_merges(8));
+        shared.note_merge(7, 100, false);
+        assert!(!shared.refuses_merges(7));
+        shared.note_merge(7, 100, true);
+        shared.end_sweep(8);
+        assert!(shared.refuses_merges(7));
+        shared.end_sweep(7);
+        assert!(!shared.refuses_merges(7));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::super::price;
 use super::super::rewrite::Rewrite;
-use super::{SettleJob, Work, damage_of_runs};
+use super::{SettleJob, Work, damage_of_runs, due};
 use crate::engine::lock;
 use crate::executor::Step;
 use crate::lsm::merge;
@@ -126,7 +126,7 @@ impl SettleJob {
         if instead || seen.is_some_and(|seen| std::ptr::eq(seen.as_ptr(), &**tables)) {
             return false;
         }
-        let is_swept = self.is_due(&at) && self.instead_of_sweep(&at).is_none();
+        let is_swept = due::is_due(&self.engine, &at) && self.instead_of_sweep(&at).is_none();
         if !is_swept {
             self.not_in_the_way_of = Some(Arc::downgrade(tables));
         }
