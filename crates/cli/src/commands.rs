@@ -20,6 +20,20 @@ pub struct Common {
     hex: bool,
 }
 
+/// How a database is read.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Reading {
+    /// Read what is left where the log is damaged: of what was put behind that, only what tables have
+    #[arg(long)]
+    salvage: bool,
+}
+
+impl Reading {
+    fn purpose(self) -> Purpose {
+        if self.salvage { Purpose::Salvage } else { Purpose::Read }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub struct Put {
     #[command(flatten)]
@@ -51,6 +65,8 @@ impl Put {
 pub struct Get {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    reading: Reading,
     /// The key
     #[arg(value_name = "KEY")]
     key: String,
@@ -62,7 +78,7 @@ pub struct Get {
 impl Get {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
-        let store = self.common.place.open(Purpose::Read)?;
+        let store = self.common.place.open(self.reading.purpose())?;
         if self.raw {
             let Some(mut reader) = store.reader(&key)? else {
                 return Err(not_there(&key, self.common.hex));
@@ -170,6 +186,8 @@ fn not_there(key: &[u8], hex: bool) -> Error {
 pub struct Scan {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    reading: Reading,
     /// First key
     #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
     from: Option<String>,
@@ -196,7 +214,7 @@ impl Scan {
             None => Wanted::Between(bytes(&self.from)?, bytes(&self.to)?),
         };
         let mut left = self.limit.as_deref().map_or(Ok(u64::MAX), parse_count)?;
-        let store = self.common.place.open(Purpose::Read)?;
+        let store = self.common.place.open(self.reading.purpose())?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());
         let is_wanted = left > 0;
@@ -225,11 +243,13 @@ pub struct Stats {
     /// Only this keyspace, and not what all share
     #[arg(long, value_name = "NAME")]
     keyspace: Option<String>,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 impl Stats {
     pub fn run(self) -> Result<()> {
-        let database = open_database(&self.dir, Purpose::Read)?;
+        let database = open_database(&self.dir, self.reading.purpose())?;
         let stats = database.stats();
         let text = match &self.keyspace {
             None => stats.to_string(),

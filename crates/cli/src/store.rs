@@ -53,6 +53,8 @@ pub enum Wanted {
 pub enum Purpose {
     /// Reads: not a byte of the directory is changed.
     Read,
+    /// Reads what is left where the log is damaged.
+    Salvage,
     /// Changes what is there.
     Change,
     /// Changes it, or makes it.
@@ -78,10 +80,16 @@ pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
     let database = Database::builder(dir)
         .create_if_missing(purpose == Purpose::Make)
         .read_only(purpose == Purpose::Read)
+        .salvage(purpose == Purpose::Salvage)
         .open()
         .map_err(told)?;
     if let Some(note) = dropped(database.open_report()) {
         eprintln!("note: {}: {note}", dir.display());
+    }
+    if let Some(damage) = &database.open_report().log_damage {
+        eprintln!(
+            "warning: {damage}; what was put behind that is there only as far as tables have it"
+        );
     }
     for table in &database.open_report().damaged_tables {
         eprintln!("warning: {}", table.error);

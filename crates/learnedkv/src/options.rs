@@ -69,6 +69,8 @@ pub struct DatabaseOptions {
     pub stream_at: u64,
     /// Whether nothing is written, whatever happens.
     pub read_only: bool,
+    /// Whether what is left is read where the log is damaged.
+    pub salvage: bool,
     /// How much room on the disk is held back for when it is full; none: as the data asks.
     pub ballast_bytes: Option<u64>,
     /// How many files of tables and value segments are kept open; none: as the process may.
@@ -93,6 +95,7 @@ impl Default for DatabaseOptions {
             background_bytes_per_s: None,
             stream_at: 1 << 20,
             read_only: false,
+            salvage: false,
             ballast_bytes: None,
             max_open_files: None,
         }
@@ -186,6 +189,11 @@ impl DatabaseOptions {
             1 << 50,
         )?;
         within("stream_at", self.stream_at, 1, 256 << 20)?;
+        if self.salvage && !self.read_only {
+            return Err(Error::invalid(
+                "salvage: expected read_only too: nothing is written there",
+            ));
+        }
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {
             return Err(Error::invalid(format!(

@@ -114,3 +114,33 @@ fn files_are_inspected() {
         assert!(bad(dir, &format!("inspect {other}"), 2).contains(other));
     }
 }
+
+/// A segment of the log is lost: what tables hold, and the log before it, goes into a new database.
+#[test]
+fn what_is_left_of_a_damaged_log_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("entries"), "b\t1\nc\t2\n").unwrap();
+    good(dir, "load db entries");
+    // Each has a segment of its own.
+    good(dir, "put db a 0");
+    good(dir, "put db b lost");
+    let before = files(dir, "log-");
+    good(dir, "put db d lost");
+    let newest = files(dir, "log-").into_iter().rfind(|path| before.contains(path)).unwrap();
+    fs::remove_file(newest).unwrap();
+    for line in ["get db a", "scan db", "stats db", "put db x y"] {
+        let error = bad(dir, line, 1);
+        assert!(error.contains("it is not there") && error.contains("`salvage`"), "{error}");
+    }
+    let output = learnedkv(dir, "scan db --salvage");
+    let (printed, said) = (output.stdout, String::from_utf8(output.stderr).unwrap());
+    assert_eq!(String::from_utf8_lossy(&printed), "a\t0\nb\t1\nc\t2\n", "{said}");
+    assert!(output.status.success() && said.starts_with("warning: ") && said.lines().count() == 1);
+    assert_eq!(good(dir, "get db b --salvage"), "1\n");
+    assert_eq!(learnedkv(dir, "get db d --salvage").status.code(), Some(3));
+    assert!(good(dir, "stats db --salvage").contains("default"));
+    fs::write(dir.join("left"), printed).unwrap();
+    good(dir, "load new left");
+    assert_eq!(good(dir, "scan new"), "a\t0\nb\t1\nc\t2\n");
+}

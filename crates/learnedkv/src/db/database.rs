@@ -201,6 +201,43 @@ impl Builder {
         self
     }
 
+    /// Opens for reading only what is left of a database of which part of the log is damaged or missing; off by default. Otherwise such a database is
+    /// not opened (`Corruption`): put back what is missing, or restore it from a backup, if there is one.
+    ///
+    /// Of the log counts what stands before the damage, which [`OpenReport::log_damage`] tells; of what was put behind that, what
+    /// had come to tables. So keys may be missing, others have older values or may be there though they were removed, and of a batch there may be a
+    /// part. (Damaged tables and value segments need none of this: [`OpenReport::damaged_tables`].) To go on with what is left,
+    /// put it into a new database.
+    ///
+    /// ```
+    /// # use learnedkv::{Database, KeyspaceOptions};
+    /// # fn main() -> learnedkv::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("learnedkv-salvage-{}", std::process::id()));
+    /// # Database::open(dir.join("damaged"))?.keyspace("fruit", KeyspaceOptions::default())?.insert("apple", "red")?;
+    /// let left = Database::builder(dir.join("damaged")).salvage(true).open()?;
+    /// if let Some(damage) = &left.open_report().log_damage {
+    ///     eprintln!("{damage}");
+    /// }
+    /// let new = Database::open(dir.join("new"))?;
+    /// for name in left.keyspace_names() {
+    ///     let Some(from) = left.find(&name) else { continue };
+    ///     let to = new.keyspace(&name, from.options().clone())?;
+    ///     for entry in from.iter() {
+    ///         let (key, value) = entry?;
+    ///         to.insert(key, value)?;
+    ///     }
+    /// }
+    /// # assert_eq!(new.find("fruit").unwrap().get("apple")?.as_deref(), Some(&b"red"[..]));
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn salvage(mut self, salvage: bool) -> Self {
+        self.options.salvage = salvage;
+        self.options.read_only |= salvage;
+        self
+    }
+
     /// How many threads do background work; 3 by default, 2 at least: one for flushes, which writers wait for, the
     /// others for the rest: what settles, and beside it what makes log segments and removes files, which waits
     /// for the disk more than it computes. More let compactions of keyspaces of [`crate::Store::Lsm`] run

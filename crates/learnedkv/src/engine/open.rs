@@ -10,7 +10,8 @@
 //!
 //! Where the disk is full, steps 4 and 5 use what the ballast holds for them.
 //!
-//! For reading only, the lock is shared, step 2 syncs nothing, and steps 4 and 5 are left out.
+//! For reading only, the lock is shared, step 2 syncs nothing, and steps 4 and 5 are left out. To salvage, step 2 ends where the log
+//! is damaged: what stands behind that is there as far as it is in tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ pub fn open(
     let loaded = manifest::load(&*disk, dir)?.unwrap_or_else(|| nothing_yet(&*disk));
     let context = context(&disk, &executor, dir, &options);
     let mut view = view_of(&context, &loaded.state)?;
-    let (recovered, memtables) = recover(&context, &loaded, &options)?;
+    let (recovered, memtables, log_damage) = recover(&context, &loaded, &options)?;
     memtables.show(&mut view, &recovered);
     let next_file = loaded.state.next_file;
     let (manifest, log, (removed_files, left_files), ballast) = if options.read_only {
@@ -94,7 +95,8 @@ pub fn open(
         (Some(manifest), log, removed, ballast)
     };
     let found = OpenReport::of(&recovered, &view);
-    let report = OpenReport { created: !is_database, removed_files, left_files, ..found };
+    let report =
+        OpenReport { created: !is_database, removed_files, left_files, log_damage, ..found };
     let next_file = manifest.as_ref().map_or(next_file, |m| m.state().next_file);
     let engine = Arc::new(Engine {
         allowance: Allowance::new(options.background_bytes_per_s),
@@ -391,11 +393,12 @@ impl Recovering<'_> {
     }
 }
 
+/// Reads the log; what of it is damaged, where that is to be salvaged.
 fn recover<'a>(
     context: &'a Arc<TableContext>,
     loaded: &'a Loaded,
     options: &DatabaseOptions,
-) -> Result<(Recovered, Recovering<'a>)> {
+) -> Result<(Recovered, Recovering<'a>, Option<Error>)> {
     let state = &loaded.state;
     let mut memtables = Recovering {
         context,
@@ -404,15 +407,15 @@ fn recover<'a>(
         active: BTreeMap::new(),
         sealed: BTreeMap::new(),
     };
-    let recovered = recovery::recover(
-        &*context.disk,
-        &context.dir,
-        loaded.database,
-        &state.log,
-        state.synced,
-        &mut |header, payload| memtables.take(header, payload),
-    )?;
-    Ok((recovered, memtables))
+    let mut apply =
+        |header: &RecordHeader, payload: &[u8]| -> Result<()> { memtables.take(header, payload) };
+    let (disk, dir, log) = (&*context.disk, &context.dir, &state.log);
+    let (recovered, damage) = if options.salvage {
+        recovery::salvage(disk, dir, loaded.database, log, state.synced, &mut apply)?
+    } else {
+        (recovery::recover(disk, dir, loaded.database, log, state.synced, &mut apply)?, None)
+    };
+    Ok((recovered, memtables, damage))
 }
 
 /// Opens the segment that a pointer in the log leads into, and has the memtable hold it that the pointer

@@ -19,6 +19,9 @@ pub struct OpenReport {
     pub dropped_records: u64,
     /// Where the log ended: segment and byte.
     pub log_end: Option<(u64, u64)>,
+    /// What of the log is damaged, where the database was opened to be [salvaged](crate::Builder::salvage): what was
+    /// put behind that place is there only as far as it stood in tables.
+    pub log_damage: Option<Error>,
     /// Files that nothing named and that were removed.
     pub removed_files: Vec<String>,
     /// Why others, named as tables, filters and value segments are, could not be removed. Nothing reads them, no new file gets

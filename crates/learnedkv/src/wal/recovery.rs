@@ -3,7 +3,7 @@
 //! Records have consecutive sequence numbers. At the first place where the next number's record is
 //! not (a bad checksum, zeros, a hole), the log ends, unless something says that the record was
 //! durable once: any later valid record whose `synced` covers it, or the manifest. Then it is
-//! damage, and an error. A segment that ended because the next one was begun shows the next number
+//! damage, and an error; [`salvage`] goes without what is behind it. A segment that ended because the next one was begun shows the next number
 //! at that one's start.
 //!
 //! What was read may be in the system's memory alone, as pages that it holds to be clean: so after a sync that
@@ -64,6 +64,9 @@ pub struct Recovered {
     pub end: Option<(u64, u64)>,
 }
 
+/// Takes a record and its payload.
+pub type Apply<'a> = &'a mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>;
+
 /// Reads the log and hands every record to `apply`, in order. Writes nothing: whoever goes on with the
 /// log calls [`make_durable`].
 ///
@@ -76,13 +79,36 @@ pub fn recover(
     database: u64,
     state: &LogState,
     synced: SequenceNumber,
-    apply: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
+    apply: Apply<'_>,
 ) -> Result<Recovered> {
+    let (recovered, damage) = salvage(disk, dir, database, state, synced, apply)?;
+    match damage {
+        None => Ok(recovered),
+        Some(e) if e.is_corruption() => {
+            Err(e.and_say("; what is left can be read in an open with `salvage`"))
+        }
+        Some(e) => Err(e),
+    }
+}
+
+/// The same up to the first damage, and what that is: records that are missing, or that the disk does not give. Tables may hold
+/// what was put behind it.
+///
+/// # Errors
+/// `Unsupported` if a newer version wrote a record; those of listing the directory, and others of `apply`.
+pub fn salvage(
+    disk: &dyn Disk,
+    dir: &Path,
+    database: u64,
+    state: &LogState,
+    synced: SequenceNumber,
+    apply: Apply<'_>,
+) -> Result<(Recovered, Option<Error>)> {
     let names = disk.list(dir)?;
     let mut found: Vec<u64> = names.iter().filter_map(|name| segment_id(name)).collect();
     found.sort_unstable();
     let newest = found.last().copied().unwrap_or(0);
-    let mut reading = Replay {
+    let mut replay = Replay {
         disk,
         dir,
         database,
@@ -94,34 +120,15 @@ pub fn recover(
             ..Recovered::default()
         },
     };
-    for &(segment, end) in &state.ended {
-        let stop = reading.records(&mut reading.read(segment)?, segment, end, apply)?;
-        if stop != end {
-            return Err(Error::corruption(format!(
-                "expected log records up to byte {end}, found none that continues the log"
-            ))
-            .at_path(&segment_path(dir, segment))
-            .at_offset(stop));
-        }
-    }
     let open: Vec<u64> = found.into_iter().filter(|id| *id >= state.open_from).collect();
-    let mut stopped: Option<(u64, u64)> = None;
-    for &segment in &open {
-        let mut file = reading.read(segment)?;
-        let (before, limit) = (reading.next, file.length_bytes());
-        let stop = reading.records(&mut file, segment, limit, apply)?;
-        // A later segment continues the log only if the earlier ones are complete: the sequence
-        // numbers show it. Empty segments in between continue nothing and stop nothing.
-        if reading.next > before || stopped.is_none() {
-            stopped = Some((segment, stop));
-        }
-    }
-    reading.recovered.end = stopped;
-    reading.look_behind(&open, stopped)?;
-    reading.check_synced(&open, stopped)?;
-    reading.recovered.last = reading.next - 1;
-    reading.recovered.synced = reading.synced;
-    Ok(reading.recovered)
+    let damage = match replay.all(&state.ended, &open, apply) {
+        Ok(()) => None,
+        Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Io) => Some(e),
+        Err(e) => return Err(e),
+    };
+    let Replay { next, synced, mut recovered, .. } = replay;
+    (recovered.last, recovered.synced) = (next - 1, synced);
+    Ok((recovered, damage))
 }
 
 /// Makes what was recovered durable, and cuts off what stands behind it.
@@ -197,6 +204,35 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
+    /// Applies all records of the segments that `ended`, each up to a byte, and of those that may have taken records since.
+    fn all(&mut self, ended: &[(u64, u64)], open: &[u64], apply: Apply<'_>) -> Result<()> {
+        for &(segment, end) in ended {
+            let stop = self.records(&mut self.read(segment)?, segment, end, apply)?;
+            if stop != end {
+                let path = segment_path(self.dir, segment);
+                return Err(Error::corruption(format!(
+                    "expected log records up to byte {end}, found none that continues the log"
+                ))
+                .at_path(&path)
+                .at_offset(stop));
+            }
+        }
+        let mut stopped: Option<(u64, u64)> = None;
+        for &segment in open {
+            let mut file = self.read(segment)?;
+            let (before, limit) = (self.next, file.length_bytes());
+            let stop = self.records(&mut file, segment, limit, apply)?;
+            // A later segment continues the log only if the earlier ones are complete: the sequence
+            // numbers show it. Empty segments in between continue nothing and stop nothing.
+            if self.next > before || stopped.is_none() {
+                stopped = Some((segment, stop));
+            }
+        }
+        self.recovered.end = stopped;
+        self.look_behind(open, stopped)?;
+        self.check_synced(open, stopped)
+    }
+
     fn read(&self, segment: u64) -> Result<Reading> {
         let path = segment_path(self.dir, segment);
         Reading::open(self.disk, &path).map_err(|e| match e.kind() {
@@ -218,7 +254,7 @@ impl Replay<'_> {
         file: &mut Reading,
         segment: u64,
         limit: u64,
-        apply: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
+        apply: Apply<'_>,
     ) -> Result<u64> {
         let path = segment_path(self.dir, segment);
         // The header only tells the version. A damaged one stops nothing: each record is checked by

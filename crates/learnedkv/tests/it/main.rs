@@ -43,6 +43,7 @@ mod regressions;
 mod removals;
 mod resting;
 mod rewriting;
+mod salvage;
 mod settle_for_reads;
 mod settling;
 mod snapshots;

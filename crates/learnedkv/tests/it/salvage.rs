@@ -1,0 +1,168 @@
+//! Reading what is left of a database whose log is damaged.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
+use learnedkv::disk::sim::{CrashKind, SimDisk};
+use learnedkv::disk::{Disk, OperationKind};
+use learnedkv::executor::SeededExecutor;
+use learnedkv::{Builder, Database, ErrorKind, KeyspaceOptions, Slice};
+
+use crate::files::{files, flip, read};
+
+const NAMES: [&str; 2] = ["a", "b"];
+const OPERATIONS: usize = 160;
+const KEYS: usize = 30;
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What each keyspace held after so many operations.
+type States = Vec<[Entries; 2]>;
+
+fn builder(disk: &(impl Disk + Clone + 'static)) -> Builder {
+    Database::builder("/db")
+        .disk(Arc::new(disk.clone()))
+        .executor(Arc::new(SeededExecutor::new(1)))
+        .memtable_bytes(64 << 10)
+        .memory_budget_bytes(1 << 20)
+        .log_segment_bytes(4 << 10)
+}
+
+/// What a process leaves that dies: segments of two lives, which hold some that is flushed already; what each
+/// keyspace held after each operation; and after how many it was flushed.
+fn sample() -> (SimDisk, States, [usize; 2]) {
+    let disk = SimDisk::new(3);
+    let mut states: States = vec![Default::default()];
+    let mut flushed = [0; 2];
+    for life in 0..2 {
+        let db = builder(&disk).open().unwrap();
+        let spaces = NAMES.map(|name| db.keyspace(name, KeyspaceOptions::default()).unwrap());
+        for number in life * OPERATIONS / 2..(life + 1) * OPERATIONS / 2 {
+            let mut now = states[number].clone();
+            let (at, key) = (number % 2, format!("{:02}", number * 7 % KEYS).into_bytes());
+            if number % 5 == 3 {
+                spaces[at].remove(&key).unwrap();
+                now[at].remove(&key);
+            } else {
+                let value = vec![number as u8; 100 + number % 300];
+                spaces[at].insert(&key, &value).unwrap();
+                now[at].insert(key, value);
+            }
+            states.push(now);
+            // The one flushed early keeps the log of what the other put since.
+            if let Some(at) = [50, 90].iter().position(|when| *when == number) {
+                spaces[at].flush().unwrap();
+                flushed[at] = number + 1;
+            }
+            // So that what is lost was durable.
+            if number % 40 == 39 {
+                db.sync().unwrap();
+            }
+        }
+        drop(spaces);
+        drop(db);
+    }
+    (disk.crash_clone(CrashKind::Process, 0), states, flushed)
+}
+
+fn contents(db: &Database) -> [Entries; 2] {
+    let owned = |slice: Slice| slice.to_vec();
+    NAMES.map(|name| {
+        let entries = db.find(name).unwrap().iter().map(Result::unwrap);
+        entries.map(|(key, value)| (owned(key), owned(value))).collect()
+    })
+}
+
+/// After how many operations the log ends of which that is left: all of each keyspace up to there, or up to its flush.
+fn end_of(left: &[Entries; 2], states: &States, flushed: [usize; 2]) -> Option<usize> {
+    let is_left = |end: &usize| (0..2).all(|at| left[at] == states[(*end).max(flushed[at])][at]);
+    (0..states.len()).rev().find(is_left)
+}
+
+fn all_files(disk: &SimDisk) -> Vec<(PathBuf, Vec<u8>)> {
+    files(disk, "").into_iter().map(|path| (path.clone(), read(disk, &path))).collect()
+}
+
+/// A damaged segment of the log made all that was settled long ago unreadable.
+#[test]
+fn what_tables_hold_and_the_log_up_to_its_damage_is_read() {
+    let (disk, states, flushed) = sample();
+    let logs = files(&disk, "log-");
+    assert!(logs.len() > 6 && flushed[0] < flushed[1], "{logs:?} {flushed:?}");
+    let (mut told, mut ends) = (0, std::collections::BTreeSet::new());
+    let mut damaged: Vec<(String, SimDisk)> = Vec::new();
+    for path in &logs {
+        let lost = disk.crash_clone(CrashKind::Process, 0);
+        lost.remove(path).unwrap();
+        damaged.push((format!("without {}", path.display()), lost));
+        let bytes = read(&disk, path);
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        for at in (0..end).step_by(97) {
+            let left = disk.crash_clone(CrashKind::Process, 0);
+            flip(&left, path, at as i64, 0x10);
+            damaged.push((format!("byte {at} of {}", path.display()), left));
+        }
+    }
+    for (what, left) in damaged {
+        let before = all_files(&left);
+        let db = builder(&left).salvage(true).open().unwrap_or_else(|e| panic!("{what}: {e}"));
+        let damage = db.open_report().log_damage.clone();
+        let found = contents(&db);
+        let end = end_of(&found, &states, flushed);
+        let end = end.unwrap_or_else(|| panic!("{what}: no prefix of what was put"));
+        ends.insert(end);
+        assert_eq!(db.find("a").unwrap().insert("x", "y").unwrap_err().kind(), ErrorKind::ReadOnly);
+        db.close().unwrap();
+        assert!(all_files(&left) == before, "{what}: something was written");
+        // The same as an open says, and of a log that only ends there all that an open reads.
+        match builder(&left).open() {
+            Ok(db) => {
+                assert!(damage.is_none(), "{what}: {damage:?}");
+                assert!(contents(&db) == found, "{what}");
+            }
+            Err(e) => {
+                told += 1;
+                let damage = damage.unwrap_or_else(|| panic!("{what}: {e}"));
+                let advised =
+                    format!("{damage}; what is left can be read in an open with `salvage`");
+                assert_eq!(advised, e.to_string(), "{what}");
+            }
+        }
+    }
+    assert!(told > 50 && ends.len() > 20, "{told} damages, {ends:?}");
+    // Where nothing of the log is left there is what was flushed.
+    assert!(*ends.first().unwrap() <= flushed[0] + 1, "{ends:?}");
+}
+
+#[test]
+fn what_the_disk_does_not_give_of_the_log_is_gone_without() {
+    let (disk, states, flushed) = sample();
+    let middle = files(&disk, "log-").remove(3);
+    let open = |salvage: bool| {
+        let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+        faulty
+            .fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with(middle.to_str().unwrap()));
+        builder(&faulty).read_only(true).salvage(salvage).open()
+    };
+    assert_eq!(open(false).unwrap_err().kind(), ErrorKind::Io);
+    let db = open(true).unwrap();
+    let damage = db.open_report().log_damage.as_ref().unwrap();
+    assert_eq!((damage.kind(), damage.path()), (ErrorKind::Io, Some(&*middle)));
+    let end = end_of(&contents(&db), &states, flushed).unwrap();
+    assert!(end > 0 && end < OPERATIONS, "{end}");
+}
+
+#[test]
+fn salvage_reads_only() {
+    let disk = SimDisk::new(1);
+    drop(builder(&disk).open().unwrap());
+    let error = builder(&disk).salvage(true).read_only(false).open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let db = builder(&disk).salvage(true).open().unwrap();
+    assert!(db.open_report().log_damage.is_none());
+    drop(db);
+    let nothing = builder(&SimDisk::new(1)).salvage(true).open().unwrap_err();
+    assert_eq!((nothing.kind(), nothing.path()), (ErrorKind::NotFound, Some(Path::new("/db"))));
+}
