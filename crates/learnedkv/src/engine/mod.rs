@@ -471,7 +471,7 @@ impl Engine {
             })?;
             let options = match before.keyspaces.get(id) {
                 Some(shown) => shown.options.clone(),
-                None => Arc::new(KeyspaceOptions::decode(&keyspace.options)?),
+                None => before.keyspaces.sharing(KeyspaceOptions::decode(&keyspace.options)?),
             };
             shown.push((*id, keyspace, options, Arc::new(tables)));
         }

@@ -286,7 +286,7 @@ fn context(
 fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
     let mut view = View::default();
     for (&id, keyspace) in &state.keyspaces {
-        let options = Arc::new(KeyspaceOptions::decode(&keyspace.options)?);
+        let options = view.keyspaces.sharing(KeyspaceOptions::decode(&keyspace.options)?);
         // Neighbouring partitions may share a table: it is opened once.
         let mut opened = BTreeMap::new();
         let open = |record: &TableRecord| -> Result<Arc<Table>> {

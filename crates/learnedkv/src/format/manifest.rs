@@ -41,6 +41,8 @@ mod records;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests;
 
+use std::sync::Arc;
+
 use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
 use super::checksum::{checksum, mix, seal};
 use super::entry::{CarriedPosition, ExternalPosition, KeyspaceId, SequenceNumber, TableId};
@@ -77,6 +79,14 @@ impl Default for LogState {
     }
 }
 
+/// Options of a keyspace by name, with their values. Of many keyspaces most have the same: these share one list.
+pub type OptionList = Arc<Vec<(String, String)>>;
+
+/// `options`, or `other` where that is the same.
+pub fn shared_options(options: OptionList, other: Option<&OptionList>) -> OptionList {
+    other.filter(|other| **other == options).cloned().unwrap_or(options)
+}
+
 /// One change of the state of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -87,7 +97,7 @@ pub enum Change {
         /// Its name.
         name: String,
         /// Its options, by name.
-        options: Vec<(String, String)>,
+        options: OptionList,
     },
     /// A keyspace is gone, with all its data.
     DropKeyspace {
@@ -344,8 +354,14 @@ fn decode_payload(payload: &[u8]) -> Result<Edit> {
         next_keyspace: reader.varint()?,
         changes: Vec::new(),
     };
+    let mut last = None;
     while !reader.is_empty() {
-        edit.changes.push(take_change(&mut reader)?);
+        let mut change = take_change(&mut reader)?;
+        if let Change::CreateKeyspace { options, .. } = &mut change {
+            *options = shared_options(options.clone(), last.as_ref());
+            last = Some(options.clone());
+        }
+        edit.changes.push(change);
     }
     Ok(edit)
 }
@@ -453,7 +469,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<Change> {
         code::CREATE_KEYSPACE => Change::CreateKeyspace {
             keyspace,
             name: take_text(reader)?,
-            options: take_list(reader, |r| Ok((take_text(r)?, take_text(r)?)))?,
+            options: take_list(reader, |r| Ok((take_text(r)?, take_text(r)?)))?.into(),
         },
         code::DROP_KEYSPACE => Change::DropKeyspace { keyspace },
         code::FLUSHED => Change::Flushed { keyspace, up_to: reader.varint()? },

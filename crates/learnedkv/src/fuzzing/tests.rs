@@ -185,7 +185,7 @@ fn value_segments() {
 #[test]
 fn manifests() {
     let (keyspace, empty) = (1, PartitionRecord { lower: Vec::new(), base: None, delta: None });
-    let options = vec![("partition-bytes".to_owned(), "4096".to_owned())];
+    let options = vec![("partition-bytes".to_owned(), "4096".to_owned())].into();
     let partitions = vec![
         PartitionRecord { base: Some(table_record(3)), ..empty.clone() },
         PartitionRecord { lower: key(5), delta: Some(table_record(4)), ..empty },

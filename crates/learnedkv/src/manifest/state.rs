@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result};
 use crate::format::entry::{CarriedPosition, KeyspaceId, SequenceNumber, TableId};
 use crate::format::manifest::{
-    Change, Edit, LEVELS, LogState, PartitionRecord, TableRecord, Watermark,
+    Change, Edit, LEVELS, LogState, OptionList, PartitionRecord, TableRecord, Watermark,
+    shared_options,
 };
 
 /// A frozen part: runs that a sweep is merging into the settled run.
@@ -23,7 +24,7 @@ pub struct KeyspaceState {
     /// Its name.
     pub name: String,
     /// Its options, by name.
-    pub options: Vec<(String, String)>,
+    pub options: OptionList,
     /// Operations up to here are in its tables.
     pub flushed: SequenceNumber,
     /// The newest external position that came with any of these.
@@ -120,9 +121,10 @@ impl State {
         match change {
             Change::CreateKeyspace { keyspace, name, options } => {
                 let empty = PartitionRecord { lower: Vec::new(), base: None, delta: None };
+                let last = self.keyspaces.values().next_back().map(|last| &last.options);
                 let state = KeyspaceState {
                     name: name.clone(),
-                    options: options.clone(),
+                    options: shared_options(options.clone(), last),
                     flushed: 0,
                     external_position: None,
                     runs: Vec::new(),

@@ -8,7 +8,7 @@ use crate::disk::OperationKind;
 use crate::disk::sim::{CrashKind, SimDisk, Stage};
 use crate::format::entry::{CarriedPosition, SequenceNumber};
 use crate::format::example::assert_shown;
-use crate::format::manifest::Change;
+use crate::format::manifest::{Change, OptionList};
 
 /// A manifest with `edits` edits after the first, and where the last of them begins and ends.
 fn manifest_on(disk: &SimDisk, edits: u64) -> (Manifest, u64, u64) {
@@ -63,8 +63,11 @@ fn a_lost_seal_loses_no_edit_and_the_next_edit_takes_its_place() {
         assert_eq!(synced(&disk.crash_clone(CrashKind::Machine, seed)).unwrap(), 3);
     }
     // Longer than the distance of the seal: it stands across the place.
-    let changes =
-        vec![Change::CreateKeyspace { keyspace: 1, name: "k".repeat(3000), options: Vec::new() }];
+    let changes = vec![Change::CreateKeyspace {
+        keyspace: 1,
+        name: "k".repeat(3000),
+        options: OptionList::default(),
+    }];
     manifest.commit(&Edit { synced: 4, changes, ..Edit::default() }).unwrap();
     for seed in 0..20 {
         assert_eq!(synced(&disk.crash_clone(CrashKind::Machine, seed)).unwrap(), 4);
@@ -79,7 +82,7 @@ fn an_edit_that_is_refused_leaves_the_state_as_it_was() {
     let create = |keyspace| Change::CreateKeyspace {
         keyspace,
         name: format!("k{keyspace}"),
-        options: Vec::new(),
+        options: OptionList::default(),
     };
     let position = |keyspace, sequence| Change::ExternalPosition {
         keyspace,
@@ -111,8 +114,11 @@ fn an_edit_that_is_refused_leaves_the_state_as_it_was() {
     }
     // No room for it, and then some.
     disk.set_space_limit_bytes(Some(disk.used_bytes()));
-    let large =
-        Change::CreateKeyspace { keyspace: 4, name: "k".repeat(2 << 20), options: Vec::new() };
+    let large = Change::CreateKeyspace {
+        keyspace: 4,
+        name: "k".repeat(2 << 20),
+        options: OptionList::default(),
+    };
     let refused = manifest.commit(&edit(vec![large])).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DiskFull);
     assert_eq!(*manifest.state(), before);
@@ -175,7 +181,7 @@ fn a_manifest_takes_little_of_a_disk_that_has_little_room() {
     for number in 2..=600 {
         let (keyspace, name) = (number / 2, "k".repeat(2000));
         let change = match number % 2 {
-            0 => Change::CreateKeyspace { keyspace, name, options: Vec::new() },
+            0 => Change::CreateKeyspace { keyspace, name, options: OptionList::default() },
             _ => Change::DropKeyspace { keyspace },
         };
         manifest
@@ -199,7 +205,7 @@ fn a_manifest_ends_in_whole_steps_however_long_its_first_edit_is() {
     let create = |keyspace, length| Change::CreateKeyspace {
         keyspace,
         name: "k".repeat(length),
-        options: Vec::new(),
+        options: OptionList::default(),
     };
     // One that all stands in the last, broken step; one with edits there.
     for (room, first_bytes, edits) in [
@@ -248,7 +254,7 @@ fn a_manifest_that_finds_no_room_to_be_begun_anew_does_not_try_at_each_edit() {
         synced += 1;
         let (keyspace, name) = (synced / 2, "k".repeat(2000));
         let change = match synced % 2 {
-            0 => Change::CreateKeyspace { keyspace, name, options: Vec::new() },
+            0 => Change::CreateKeyspace { keyspace, name, options: OptionList::default() },
             _ => Change::DropKeyspace { keyspace },
         };
         manifest.commit(&Edit { synced, changes: vec![change], ..Edit::default() }).unwrap();

@@ -1,16 +1,19 @@
 //! Keyspace options by name, as they stand in the manifest and as programs are told them.
 
+use std::sync::Arc;
+
 use super::{KeyspaceOptions, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
+use crate::format::manifest::OptionList;
 use crate::sstable::filter::FilterKind;
 use crate::sstable::index::IndexKind;
 
 impl KeyspaceOptions {
     /// The options as they stand in the manifest.
-    pub(crate) fn encode(&self) -> Vec<(String, String)> {
+    pub(crate) fn encode(&self) -> OptionList {
         let pair = |name: &str, value: String| (name.to_owned(), value);
-        vec![
+        Arc::new(vec![
             pair("store", self.chosen_store().name().to_owned()),
             pair("level_base_bytes", self.level_base_bytes.to_string()),
             pair("level_multiplier", self.level_multiplier.to_string()),
@@ -31,7 +34,7 @@ impl KeyspaceOptions {
             pair("lsm_filter", filter_text(self.lsm_filter)),
             pair("settled_filter", filter_text(self.settled_filter)),
             pair("attach_filters", self.attach_filters.to_string()),
-        ]
+        ])
     }
 
     /// Reads what [`KeyspaceOptions::encode`] wrote.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::KeyspaceView;
 use crate::format::entry::KeyspaceId;
-use crate::options::Store;
+use crate::options::{KeyspaceOptions, Store};
 use crate::sstable::reader::Table;
 
 /// Keyspaces whose numbers are alike but for the rest by this are a group.
@@ -106,6 +106,16 @@ impl Keyspaces {
     /// The keyspace of that name.
     pub fn find(&self, name: &str) -> Option<&Arc<KeyspaceView>> {
         self.get(self.names[list(name)].get(name)?)
+    }
+
+    /// Such options: those of its newest keyspace, if they are the same, as they are of most where there are many.
+    pub fn sharing(&self, options: KeyspaceOptions) -> Arc<KeyspaceOptions> {
+        let newest =
+            self.groups.values().next_back().and_then(|group| group.all.values().next_back());
+        match newest {
+            Some(newest) if *newest.options == options => newest.options.clone(),
+            _ => Arc::new(options),
+        }
     }
 
     /// Adds a keyspace, or puts it in the place of what has its number.

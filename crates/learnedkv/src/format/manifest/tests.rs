@@ -33,7 +33,7 @@ fn sample() -> Edit {
             Change::CreateKeyspace {
                 keyspace,
                 name: "naïve".into(),
-                options: vec![("store".into(), "tiered".into())],
+                options: vec![("store".into(), "tiered".into())].into(),
             },
             Change::DropKeyspace { keyspace },
             Change::Flushed { keyspace, up_to: 8 },
@@ -72,7 +72,7 @@ fn example() -> Edit {
             Change::CreateKeyspace {
                 keyspace,
                 name: "k".into(),
-                options: vec![("store".into(), "lsm".into())],
+                options: vec![("store".into(), "lsm".into())].into(),
             },
             Change::DropKeyspace { keyspace },
             Change::Flushed { keyspace, up_to: 8 },
