@@ -217,7 +217,7 @@ impl Scan {
         let store = self.common.place.open(self.reading.purpose())?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());
-        let is_wanted = left > 0;
+        let (is_wanted, mut is_whole) = (left > 0, true);
         let mut go_on = |line: std::io::Result<()>| {
             written = line;
             left -= 1;
@@ -225,13 +225,23 @@ impl Scan {
         };
         if is_wanted && self.keys_only {
             store.scan_keys(&wanted, &mut |key| go_on(writeln!(out, "{}", encode(key, hex))))?;
+        } else if is_wanted && self.reading.salvage {
+            is_whole = store.salvage(&wanted, &mut |key, value| {
+                go_on(writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex)))
+            })?;
         } else if is_wanted {
             store.scan(&wanted, &mut |key, value| {
                 go_on(writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex)))
             })?;
         }
         written.and_then(|()| out.flush()).map_err(|e| Error::output(&e))?;
-        store.close()
+        store.close()?;
+        if is_whole {
+            return Ok(());
+        }
+        Err(Error::runtime(
+            "what is printed is what is left: the database is damaged, as the warnings say",
+        ))
     }
 }
 

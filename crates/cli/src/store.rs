@@ -166,6 +166,14 @@ impl Place {
     }
 }
 
+/// The first key behind all that begin with `prefix`; `None`: there is none.
+fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
+}
+
 impl Store {
     /// Stores `value` under `key`.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -218,6 +226,51 @@ impl Store {
             }
             Wanted::Prefix(prefix) => self.keyspace.prefix(prefix),
         }
+    }
+
+    /// Shows `visit` every wanted entry that can be read until it returns `false`, and says of the others what is wrong. Whether all could.
+    pub fn salvage(
+        &self,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool> {
+        let mut is_whole = self.database.open_report().log_damage.is_none();
+        let mut keys = self.walk(wanted).keys();
+        loop {
+            let key = match keys.next() {
+                None => return Ok(is_whole),
+                Some(Ok(key)) => key,
+                Some(Err(error)) => {
+                    is_whole = false;
+                    eprintln!("warning: {error}");
+                    // Behind a table that cannot be read it goes on.
+                    let Some(behind) = self.behind(&error, wanted) else { return Err(told(error)) };
+                    keys = self.walk(&behind).keys();
+                    continue;
+                }
+            };
+            match self.keyspace.get(&key) {
+                Ok(Some(value)) if !visit(&key, &value) => return Ok(is_whole),
+                Ok(_) => {}
+                Err(error) => {
+                    is_whole = false;
+                    eprintln!("warning: {error}");
+                }
+            }
+        }
+    }
+
+    /// What is wanted of keys behind the damaged table that `error` tells of; `None` where it tells of none.
+    fn behind(&self, error: &learnedkv::Error, wanted: &Wanted) -> Option<Wanted> {
+        let tables = &self.database.open_report().damaged_tables;
+        let table = tables.iter().find(|table| table.error.path() == error.path())?;
+        let (_, last) = table.keys.as_ref()?;
+        let from = [last.as_slice(), &[0]].concat();
+        let end = match wanted {
+            Wanted::Between(_, end) => end.clone(),
+            Wanted::Prefix(prefix) => after_prefix(prefix),
+        };
+        Some(Wanted::Between(Some(from), end))
     }
 
     /// Shows `visit` every wanted entry until it returns `false`.

@@ -388,7 +388,7 @@ impl Manifest {
     fn roll_over_bytes(&self) -> u64 {
         let room = self.disk.room(&self.dir);
         let share = room.map_or(u64::MAX, |room| room.total_bytes / ROLL_OVER_SHARE);
-        share.clamp(LEAST_ROLL_OVER_BYTES, ROLL_OVER_BYTES).max(self.first_edit_bytes * 4)
+        share.clamp(LEAST_ROLL_OVER_BYTES, ROLL_OVER_BYTES).max(self.first_edit_bytes)
     }
 
     fn roll_over(&mut self) -> Result<()> {

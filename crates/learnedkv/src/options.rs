@@ -69,7 +69,7 @@ pub struct DatabaseOptions {
     pub stream_at: u64,
     /// Whether nothing is written, whatever happens.
     pub read_only: bool,
-    /// Whether what is left is read where the log is damaged.
+    /// Whether what is left is read where the log is damaged; then it is for reading only.
     pub salvage: bool,
     /// How much room on the disk is held back for when it is full; none: as the data asks.
     pub ballast_bytes: Option<u64>,
@@ -108,7 +108,24 @@ const MAX_OPEN_FILES: usize = 512;
 /// How many memtables of a keyspace may wait to be flushed before writers wait for them.
 pub const MAX_SEALED: usize = 2;
 
+/// Of a small disk memtables and log segments take so many-th a part at most: two such parts are what flushes have of the room
+/// that is held back for when it is full (an eighth of the disk, half of it for flushes).
+const DISK_SHARES: u64 = 32;
+/// They are no smaller for that.
+const LEAST_SHARE_BYTES: u64 = 64 << 10;
+
 impl DatabaseOptions {
+    /// The same for a database on a disk of so many bytes in all. Where a memtable is as large as what a full disk has held back
+    /// its flush found no room, whatever was removed.
+    pub fn on_disk_of(mut self, disk_bytes: Option<u64>) -> DatabaseOptions {
+        if let Some(disk_bytes) = disk_bytes.filter(|_| self.ballast_bytes.is_none()) {
+            let share = (disk_bytes / DISK_SHARES).max(LEAST_SHARE_BYTES);
+            self.memtable_bytes = self.memtable_bytes.min(share as usize);
+            self.log_segment_bytes = self.log_segment_bytes.min(share);
+        }
+        self
+    }
+
     /// What is left for the block cache once memtables and metadata have their part. Of the
     /// memtables count the sealed ones and, full, the active one.
     pub fn cache_bytes(&self, sealed_bytes: u64, metadata_bytes: u64) -> u64 {
@@ -189,11 +206,6 @@ impl DatabaseOptions {
             1 << 50,
         )?;
         within("stream_at", self.stream_at, 1, 256 << 20)?;
-        if self.salvage && !self.read_only {
-            return Err(Error::invalid(
-                "salvage: expected read_only too: nothing is written there",
-            ));
-        }
         let least = (MAX_SEALED as u64 + 2) * self.memtable_bytes as u64;
         if self.memory_budget_bytes < least {
             return Err(Error::invalid(format!(

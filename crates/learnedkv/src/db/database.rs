@@ -66,14 +66,14 @@ impl Builder {
         self
     }
 
-    /// How large a memtable grows before it is flushed, bytes; 32 MiB by default. Larger ones make
-    /// fewer, larger runs and hold more of a skewed update load; they also make recovery longer.
+    /// How large a memtable grows before it is flushed, bytes; 32 MiB by default, and of the disk a 32nd part at most, so that a full one can
+    /// be emptied (not so with [`Builder::ballast_bytes`]). Larger ones make fewer, larger runs and hold more of a skewed update load; they also make recovery longer.
     pub fn memtable_bytes(mut self, bytes: usize) -> Self {
         self.options.memtable_bytes = bytes;
         self
     }
 
-    /// How large a segment of the log is, bytes; 32 MiB by default.
+    /// How large a segment of the log is, bytes; 32 MiB by default, and of the disk as much at most as a memtable.
     pub fn log_segment_bytes(mut self, bytes: u64) -> Self {
         self.options.log_segment_bytes = bytes;
         self
@@ -234,7 +234,6 @@ impl Builder {
     /// ```
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.options.salvage = salvage;
-        self.options.read_only |= salvage;
         self
     }
 

@@ -74,8 +74,11 @@ pub fn open(
     options: DatabaseOptions,
 ) -> Result<(Arc<Engine>, OpenReport)> {
     options.check()?;
+    let read_only = options.read_only || options.salvage;
+    let options = DatabaseOptions { read_only, ..options };
     let dir = &*disk.absolute(dir)?;
     let (guard, is_database) = enter(&*disk, dir, &options)?;
+    let options = options.on_disk_of(disk.room(dir).map(|room| room.total_bytes));
     let loaded = manifest::load(&*disk, dir)?.unwrap_or_else(|| nothing_yet(&*disk));
     let context = context(&disk, &executor, dir, &options);
     let mut view = view_of(&context, &loaded.state)?;
@@ -186,9 +189,15 @@ fn enter(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions) -> Result<(Box<
     if !is_database {
         check_empty(dir, &names, creates)?;
     }
-    let guard =
-        if options.read_only { share(disk, &dir.join(LOCK))? } else { disk.lock(&dir.join(LOCK))? };
+    let lock = dir.join(LOCK);
+    let guard = if options.read_only { share(disk, &lock)? } else { own(disk, &lock)? };
     Ok((guard, is_database))
+}
+
+/// Takes the lock alone.
+fn own(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>> {
+    let advice = "; whoever opens a database writes there, unless it is opened with `read_only`";
+    disk.lock(path).map_err(|e| if e.kind() == ErrorKind::Io { e.and_say(advice) } else { e })
 }
 
 /// Takes the lock together with other readers.
@@ -280,6 +289,7 @@ fn context(
         around: Around::default(),
         graveyard: Graveyard::new(move || executor.notify()),
         missed: AtomicU64::new(0),
+        salvages: options.salvage,
     })
 }
 

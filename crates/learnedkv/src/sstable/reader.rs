@@ -112,9 +112,17 @@ pub struct TableContext {
     pub graveyard: Graveyard,
     /// See [`TableContext::has_missed`].
     pub missed: AtomicU64,
+    /// Whether what is left of the database is to be read.
+    pub salvages: bool,
 }
 
 impl TableContext {
+    /// Whether a file that could not be opened for that gets a stand-in: it is damaged or missing, or the disk does not give it and what is
+    /// left is to be read.
+    pub fn stands_in_for(&self, error: &Error) -> bool {
+        error.is_corruption() || self.salvages && error.kind() == ErrorKind::Io
+    }
+
     /// Whether readers hold more of blocks than there may be of them; where the cache has no room of its own, half of the budget.
     pub fn do_readers_hold_much(&self) -> bool {
         let may_take = self.cache.capacity_bytes().max(self.max_metadata_bytes);

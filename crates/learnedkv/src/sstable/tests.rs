@@ -99,6 +99,7 @@ fn own_context(
         around: Around::default(),
         graveyard: Graveyard::new(|| {}),
         missed: Default::default(),
+        salvages: false,
     }
 }
 

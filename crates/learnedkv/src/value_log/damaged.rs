@@ -35,14 +35,14 @@ impl Segment {
     /// As [`Segment::open`]; a segment of `keyspace` whose file is damaged or missing gets a stand-in.
     ///
     /// # Errors
-    /// `Unsupported`, and any error of the disk that says nothing about the file.
+    /// `Unsupported`, and any error of the disk that says nothing about the file, unless what is left is to be read.
     pub fn open_or_stand_in(
         context: &Arc<TableContext>,
         used: &SegmentUse,
         keyspace: &str,
     ) -> Result<Segment> {
         match Segment::open(context, used) {
-            Err(e) if e.is_corruption() => {
+            Err(e) if context.stands_in_for(&e) => {
                 Ok(Segment::stand_in(context, used, e.advise(|| advice(keyspace))))
             }
             opened => opened,

@@ -40,6 +40,7 @@ fn context_on(disk: Arc<dyn Disk>, maps: bool) -> Arc<TableContext> {
         around: Around::default(),
         graveyard: Graveyard::new(|| {}),
         missed: Default::default(),
+        salvages: false,
     })
 }
 

@@ -84,10 +84,7 @@ pub fn recover(
     let (recovered, damage) = salvage(disk, dir, database, state, synced, apply)?;
     match damage {
         None => Ok(recovered),
-        Some(e) if e.is_corruption() => {
-            Err(e.and_say("; what is left can be read in an open with `salvage`"))
-        }
-        Some(e) => Err(e),
+        Some(e) => Err(e.and_say("; what is left can be read in an open with `salvage`")),
     }
 }
 

@@ -8,7 +8,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Database, ErrorKind, KeyspaceOptions, Slice};
+use learnedkv::{Builder, Database, DatabaseHealth, ErrorKind, KeyspaceOptions, Slice};
 
 use crate::files::{files, flip, read};
 
@@ -158,11 +158,93 @@ fn what_the_disk_does_not_give_of_the_log_is_gone_without() {
 fn salvage_reads_only() {
     let disk = SimDisk::new(1);
     drop(builder(&disk).open().unwrap());
-    let error = builder(&disk).salvage(true).read_only(false).open().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    let db = builder(&disk).salvage(true).open().unwrap();
+    let db = builder(&disk).salvage(true).read_only(false).open().unwrap();
     assert!(db.open_report().log_damage.is_none());
+    assert!(matches!(db.health(), DatabaseHealth::ReadOnly));
     drop(db);
+    let db = builder(&disk).salvage(true).salvage(false).open().unwrap();
+    assert!(matches!(db.health(), DatabaseHealth::Well));
     let nothing = builder(&SimDisk::new(1)).salvage(true).open().unwrap_err();
     assert_eq!((nothing.kind(), nothing.path()), (ErrorKind::NotFound, Some(Path::new("/db"))));
+}
+
+/// A bit of a header made of it that of a newer version, and then nothing was opened, whatever else was well.
+#[test]
+fn a_flipped_bit_of_a_header_is_damage_and_no_newer_version() {
+    let (disk, states, flushed) = sample();
+    let is_header = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        ["log-", "table-", "values-"].iter().any(|prefix| name.starts_with(prefix))
+    };
+    let (mut flips, mut stand_ins) = (0, 0);
+    for path in files(&disk, "").iter().filter(|path| is_header(path)) {
+        let is_log = path.to_string_lossy().contains("log-");
+        // Of tables what counts stands at the end.
+        let places = if path.to_string_lossy().contains("table-") { -40..0 } else { 0..40 };
+        for (at, bit) in places.flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let left = disk.crash_clone(CrashKind::Process, 0);
+            flip(&left, path, at, 1 << bit);
+            let what = format!("bit {bit} of byte {at} of {}", path.display());
+            for salvage in [false, true] {
+                let builder = builder(&left).read_only(true).salvage(salvage);
+                let db = builder.open().unwrap_or_else(|e| panic!("{what}: {e}"));
+                stand_ins += db.open_report().damaged_tables.len();
+                assert!(db.open_report().log_damage.is_none(), "{what}");
+                if is_log {
+                    assert_eq!(
+                        end_of(&contents(&db), &states, flushed),
+                        Some(OPERATIONS),
+                        "{what}"
+                    );
+                }
+            }
+            flips += 1;
+        }
+    }
+    assert!(flips > 3000 && stand_ins > 100, "{flips}, {stand_ins}");
+}
+
+/// A file of values that the disk did not give ended the log where it was pointed at; one of a table that was settled, all.
+#[test]
+fn a_file_that_the_disk_does_not_give_takes_no_other_with_it() {
+    let disk = SimDisk::new(5);
+    let db = builder(&disk).stream_at(4 << 10).open().unwrap();
+    let options = KeyspaceOptions::default().separate_at(100).inline_limit(0);
+    let keyspace = db.keyspace("a", options).unwrap();
+    keyspace.insert("apart", [1; 1000]).unwrap();
+    keyspace.insert("short", "2").unwrap();
+    keyspace.convert().unwrap();
+    let other = db.keyspace("b", KeyspaceOptions::default()).unwrap();
+    other.insert("settled", "3").unwrap();
+    other.convert().unwrap();
+    keyspace.insert("long", [4; 8000]).unwrap();
+    (0..50u8).for_each(|n| other.insert([n], [n; 100]).unwrap());
+    let left = disk.crash_clone(CrashKind::Process, 0);
+    drop((keyspace, other, db));
+    let (tables, values) = (files(&left, "table-"), files(&left, "values-"));
+    let mut named = 0;
+    for path in tables.iter().chain(&values) {
+        let faulty = FaultyDisk::new(Arc::new(left.clone()));
+        for at in 0..40 {
+            let fault = Fault::at(at).of(&[OperationKind::Open]);
+            faulty.fail(fault.on_paths_with(path.to_str().unwrap()));
+        }
+        let open = |salvage| builder(&faulty).read_only(true).salvage(salvage).open();
+        let what = path.display();
+        // Another may be left over.
+        let Err(error) = open(false) else { continue };
+        named += 1;
+        assert_eq!(error.kind(), ErrorKind::Io, "{what}");
+        let db = open(true).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let report = db.open_report();
+        assert!(report.log_damage.is_none(), "{what}: {report:?}");
+        let damaged = report.damaged_tables.len() + report.damaged_segments.len();
+        assert_eq!(damaged, 1, "{what}: {report:?}");
+        let (a, b) = (db.find("a").unwrap(), db.find("b").unwrap());
+        let lost = [a.get("apart"), a.get("short"), a.get("long"), b.get("settled")];
+        let lost = lost.iter().filter(|got| got.is_err()).count();
+        assert!((1..=2).contains(&lost), "{what}: {lost}");
+        (0..50u8).for_each(|n| assert_eq!(b.get([n]).unwrap().unwrap(), [n; 100], "{what}"));
+    }
+    assert!(named >= 4, "{named} of {tables:?} {values:?}");
 }

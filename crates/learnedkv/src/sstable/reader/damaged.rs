@@ -52,14 +52,14 @@ impl Table {
     /// As [`Table::open`]; a table of `keyspace` whose file is damaged or missing gets a stand-in.
     ///
     /// # Errors
-    /// `Unsupported`, and any error of the disk that says nothing about the file.
+    /// `Unsupported`, and any error of the disk that says nothing about the file, unless what is left is to be read.
     pub fn open_or_stand_in(
         context: &Arc<TableContext>,
         record: TableRecord,
         keyspace: &str,
     ) -> Result<Table> {
         match Table::open(context, record.clone()) {
-            Err(e) if e.is_corruption() => {
+            Err(e) if context.stands_in_for(&e) => {
                 let damage = e.advise(|| advice(keyspace, &record));
                 Ok(Table::stand_in(context, record, damage))
             }

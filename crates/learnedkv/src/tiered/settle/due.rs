@@ -89,11 +89,13 @@ impl SettleJob {
 
     /// Whether another sweep follows one that is over.
     pub(super) fn sweeps_again(&self, at: KeyspaceId, over: &Sweeping) -> bool {
-        let Some(course) = &over.course else { return false };
+        if over.course.is_none() {
+            return false;
+        }
         let view = self.engine.view();
         let Some(keyspace) = view.keyspaces.get(&at) else { return false };
         let to_empty = match self.engine.ballast.is_given_up() {
-            true => self.follows_on_full_disk(keyspace, course).then_some(None),
+            true => self.follows_on_full_disk(keyspace, over).then_some(None),
             false => self.left_to_empty(keyspace, over).map(Some),
         };
         let Some(to_empty) = to_empty else { return false };

@@ -6,6 +6,7 @@ use super::super::debt::Victims;
 use super::super::plan::Course;
 use super::super::sweep::SweepStep;
 use super::super::trim::{Tried, Trim};
+use super::hold::Sweeping;
 use super::{SettleJob, Work};
 use crate::engine::{self, lock};
 use crate::error::{Error, ErrorKind, Result};
@@ -154,13 +155,15 @@ impl SettleJob {
         }
     }
 
-    /// Whether a sweep with that course, which is over, gave segments back, so that there is room to empty more; and that was
-    /// not enough.
-    pub(super) fn follows_on_full_disk(&self, keyspace: &KeyspaceView, course: &Course) -> bool {
+    /// Whether another sweep follows one that is over, for there may be room to empty more value segments: it gave some back, or it had
+    /// room for none before it settled what it did; and that was not enough.
+    pub(super) fn follows_on_full_disk(&self, keyspace: &KeyspaceView, over: &Sweeping) -> bool {
         let is_there = |id: &u64| keyspace.tables.segments.get(*id).is_some();
-        self.engine.check_room().is_err()
-            && !course.victims.iter().all(is_there)
-            && self.empties_segments(keyspace)
+        let Some(course) = &over.course else { return false };
+        let made_room = !course.victims.iter().all(is_there)
+            // One that follows settles nothing: so it is done once.
+            || over.chosen.is_empty() && over.swept_bytes > 0;
+        self.engine.check_room().is_err() && made_room && self.empties_segments(keyspace)
     }
 }
 

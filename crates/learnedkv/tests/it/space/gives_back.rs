@@ -215,3 +215,46 @@ fn a_disk_takes_as_much_again_after_each_conversion() {
     }
     assert!(verified > 20, "{verified}");
 }
+
+/// A memtable was as large as all that a full disk of less than a GiB has held back: what was flushed of it found no room, whatever was
+/// removed, and no put was taken any more; and more room was waited for than the disk has.
+#[test]
+fn a_small_disk_is_emptied_with_memtables_of_the_usual_size() {
+    for (seed, store) in [(1, Store::Tiered), (2, Store::Lsm)] {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(48 * MIB));
+        let (db, executor) = open_with(Database::builder("/db"), &disk, seed);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(store)).unwrap();
+        let mut first = 0;
+        for round in 0..2 {
+            let put = |number: usize| keyspace.insert(name(number), vec![number as u8; 20_000]);
+            let end = (first..).find(|number| put(*number).is_err()).unwrap();
+            let full = put(end).unwrap_err();
+            assert!(
+                end - first > 1200,
+                "{store:?} {round}: {first} to {end}: {full} {}",
+                db.stats()
+            );
+            let stays = |number: &usize| number.is_multiple_of(25);
+            for number in (first..end).filter(|number| !stays(number)) {
+                let removed = keyspace.remove(name(number));
+                removed.unwrap_or_else(|e| panic!("{store:?} {round} {number}: {e}"));
+            }
+            keyspace.convert().unwrap_or_else(|e| panic!("{store:?} {round}: {e}"));
+            db.wait_idle().unwrap();
+            executor.pause(Duration::from_secs(2));
+            first = end;
+        }
+        put_again(&keyspace, first, store);
+    }
+
+    fn put_again(keyspace: &Keyspace, number: usize, store: Store) {
+        let put = keyspace.insert(name(number), vec![7; 20_000]);
+        put.unwrap_or_else(|e| panic!("{store:?}: {e}"));
+        let alive = (0..number).filter(|number| number.is_multiple_of(25));
+        for number in alive {
+            let found = keyspace.get(name(number)).unwrap();
+            assert_eq!(found.unwrap(), vec![number as u8; 20_000], "{store:?} {number}");
+        }
+    }
+}
