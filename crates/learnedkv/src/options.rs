@@ -542,3 +542,33 @@ impl KeyspaceOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two memtables, a log segment and a step of a sweep find room in what a full disk has held back, an eighth of it.
+    #[test]
+    fn memtables_and_log_segments_are_small_on_a_small_disk() {
+        let of = |disk_bytes, options: DatabaseOptions| {
+            let options = options.on_disk_of(disk_bytes);
+            options.check().unwrap();
+            (options.memtable_bytes as u64, options.log_segment_bytes)
+        };
+        let usual = (32 << 20, 32 << 20);
+        for (disk_bytes, expected) in [
+            (None, usual),
+            (Some(1 << 40), usual),
+            (Some(1 << 30), usual),
+            (Some(256 << 20), (8 << 20, 8 << 20)),
+            (Some(1 << 20), (64 << 10, 64 << 10)),
+        ] {
+            assert_eq!(of(disk_bytes, DatabaseOptions::default()), expected, "{disk_bytes:?}");
+        }
+        // Whoever says what is held back says what fits it; and none becomes larger.
+        let said = DatabaseOptions { ballast_bytes: Some(0), ..DatabaseOptions::default() };
+        assert_eq!(of(Some(1 << 20), said), usual);
+        let small = DatabaseOptions { memtable_bytes: 16 << 10, ..DatabaseOptions::default() };
+        assert_eq!(of(Some(256 << 20), small), (16 << 10, 8 << 20));
+    }
+}
