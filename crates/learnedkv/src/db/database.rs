@@ -206,8 +206,8 @@ impl Builder {
     ///
     /// Of the log counts what stands before the damage, which [`OpenReport::log_damage`] tells; of what was put behind that, what
     /// had come to tables. So keys may be missing, others have older values or may be there though they were removed, and of a batch there may be a
-    /// part. (Damaged tables and value segments need none of this: [`OpenReport::damaged_tables`].) To go on with what is left,
-    /// put it into a new database.
+    /// part. (Damaged tables and value segments need none of this: [`OpenReport::damaged_tables`]. Of those files one that the disk does not
+    /// give counts as damaged here.) To go on with what is left, put it into a new database; this ends at the first entry that cannot be read:
     ///
     /// ```
     /// # use learnedkv::{Database, KeyspaceOptions};
