@@ -228,8 +228,9 @@ impl Ballast {
         self.settles_next.store(false, Ordering::Relaxed);
         // First, so that no put takes what comes free.
         self.given_up.store(true, Ordering::Release);
-        self.times.fetch_add(1, Ordering::AcqRel);
         held.shrink();
+        // Last: whoever knows of it before there is room meets a full disk, and would not begin again.
+        self.times.fetch_add(1, Ordering::AcqRel);
         true
     }
 

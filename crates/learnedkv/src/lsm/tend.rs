@@ -81,7 +81,8 @@ fn is_left_alone(engine: &Engine, claims: &Claims) -> bool {
     engine.ballast.is_given_up() && !claims.is_empty()
 }
 
-/// How much room there is for compactions: two memtables may be flushed meanwhile.
+/// How much room there is for compactions: two memtables may be flushed meanwhile, and on a full disk half of what was held back
+/// is for flushes and removals.
 fn space(engine: &Engine) -> Option<Space> {
     let is_full = engine.ballast.is_given_up();
     if is_full {
@@ -89,7 +90,7 @@ fn space(engine: &Engine) -> Option<Space> {
         engine.bury();
     }
     let free = engine.free_bytes();
-    let flushes = 2 * engine.options.memtable_bytes as u64;
+    let flushes = (2 * engine.options.memtable_bytes as u64).max(engine.ballast.half_bytes());
     let known = free.map(|free| Space { free_bytes: free.saturating_sub(flushes), is_full });
     known.or(is_full.then_some(Space { free_bytes: u64::MAX, is_full }))
 }
@@ -418,7 +419,8 @@ mod tests {
         let disk = SimDisk::new(1);
         disk.set_space_limit_bytes(Some(1 << 30));
         let executor = Without(SeededExecutor::new(1), &["compact", "tend levels"]);
-        let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+        let builder =
+            Database::builder("/db").disk(Arc::new(disk.clone())).memtable_bytes(64 << 10);
         let db = builder.executor(Arc::new(executor)).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default().store(Store::Lsm)).unwrap();
         keyspace.insert("a", "b").unwrap();
@@ -451,6 +453,10 @@ mod tests {
         }
         assert_eq!(asked.load(Ordering::Relaxed), 0);
         drop(claimed);
+        // What flushes and removals live on is no room for compactions.
+        let (free, half) = (engine.free_bytes().unwrap(), engine.ballast.half_bytes());
+        assert!(half > 2 * engine.options.memtable_bytes as u64, "{half}");
+        assert_eq!(space(engine).unwrap().free_bytes, free - half);
         tend.look();
         assert!(lock(&compact.goals).contains_key(&1), "it goes on");
         assert!(asked.load(Ordering::Relaxed) > 0);

@@ -68,6 +68,11 @@ impl Ballast {
         found.unwrap_or(0)
     }
 
+    /// What flushes and removals live on while it is given up, bytes; none while it is held.
+    pub fn half_bytes(&self) -> u64 {
+        if self.is_given_up() { lock(&self.held).given_bytes() / 2 } else { 0 }
+    }
+
     /// Differs where room was reserved for a moment in between.
     fn probes(&self) -> u64 {
         self.probed.load(Ordering::Acquire)
@@ -126,7 +131,7 @@ impl Engine {
         if !self.ballast.is_given_up() || written_bytes <= freed_bytes {
             return Ok(());
         }
-        let half = lock(&self.ballast.held).given_bytes() / 2;
+        let half = self.ballast.half_bytes();
         match self.free_bytes() {
             Some(free) if free.saturating_add(freed_bytes) < half => Err(self.full()),
             _ => Ok(()),
@@ -137,17 +142,18 @@ impl Engine {
     /// flushes and removals live on ([`Engine::check_left`]); `None` where the disk says nothing.
     pub fn room_to_settle(&self) -> Option<u64> {
         self.bury();
-        let half = lock(&self.ballast.held).given_bytes() / 2;
+        let half = self.ballast.half_bytes();
         Some(self.free_bytes()?.saturating_sub(half))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::Database;
+    use crate::disk::OperationKind;
     use crate::disk::sim::SimDisk;
     use crate::executor::SeededExecutor;
 
@@ -184,5 +190,27 @@ mod tests {
         assert!(engine.free_bytes().unwrap() > 0);
         engine.see_probes(&mut seen);
         assert!(!engine.may_have_room(&mut seen), "it was itself that asked");
+    }
+    /// It was known to be given up before its room was there: of who met a full disk in that moment nobody knew that there
+    /// would be some, and a flush failed for it.
+    #[test]
+    fn who_knows_that_it_is_given_up_finds_its_room() {
+        let disk = SimDisk::new(1);
+        disk.set_space_limit_bytes(Some(1 << 30));
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+        let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+        let engine = db.engine();
+        let amid = Arc::new(Mutex::new(Vec::new()));
+        let (looks, seen) = (Arc::downgrade(engine), amid.clone());
+        disk.observe(move |operation, _| {
+            let gives = operation.kind == OperationKind::Truncate;
+            let engine = looks.upgrade().filter(|_| gives);
+            lock(&seen).extend(engine.map(|engine| engine.room_seen()));
+        });
+        while engine.give_up_ballast(engine.room_seen()) {}
+        assert!(engine.ballast.is_given_up());
+        let amid: Vec<_> = lock(&amid).drain(..).collect();
+        assert!(!amid.is_empty());
+        assert!(amid.into_iter().all(|seen| engine.give_up_ballast(seen)), "it begins again");
     }
 }
