@@ -44,8 +44,9 @@ fn total_width(queries: &[u64], ask: impl Fn(u64) -> Bound) -> u64 {
 
 fn positions(keys: &[u64], epsilon: u16) -> Built {
     let mut builder = GreedyPlrBuilder::new(epsilon);
-    for &key in keys {
-        builder.push(key).expect("the keys are sorted");
+    // As a table does, a block of keys at a time.
+    for block in keys.chunks(ENTRIES_PER_BLOCK[1]) {
+        builder.push_all(block.iter().copied()).expect("the keys are sorted");
     }
     let model = builder.finish();
     let mut bytes = Vec::new();

@@ -57,6 +57,12 @@ pub trait Builder {
     /// The key is below the previous one. It is not taken, and the builder is as before.
     fn push(&mut self, key: u64) -> Result<(), BuildError>;
 
+    /// Takes one key after the other, as [`Builder::push`] does, and faster.
+    ///
+    /// # Errors
+    /// A key is below the previous one. Those before it are taken, it and those after it are not.
+    fn push_all(&mut self, keys: impl IntoIterator<Item = u64>) -> Result<(), BuildError>;
+
     /// The model over the keys pushed.
     fn finish(self) -> Self::Model;
 }

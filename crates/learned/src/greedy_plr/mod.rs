@@ -77,16 +77,20 @@ impl GreedyPlrBuilder {
 impl Builder for GreedyPlrBuilder {
     type Model = GreedyPlr;
 
-    #[inline]
     fn push(&mut self, key: u64) -> Result<(), BuildError> {
-        match self.fitter.last_key() {
-            Some(previous) if key < previous => {
-                return Err(BuildError::UnsortedKey { position: self.len, previous, found: key });
+        self.push_all([key])
+    }
+
+    #[inline]
+    fn push_all(&mut self, keys: impl IntoIterator<Item = u64>) -> Result<(), BuildError> {
+        let (taken, refused) = self.fitter.push_rising(keys, self.len);
+        self.len += taken;
+        match refused.zip(self.fitter.last_key()) {
+            Some((found, previous)) => {
+                Err(BuildError::UnsortedKey { position: self.len, previous, found })
             }
-            _ => self.fitter.push_rising(key, self.len),
+            None => Ok(()),
         }
-        self.len += 1;
-        Ok(())
     }
 
     fn finish(self) -> GreedyPlr {

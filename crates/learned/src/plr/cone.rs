@@ -29,7 +29,7 @@ const MAX_KEY_SPAN: u64 = 1 << 62;
 const MAX_RISE: u64 = 1 << 24;
 
 /// A segment in progress: its first point and, from the second point on, apex and slopes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cone {
     first_key: u64,
     first_y: u64,

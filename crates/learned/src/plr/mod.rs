@@ -49,6 +49,13 @@ struct Step {
     last_key: u64,
 }
 
+impl Step {
+    /// One of a single key so far.
+    fn new(key: u64, y: u64) -> Step {
+        Step { y, first_key: key, last_key: key }
+    }
+}
+
 impl Fitter {
     pub(crate) fn new(epsilon: u16) -> Self {
         Self { epsilon, cone: None, segments: Segments::new(epsilon), step: None }
@@ -69,25 +76,54 @@ impl Fitter {
         self.rise(key, y);
     }
 
-    /// [`Self::push`] where `y` has risen with each pair so far: no step is longer than its key, and what ends one is inlined,
-    /// since every pair does.
-    #[inline(always)]
-    pub(crate) fn push_rising(&mut self, key: u64, y: u64) {
-        if let Some(step) = self.step {
-            debug_assert_eq!(step.first_key, step.last_key);
-            if step.last_key == key {
-                return;
+    /// [`Self::push`] of one key after the other where `y` has risen by one with each pair so far, and goes on so from `y`: no step is
+    /// longer than its key. Stops at a key below the one before it. Returns how many were taken, and that key.
+    ///
+    /// What most keys take is held in the processor's registers from one to the next; in memory, each would wait for what the one before
+    /// it has stored (decision 30).
+    #[inline]
+    pub(crate) fn push_rising(
+        &mut self,
+        keys: impl IntoIterator<Item = u64>,
+        from: u64,
+    ) -> (u64, Option<u64>) {
+        let mut keys = keys.into_iter();
+        let mut y = from;
+        let (mut cone, mut last) = match (self.cone, self.step) {
+            (Some(cone), Some(step)) => (cone, step),
+            _ => {
+                let Some(key) = keys.next() else { return (0, None) };
+                let begun = (Cone::new(self.epsilon, key, y), Step::new(key, y));
+                y += 1;
+                begun
             }
-            if key - step.last_key > 1 {
-                self.jump(step, y);
+        };
+        debug_assert_eq!(last.first_key, last.last_key);
+        let (mut last_key, mut last_y, mut refused) = (last.last_key, last.y, None);
+        for key in keys {
+            if key <= last_key {
+                if key < last_key {
+                    refused = Some(key);
+                    break;
+                }
+            } else {
+                // See `jump`.
+                if y - last_y > 1 && key - last_key > 1 && !cone.admit(last_key + 1, y - 1) {
+                    cone = self.end_segment(cone, last_key + 1, y - 1);
+                }
+                if !cone.admit(key, y) {
+                    cone = self.end_segment(cone, key, y);
+                }
+                (last_key, last_y) = (key, y);
             }
+            y += 1;
         }
-        self.point(key, y);
-        self.step = Some(Step { y, first_key: key, last_key: key });
+        last = Step::new(last_key, last_y);
+        (self.cone, self.step) = (Some(cone), Some(last));
+        (y - from, refused)
     }
 
     /// The last key that was taken.
-    #[inline]
     pub(crate) fn last_key(&self) -> Option<u64> {
         self.step.map(|step| step.last_key)
     }
@@ -103,7 +139,7 @@ impl Fitter {
             }
         }
         self.point(key, y);
-        self.step = Some(Step { y, first_key: key, last_key: key });
+        self.step = Some(Step::new(key, y));
     }
 
     /// Ends the staircase: keys above the last one pushed have the value `end`.
@@ -143,12 +179,19 @@ impl Fitter {
         }
     }
 
-    /// Apart, so that what most points take saves no registers for what few take.
     #[cold]
     #[inline(never)]
     fn begin_segment(&mut self, key: u64, y: u64) {
         if let Some(cone) = self.cone.replace(Cone::new(self.epsilon, key, y)) {
             self.segments.push(cone.first_key(), cone.line());
         }
+    }
+
+    /// Keeps a segment, and begins the next at `(key, y)`. Apart, so that what most points take saves no registers for what few take.
+    #[cold]
+    #[inline(never)]
+    fn end_segment(&mut self, cone: Cone, key: u64, y: u64) -> Cone {
+        self.segments.push(cone.first_key(), cone.line());
+        Cone::new(self.epsilon, key, y)
     }
 }

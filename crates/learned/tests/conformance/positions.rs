@@ -101,6 +101,27 @@ pub fn unsorted<K: Kind>() {
     assert_eq!(builder.finish(), build::<K>(&[10, 20, 20, 30], 4));
 }
 
+pub fn many_at_once<K: Kind>() {
+    for (name, keys) in key_sets::tiny().into_iter().chain(key_sets::hard()) {
+        for epsilon in EPSILONS {
+            let expected = build::<K>(&keys, epsilon);
+            for piece in [1, 2, 7, 36, usize::MAX] {
+                let mut builder = K::builder(epsilon);
+                for keys in keys.chunks(piece) {
+                    builder.push_all(keys.iter().copied()).unwrap();
+                }
+                assert!(builder.finish() == expected, "{name}, epsilon {epsilon}, by {piece}");
+            }
+        }
+    }
+    let mut builder = K::builder(4);
+    let error = BuildError::UnsortedKey { position: 3, previous: 20, found: 19 };
+    assert_eq!(builder.push_all([10, 20, 20, 19, 40]), Err(error));
+    // What came before the refused key is taken, and nothing from it on.
+    builder.push_all([30]).unwrap();
+    assert_eq!(builder.finish(), build::<K>(&[10, 20, 20, 30], 4));
+}
+
 pub fn damaged<K: Kind>() {
     let mut decoded = 0;
     for (_, keys) in key_sets::tiny().into_iter().chain(key_sets::hard()) {
@@ -123,7 +144,7 @@ pub fn damaged<K: Kind>() {
 
 macro_rules! battery {
     ($kind:ty) => {
-        crate::positions::battery!($kind; small_worlds erratic contract real_keys unsorted damaged);
+        crate::positions::battery!($kind; small_worlds erratic contract real_keys unsorted many_at_once damaged);
     };
     ($kind:ty; $($check:ident)*) => {
         $(#[test]

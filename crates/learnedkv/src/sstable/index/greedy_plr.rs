@@ -18,8 +18,12 @@ impl Kind for GreedyPlr {
         GreedyPlrBuilder::new(epsilon)
     }
 
-    fn push(builder: &mut GreedyPlrBuilder, key: u64, _block: u32) -> Result<(), BuildError> {
-        builder.push(key)
+    fn push(
+        builder: &mut GreedyPlrBuilder,
+        keys: impl DoubleEndedIterator<Item = u64>,
+        _block: u32,
+    ) -> Result<(), BuildError> {
+        builder.push_all(keys)
     }
 
     fn finish(builder: GreedyPlrBuilder) -> learned::GreedyPlr {

@@ -59,13 +59,13 @@ pub trait Kind: Send + Sync + std::fmt::Debug + 'static {
 
     /// A builder of models that are at most `epsilon` wrong.
     fn builder(epsilon: u16) -> Self::Builder;
-    /// Takes the next key, which lies in block `block` of its stretch.
+    /// Takes the keys of the next block, which is number `block` of its stretch. Its first key is above the last one before it.
     ///
     /// # Errors
-    /// The key is below the one before it.
+    /// A key is below the one before it.
     fn push(
         builder: &mut Self::Builder,
-        key: u64,
+        keys: impl DoubleEndedIterator<Item = u64>,
         block: u32,
     ) -> std::result::Result<(), learned::BuildError>;
     /// The model.
@@ -236,10 +236,9 @@ impl<K: Kind> StretchesBuilder<K> {
         };
         let mut start = 0;
         for (block, cut) in (self.blocks..).zip(cuts) {
-            for key in &keys[start..cut.end] {
-                let pushed = K::push(model, embed(key, prefix), (block - *first_block) as u32);
-                pushed.expect("keys of a table are in order, and so are their embeddings");
-            }
+            let embedded = keys[start..cut.end].iter().map(|key| embed(key, prefix));
+            let pushed = K::push(model, embedded, (block - *first_block) as u32);
+            pushed.expect("keys of a table are in order, and so are their embeddings");
             start = cut.end;
         }
     }
