@@ -10,8 +10,9 @@ use super::operation::{Operation, check_lengths};
 use crate::engine::{Work, lock};
 use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::format::entry::KeyspaceId;
+use crate::lsm::flush::flush;
 use crate::options::{KeyspaceOptions, WriteOptions};
-use crate::tiered::ingest::{self, Ingest, Ingested};
+use crate::tiered::ingest::{Ingest, Ingested};
 use crate::view::KeyspaceView;
 
 /// An ordered map from byte strings to byte strings. Keys compare as unsigned bytes.
@@ -210,8 +211,10 @@ impl Keyspace {
     /// # Errors
     /// The error that the flush met.
     pub fn flush(&self) -> Result<()> {
-        self.handle.engine.health.check_writable()?;
-        ingest::flush(&self.handle.engine, self.id).map_err(|e| self.advised(e))
+        let engine = &self.handle.engine;
+        engine.health.check_writable()?;
+        engine.keyspace(self.id)?;
+        flush(engine, &[self.id]).map_err(|e| self.advised(e))
     }
 
     /// Settles all that was written up to now, and waits for it. It leaves other threads a processor (on one or two it goes

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod batch;
+mod builder;
 mod database;
 mod iter;
 mod keyspace;
@@ -13,7 +14,8 @@ mod stream;
 
 pub use atomic::CompareAndSwapError;
 pub use batch::Batch;
-pub use database::{Builder, Database};
+pub use builder::Builder;
+pub use database::Database;
 pub use iter::{Iter, Keys, Sizes};
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;

@@ -316,9 +316,8 @@ impl Engine {
     /// # Errors
     /// `NotFound` if the keyspace was dropped.
     pub fn rotate(&self, id: KeyspaceId) -> Result<SequenceNumber> {
-        let _order = lock(&self.commit);
-        self.rotate_locked(id)?;
-        Ok(self.log.reserved())
+        self.keyspace(id)?;
+        Ok(self.rotate_all(&[id]))
     }
 
     fn rotate_locked(&self, id: KeyspaceId) -> Result<Arc<Memtable>> {
@@ -328,17 +327,18 @@ impl Engine {
     }
 
     /// Seals the active memtables of several keyspaces, of those that hold anything; one that was
-    /// dropped has none.
-    pub fn rotate_all(&self, ids: &[KeyspaceId]) {
+    /// dropped has none. Returns the sequence number that all their operations up to now lie at or below.
+    pub fn rotate_all(&self, ids: &[KeyspaceId]) -> SequenceNumber {
         let _order = lock(&self.commit);
         self.rotate_all_locked(ids);
+        self.log.reserved()
     }
 
     fn rotate_all_locked(&self, ids: &[KeyspaceId]) {
         let view = self.view();
         let active = |id| view.keyspaces.get(&id).map(|k| k.active.clone());
         let is_full = |id: &KeyspaceId| active(*id).is_some_and(|active| !active.is_empty());
-        let ids: Vec<_> = ids.iter().copied().filter(is_full).collect();
+        let ids: BTreeSet<_> = ids.iter().copied().filter(is_full).collect();
         if ids.is_empty() {
             return;
         }

@@ -247,3 +247,44 @@ fn there_is_a_hurry_while_a_keyspace_is_pressed_or_somebody_waits_for_all() {
         assert_eq!((of(&waits.hurried_waiting), of(&waits.hurried)), (always + 1, always));
     }
 }
+
+/// What the manifest's state and the View say alike was held twice: of keys of 60 kB as much as the data.
+#[test]
+fn state_and_view_share_what_tables_and_keyspaces_say() {
+    let disk = SimDisk::new(1);
+    for life in 0..2 {
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+        let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+        let usual = KeyspaceOptions::default().partition_bytes(64 << 10);
+        let others = usual.clone().block_bytes(8 << 10);
+        for (name, options) in [("a", &usual), ("b", &usual), ("c", &others)] {
+            let keyspace = db.keyspace(name, options.clone()).unwrap();
+            keyspace.insert(format!("key{life}"), "value").unwrap();
+            keyspace.flush().unwrap();
+        }
+        if life == 0 {
+            db.find("a").unwrap().convert().unwrap();
+        }
+        let engine = db.engine();
+        let view = engine.view();
+        let mut tables = 0;
+        let compare = |state: &State| {
+            for (id, keyspace) in &state.keyspaces {
+                let shown = view.keyspaces.get(id).unwrap();
+                let settled = keyspace.partitions.iter().flat_map(|p| &p.base);
+                for record in keyspace.runs.iter().flatten().chain(settled) {
+                    let table = shown.tables.all().find(|table| table.id() == record.id).unwrap();
+                    assert!(Arc::ptr_eq(&table.record().properties, &record.properties));
+                    tables += 1;
+                }
+            }
+            let options: Vec<_> = state.keyspaces.values().map(|k| k.options.clone()).collect();
+            assert!(Arc::ptr_eq(&options[0], &options[1]) && options[1] != options[2]);
+            None
+        };
+        assert!(!engine.edit(0, &Opened::default(), compare, |_| {}).unwrap());
+        assert_eq!(tables, 3 * (life + 1));
+        let options: Vec<_> = view.keyspaces.values().map(|k| k.options.clone()).collect();
+        assert!(Arc::ptr_eq(&options[0], &options[1]) && options[1] != options[2]);
+    }
+}

@@ -94,7 +94,7 @@ fn table_record(id: u64) -> TableRecord {
         ..Properties::default()
     };
     let filter = Some(FilterRecord { id, file_bytes: 100, rests: id.is_multiple_of(2) });
-    TableRecord { id, tag: TAG, file_bytes: 1 << 20, properties, filter }
+    TableRecord { id, tag: TAG, file_bytes: 1 << 20, properties: properties.into(), filter }
 }
 
 #[test]

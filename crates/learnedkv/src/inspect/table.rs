@@ -27,13 +27,8 @@ pub(super) fn look(
     let footer = Footer::decode(&footer).map_err(|e| e.at_offset(footer_at))?;
     // What the footer says stands in the place of what a manifest would say.
     let tag = footer.tag;
-    let record = TableRecord {
-        id: 0,
-        tag,
-        file_bytes: length,
-        properties: Properties::default(),
-        filter: None,
-    };
+    let record =
+        TableRecord { id: 0, tag, file_bytes: length, properties: Arc::default(), filter: None };
     let sections = read_directory(&*file, &record)?;
     let names: Vec<_> = sections.iter().map(|section| section.name.as_str()).collect();
     told.line(format!("table of {length} bytes, tagged {tag:016x}: {}", names.join(", ")));

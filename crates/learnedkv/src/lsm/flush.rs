@@ -8,7 +8,7 @@
 //! be flushed (over what cannot be read, say) keeps those of other keyspaces from nothing: it waits until
 //! somebody asks, and comes last then. The log keeps its records meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::generation;
@@ -184,6 +184,26 @@ impl FlushJob {
         // Also after an error: others are flushed.
         Step::Again
     }
+}
+
+/// Flushes all that memtables of some keyspaces hold now, and waits for it. One that is dropped has none.
+///
+/// # Errors
+/// The error that one of the flushes met.
+pub fn flush(engine: &Engine, keyspaces: &[KeyspaceId]) -> Result<()> {
+    let up_to = engine.rotate_all(keyspaces);
+    let asked: BTreeSet<_> = keyspaces.iter().copied().collect();
+    let works: Vec<_> = keyspaces.iter().copied().map(Work::Flush).collect();
+    let pending = || {
+        let view = engine.view();
+        let mut sealed = view.keyspaces.with_sealed().filter(|k| asked.contains(&k.id));
+        sealed.any(|k| k.sealed.iter().any(|s| s.up_to <= up_to))
+    };
+    engine.health.ask_again();
+    engine.executor.notify();
+    let given_up = || engine.health.check_work(&works);
+    engine.executor.wait_until(&mut || !pending() || given_up().is_err());
+    if pending() { given_up() } else { Ok(()) }
 }
 
 /// What a flush writes: entries, and the ranges that its tables are to carry.

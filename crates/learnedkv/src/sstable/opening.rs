@@ -62,7 +62,7 @@ pub fn read_section(file: &dyn File, record: &TableRecord, section: &Section) ->
 /// `Corruption` if it does not.
 pub fn check_properties(bytes: &[u8], record: &TableRecord) -> Result<()> {
     let found = Properties::decode(&mut Reader::new(bytes))?;
-    if found == record.properties {
+    if found == *record.properties {
         return Ok(());
     }
     Err(Error::corruption("table: its properties are not those the manifest says"))

@@ -353,13 +353,15 @@ impl TableWriter {
         let filter = self.filter.take().filter(|_| self.properties.entries > 0);
         let filter = filter.and_then(|filter| filter.finish(self.tag));
         let rests = self.options.filter_rests;
+        // It has grown with the longest key.
+        self.properties.largest.shrink_to_fit();
         let filter =
             filter.map(|bytes| file::write(&*self.disk, &self.dir, self.id, &bytes, rests));
         Ok(TableRecord {
             id: self.id,
             tag: self.tag,
             file_bytes: self.written_bytes,
-            properties: self.properties,
+            properties: Arc::new(self.properties),
             filter: filter.transpose()?,
         })
     }

@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Opened, Work, lock};
+use crate::engine::{Engine, Opened, lock};
 use crate::error::{Error, Result};
 use crate::format::entry::{KeyspaceId, Kind, MAX_KEY_BYTES, SequenceNumber};
 use crate::format::manifest::{Change, LEVELS, PartitionRecord, TableRecord, Watermark};
+use crate::lsm::flush::flush;
 use crate::lsm::levels;
 use crate::lsm::output::{Output, Written};
 use crate::lsm::read;
@@ -179,26 +180,8 @@ impl Ingest {
     }
 
     fn flush_memtables(&self) -> Result<()> {
-        flush(&self.engine, self.keyspace)
+        flush(&self.engine, &[self.keyspace])
     }
-}
-
-/// Flushes all that a keyspace's memtables hold now, and waits for it.
-///
-/// # Errors
-/// The error that background work met; `NotFound` if the keyspace was dropped.
-pub fn flush(engine: &Arc<Engine>, keyspace: KeyspaceId) -> Result<()> {
-    let up_to = engine.rotate(keyspace)?;
-    let pending = || {
-        let view = engine.view();
-        let shown = view.keyspaces.get(&keyspace);
-        shown.is_some_and(|k| k.sealed.iter().any(|s| s.up_to <= up_to))
-    };
-    engine.health.ask_again();
-    engine.executor.notify();
-    let given_up = || engine.health.check_work(&[Work::Flush(keyspace)]);
-    engine.executor.wait_until(&mut || !pending() || given_up().is_err());
-    if pending() { given_up() } else { Ok(()) }
 }
 
 /// Whether a memtable says anything of `smallest..=largest`: has an entry there, or a removed range.

@@ -110,6 +110,33 @@ fn the_log_is_as_short_as_its_user_asks() {
     assert!(error.to_string().contains("max_log_bytes: expected 65536 to"), "{error}");
 }
 
+/// There was no call for all: one after the other waited for a sync of the log and of the manifest each.
+#[test]
+fn all_are_flushed_by_one_call_and_few_edits() {
+    let disk = SimDisk::new(1);
+    let (db, _executor) = open(&disk, 1);
+    let make = |n: u32| db.keyspace(&format!("k{n}"), Setup::default().keyspace).unwrap();
+    let keyspaces: Vec<_> = (0..300).map(make).collect();
+    keyspaces.iter().for_each(|keyspace| keyspace.insert("once", "v").unwrap());
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counted = syncs.clone();
+    disk.observe(move |operation, _| {
+        let name = operation.path.file_name().unwrap_or_default().to_string_lossy();
+        let is_sync = operation.kind == OperationKind::Sync && operation.stage == Stage::Before;
+        let is_of_manifest = is_sync && name.starts_with("manifest");
+        counted.fetch_add(u64::from(is_of_manifest), Ordering::Relaxed);
+    });
+    db.flush().unwrap();
+    assert_eq!(memtable_bytes(&db), 0);
+    let syncs = syncs.load(Ordering::Relaxed);
+    assert!((1..30).contains(&syncs), "{syncs} edits");
+    assert!(keyspaces.iter().all(|keyspace| keyspace.get("once").unwrap().is_some()));
+    // Nothing is left to flush, and what is dropped keeps nobody.
+    keyspaces[0].insert("twice", "v").unwrap();
+    db.drop_keyspace("k0").unwrap();
+    db.flush().unwrap();
+}
+
 /// Each was flushed by an edit of its own, with a sync of the manifest and one of the log.
 #[test]
 fn idle_keyspaces_that_pin_the_log_are_flushed_by_few_edits() {

@@ -16,6 +16,8 @@
 //! 24  01 61 00 02 03 4d
 //! ```
 
+use std::sync::Arc;
+
 use super::super::bytes::{Reader, put_slice, put_u64, put_varint};
 use super::super::entry::TableId;
 use super::super::table::Properties;
@@ -30,8 +32,8 @@ pub struct TableRecord {
     pub tag: u64,
     /// The file's length.
     pub file_bytes: u64,
-    /// What the table says of itself.
-    pub properties: Properties,
+    /// What the table says of itself: its keys may be long, and the state and the View share them.
+    pub properties: Arc<Properties>,
     /// Its filter, if it has one.
     pub filter: Option<FilterRecord>,
 }
@@ -103,7 +105,7 @@ pub(super) fn take_table(reader: &mut Reader<'_>) -> Result<TableRecord> {
         id: reader.varint()?,
         tag: reader.u64()?,
         file_bytes: reader.varint()?,
-        properties: Properties::decode(reader)?,
+        properties: Arc::new(Properties::decode(reader)?),
         filter: take_filter(reader)?,
     })
 }
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn the_example_of_the_module_page() {
         let (smallest, largest) = (b"a".to_vec(), b"a".to_vec());
-        let properties = Properties { smallest, largest, ..Properties::default() };
+        let properties = Properties { smallest, largest, ..Properties::default() }.into();
         let filter = Some(FilterRecord { id: 3, file_bytes: 77, rests: true });
         let table = TableRecord { id: 3, tag: 9, file_bytes: 256, properties, filter };
         let mut bytes = Vec::new();

@@ -9,7 +9,7 @@ fn table(id: u64) -> TableRecord {
         id,
         tag: 1 << 63,
         file_bytes: 1 << 33,
-        properties: Properties { smallest: b"a".to_vec(), ..Properties::default() },
+        properties: Properties { smallest: b"a".to_vec(), ..Properties::default() }.into(),
         filter: id.is_multiple_of(2).then_some(FilterRecord {
             id: id + 7,
             file_bytes: 1 << 20,

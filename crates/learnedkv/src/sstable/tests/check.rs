@@ -8,7 +8,7 @@ use super::*;
 use crate::error::Error;
 use crate::format::block;
 use crate::format::manifest::TableRecord;
-use crate::format::table::{FOOTER_BYTES, Footer, Section, encode_directory};
+use crate::format::table::{FOOTER_BYTES, Footer, Properties, Section, encode_directory};
 use crate::format::value::ValuePointer;
 use crate::sstable::opening::{read_directory, read_section};
 
@@ -160,23 +160,23 @@ fn a_filter_that_refuses_keys_of_its_table_is_told() {
 /// The properties of file and manifest agree, and both lie.
 #[test]
 fn properties_that_entries_do_not_bear_out_are_told() {
-    type Lie = fn(&mut TableRecord);
+    type Lie = fn(&mut Properties);
     let lies: [(&str, Lie); 8] = [
-        ("501 entries, found 500", |of| of.properties.entries += 1),
-        ("1 tombstones, found 0", |of| of.properties.tombstones += 1),
-        ("bytes of keys and values", |of| of.properties.raw_bytes += 1),
-        ("bytes of blocks uncompressed", |of| of.properties.unpacked_bytes += 64),
-        ("as the last sequence number", |of| of.properties.last_sequence += 1),
-        ("the smallest key", |of| of.properties.smallest = b"a".to_vec()),
-        ("the largest key", |of| of.properties.largest = b"z".to_vec()),
+        ("501 entries, found 500", |of| of.entries += 1),
+        ("1 tombstones, found 0", |of| of.tombstones += 1),
+        ("bytes of keys and values", |of| of.raw_bytes += 1),
+        ("bytes of blocks uncompressed", |of| of.unpacked_bytes += 64),
+        ("as the last sequence number", |of| of.last_sequence += 1),
+        ("the smallest key", |of| of.smallest = b"a".to_vec()),
+        ("the largest key", |of| of.largest = b"z".to_vec()),
         ("pointers into value segments", |of| {
-            of.properties.refer(&ValuePointer::raw(7, 32, 100), 9);
+            of.refer(&ValuePointer::raw(7, 32, 100), 9);
         }),
     ];
     for (expected, lie) in lies {
         let context = context(0);
         let mut record = written(&context, IndexKind::Exact);
-        lie(&mut record);
+        lie(Arc::make_mut(&mut record.properties));
         write_again(&context, &mut record, |_| {}, None);
         let lines = told(&context, &record);
         assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:?}");
