@@ -353,7 +353,8 @@ impl KeyspaceOptions {
     }
 
     /// How large a settled partition gets, bytes; 64 MiB by default. A sweep step rewrites about
-    /// one: smaller ones make steps (and the space they need) smaller, and files more.
+    /// one: smaller ones make steps (and the space they need) smaller, and files more. The first and the last key of each
+    /// table stay in memory, and where a partition begins: where keys take KiB, keep partitions a thousand times as large.
     pub fn partition_bytes(mut self, bytes: u64) -> Self {
         self.partition_bytes = bytes;
         self
