@@ -7,7 +7,7 @@ use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::sizes::parse_count;
 use learnedkv_bench::{Error, Result};
 
-use crate::store::{self, Making, Place, Purpose, Wanted, no_keyspace, open_database};
+use crate::store::{self, Making, Place, Purpose, Store, Wanted, no_keyspace, open_database};
 use crate::text::{decode, encode};
 
 /// Which database, and how keys and values are written.
@@ -23,7 +23,8 @@ pub struct Common {
 /// How a database is read.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Reading {
-    /// Read what is left where the log is damaged: of what was put behind that, only what tables have
+    /// Read what is left where the log is damaged: of what was put behind that, only what tables have. `scan` goes on behind
+    /// tables, blocks and values that cannot be read
     #[arg(long)]
     salvage: bool,
 }
@@ -81,15 +82,16 @@ impl Get {
         let store = self.common.place.open(self.reading.purpose())?;
         if self.raw {
             let Some(mut reader) = store.reader(&key)? else {
-                return Err(not_there(&key, self.common.hex));
+                return Err(not_there(&store, &key, self.common.hex));
             };
             copy(&mut reader, &mut std::io::stdout().lock())?;
             drop(reader);
             return store.close();
         }
-        let found = store.get(&key)?;
+        let Some(value) = store.get(&key)? else {
+            return Err(not_there(&store, &key, self.common.hex));
+        };
         store.close()?;
-        let Some(value) = found else { return Err(not_there(&key, self.common.hex)) };
         let mut out = std::io::stdout();
         writeln!(out, "{}", encode(&value, self.common.hex))
             .and_then(|()| out.flush())
@@ -138,7 +140,7 @@ impl Delete {
         let (from, to) = (bytes(&self.from)?, bytes(&self.to)?);
         let store = self.common.place.open(Purpose::Change)?;
         match (key, prefix) {
-            (Some(key), _) if !store.contains(&key)? => return Err(not_there(&key, hex)),
+            (Some(key), _) if !store.contains(&key)? => return Err(not_there(&store, &key, hex)),
             (Some(key), _) => store.delete(&key)?,
             (None, Some(prefix)) => store.delete_prefix(&prefix)?,
             (None, None) => store.delete_range(from.as_deref(), to.as_deref())?,
@@ -178,8 +180,12 @@ impl Checkpoint {
 }
 
 /// Not an error of anything, but a script must be able to tell.
-fn not_there(key: &[u8], hex: bool) -> Error {
-    Error::not_there(format!("key {} is not there", encode(key, hex)))
+fn not_there(store: &Store, key: &[u8], hex: bool) -> Error {
+    let key = encode(key, hex);
+    match store.lacks_log() {
+        true => Error::runtime(format!("key {key} is not in what is left of the database")),
+        false => Error::not_there(format!("key {key} is not there")),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -223,12 +229,15 @@ impl Scan {
             left -= 1;
             written.is_ok() && left > 0
         };
-        if is_wanted && self.keys_only {
+        if is_wanted && self.reading.salvage {
+            is_whole = store.salvage(&wanted, self.keys_only, &mut |key, value| {
+                go_on(match self.keys_only {
+                    true => writeln!(out, "{}", encode(key, hex)),
+                    false => writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex)),
+                })
+            });
+        } else if is_wanted && self.keys_only {
             store.scan_keys(&wanted, &mut |key| go_on(writeln!(out, "{}", encode(key, hex))))?;
-        } else if is_wanted && self.reading.salvage {
-            is_whole = store.salvage(&wanted, &mut |key, value| {
-                go_on(writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex)))
-            })?;
         } else if is_wanted {
             store.scan(&wanted, &mut |key, value| {
                 go_on(writeln!(out, "{}\t{}", encode(key, hex), encode(value, hex)))

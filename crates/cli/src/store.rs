@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use learnedkv::{
-    Database, Inspect, Iter, Keyspace, KeyspaceOptions, OpenReport, ValueReader, Verified,
+    Database, Inspect, Iter, Keyspace, KeyspaceOptions, OpenReport, Salvage, ValueReader, Verified,
     Verifying,
 };
 use learnedkv_bench::engines::learnedkv::told;
@@ -228,49 +228,46 @@ impl Store {
         }
     }
 
-    /// Shows `visit` every wanted entry that can be read until it returns `false`, and says of the others what is wrong. Whether all could.
+    /// Whether what was opened to be salvaged lacks part of its log.
+    pub fn lacks_log(&self) -> bool {
+        self.database.open_report().log_damage.is_some()
+    }
+
+    /// Shows `visit` every wanted entry that can be read until it returns `false`, without its value if `keys_only`, and says of the
+    /// others what is wrong. Whether all could.
     pub fn salvage(
         &self,
         wanted: &Wanted,
+        keys_only: bool,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<bool> {
-        let mut is_whole = self.database.open_report().log_damage.is_none();
-        let mut keys = self.walk(wanted).keys();
-        loop {
-            let key = match keys.next() {
-                None => return Ok(is_whole),
-                Some(Ok(key)) => key,
-                Some(Err(error)) => {
-                    is_whole = false;
-                    eprintln!("warning: {error}");
-                    // Behind a table that cannot be read it goes on.
-                    let Some(behind) = self.behind(&error, wanted) else { return Err(told(error)) };
-                    keys = self.walk(&behind).keys();
-                    continue;
-                }
-            };
-            match self.keyspace.get(&key) {
-                Ok(Some(value)) if !visit(&key, &value) => return Ok(is_whole),
+    ) -> bool {
+        let mut is_whole = !self.lacks_log();
+        let mut warn = |error: learnedkv::Error| {
+            is_whole = false;
+            eprintln!("warning: {error}");
+        };
+        for key in self.left(wanted) {
+            let read = key.and_then(|key| {
+                let value = if keys_only { None } else { self.keyspace.get(&key)? };
+                Ok((key, value))
+            });
+            match read {
+                // Written by nobody meanwhile: a key that is there has a value.
+                Ok((key, value)) if !visit(&key, value.as_deref().unwrap_or_default()) => break,
                 Ok(_) => {}
-                Err(error) => {
-                    is_whole = false;
-                    eprintln!("warning: {error}");
-                }
+                Err(error) => warn(error),
             }
         }
+        is_whole
     }
 
-    /// What is wanted of keys behind the damaged table that `error` tells of; `None` where it tells of none.
-    fn behind(&self, error: &learnedkv::Error, wanted: &Wanted) -> Option<Wanted> {
-        let tables = &self.database.open_report().damaged_tables;
-        let table = tables.iter().find(|table| table.error.path() == error.path())?;
-        let (_, last) = table.keys.as_ref()?;
-        let from = [last.as_slice(), &[0]].concat();
-        let end = match wanted {
-            Wanted::Between(_, end) => end.clone(),
-            Wanted::Prefix(prefix) => after_prefix(prefix),
+    fn left(&self, wanted: &Wanted) -> Salvage {
+        let (from, to) = match wanted {
+            Wanted::Between(from, to) => (from.clone(), to.clone()),
+            Wanted::Prefix(prefix) => (Some(prefix.clone()), after_prefix(prefix)),
         };
-        Some(Wanted::Between(Some(from), end))
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        self.keyspace.salvage((from, to.map_or(Bound::Unbounded, Bound::Excluded)))
     }
 
     /// Shows `visit` every wanted entry until it returns `false`.

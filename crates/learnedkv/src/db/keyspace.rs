@@ -3,10 +3,10 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::KeyspaceStats;
 use super::database::Handle;
 use super::iter::{self, Bounds};
 use super::operation::{Operation, check_lengths};
+use super::{KeyspaceStats, Salvage};
 use crate::engine::{Work, lock};
 use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::format::entry::KeyspaceId;
@@ -241,6 +241,39 @@ impl Keyspace {
         }
         engine.keyspace(self.id)?;
         given_up().map_err(|e| self.advised(e))
+    }
+
+    /// The keys of a range that can be read, behind blocks and tables that cannot; in between the errors of these. For who reads what is
+    /// left of a damaged database ([`Builder::salvage`](crate::Builder::salvage)). Values are to be got one by one: each may be damaged.
+    ///
+    /// ```
+    /// # use learnedkv::{Database, KeyspaceOptions};
+    /// # fn main() -> learnedkv::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("learnedkv-left-{}", std::process::id()));
+    /// # let db = Database::open(&dir)?;
+    /// # let fruit = db.keyspace("fruit", KeyspaceOptions::default())?;
+    /// # fruit.insert("apple", "red")?;
+    /// for key in fruit.salvage::<&str>(..) {
+    ///     match key.and_then(|key| Ok((fruit.get(&key)?, key))) {
+    ///         Ok((value, key)) => println!("{key:?} {value:?}"),
+    ///         Err(error) => eprintln!("{error}"),
+    ///     }
+    /// }
+    /// # assert_eq!(fruit.salvage("a".."b").count(), 1);
+    /// # std::fs::remove_dir_all(&dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn salvage<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Salvage {
+        Salvage::new(self.clone(), range)
+    }
+
+    /// Where a walk that had still to give what is from `from` on goes on behind what `error` says cannot be read of a table: at a key
+    /// above `from`. `None`: it is of no table of this keyspace, or nobody knows what it hides.
+    pub(super) fn readable_behind(&self, error: &Error, from: &[u8]) -> Option<Vec<u8>> {
+        let view = self.handle.engine.keyspace(self.id).ok()?;
+        let table = view.tables.all().find(|table| Some(table.path()) == error.path())?;
+        table.readable_behind(error.offset_bytes(), from)
     }
 
     /// What work that was waited for has met; one for want of room says what to do.

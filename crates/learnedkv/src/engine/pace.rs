@@ -20,7 +20,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Engine, lock};
+use super::{Engine, Work, lock};
+use crate::error::ErrorKind;
 use crate::format::entry::KeyspaceId;
 
 /// The pressure where a byte costs the most.
@@ -72,6 +73,12 @@ impl Engine {
     /// Says how hard pressed a keyspace is.
     pub fn press(&self, keyspace: KeyspaceId, pressure: u64) {
         self.hurry_if(self.pace.press(keyspace, pressure));
+    }
+
+    /// Whether what settles a keyspace found no room when it was tried last: then nobody is to pay for what no time pays.
+    pub fn lacks_room_to_settle(&self, keyspace: KeyspaceId) -> bool {
+        let error = self.health.work_error(Work::Settle(keyspace));
+        error.is_some_and(|error| error.kind() == ErrorKind::DiskFull)
     }
 
     /// Forgets how hard pressed keyspaces are that are gone.

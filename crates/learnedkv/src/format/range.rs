@@ -164,6 +164,12 @@ impl Ranges {
         found.is_some_and(|range| range.start.as_slice() <= key)
     }
 
+    /// Whether all keys `from <= key < to` are in one of them.
+    pub fn cover(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        let around = self.stretch(from);
+        around.is_covered && around.keys.end().is_none_or(|end| to.is_some_and(|to| to <= end))
+    }
+
     /// The stretch around `key`.
     pub fn stretch(&self, key: &[u8]) -> Stretch {
         let at = self.first_after(key);

@@ -286,7 +286,10 @@ impl TendJob {
     fn look(&mut self) {
         let view = arc_swap::Guard::into_inner(self.engine.view());
         for keyspace in of_levels(&view) {
-            let pressure = Shape::of(&keyspace.tables, &keyspace.options).pressure();
+            let pressure = match self.engine.lacks_room_to_settle(keyspace.id) {
+                true => 0,
+                false => Shape::of(&keyspace.tables, &keyspace.options).pressure(),
+            };
             self.engine.press(keyspace.id, pressure);
         }
         self.under_way.retain(|id, _| view.keyspaces.contains_key(id));
@@ -460,5 +463,31 @@ mod tests {
         tend.look();
         assert!(lock(&compact.goals).contains_key(&1), "it goes on");
         assert!(asked.load(Ordering::Relaxed) > 0);
+    }
+
+    /// On a disk with little room puts and removals crawled, for compactions that had none, without an error and without end.
+    #[test]
+    fn nobody_pays_where_compactions_find_no_room() {
+        let executor = Without(SeededExecutor::new(1), &["compact", "tend levels"]);
+        let builder = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let db = builder.executor(Arc::new(executor)).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(Store::Lsm)).unwrap();
+        for run in 0..40_u8 {
+            keyspace.insert([run], [run]).unwrap();
+            keyspace.flush().unwrap();
+        }
+        let engine = db.engine().clone();
+        let (goals, under_way) = (Goals::default(), BTreeMap::new());
+        let mut tend = TendJob { engine: engine.clone(), goals, under_way };
+        let mut pressed = || {
+            tend.look();
+            engine.pace.pressure(1)
+        };
+        assert!(pressed() > 0);
+        for (kind, presses) in [(ErrorKind::DiskFull, false), (ErrorKind::Io, true)] {
+            let failed = Err(Error::new(kind, "a compaction failed"));
+            db.engine().health.note_background(Work::Settle(1), &failed);
+            assert_eq!(pressed() > 0, presses, "{kind:?}");
+        }
     }
 }

@@ -16,6 +16,7 @@
 //! [`estimates`] says what lies where without reading one; [`resting`] knows when a filter comes into
 //! memory.
 
+mod behind;
 mod blocks;
 mod damaged;
 mod estimates;

@@ -8,6 +8,7 @@
 //! cheaper than that, [`press`] slows writers where it cannot keep up, [`ingest`] takes sorted data in bulk.
 //! This room knows the engine and its parts; it never knows the API above it.
 
+mod covered;
 mod debt;
 pub mod ingest;
 mod jobs;

@@ -290,9 +290,7 @@ impl Weights {
         let clipped = partition.base.iter().map(|base| clip(base, &partition.lower, upper));
         let mut whole_base = Size::default();
         clipped.for_each(|c| whole_base.add(Size::of(&c, &Ranges::default(), separate_at)));
-        let around = removed.stretch(&partition.lower);
-        let is_covered = around.is_covered
-            && around.keys.end().is_none_or(|end| upper.is_some_and(|upper| upper <= end));
+        let is_covered = removed.cover(&partition.lower, upper);
         Weights { frozen: in_frozen, delta, base, whole_base, removed, is_covered }
     }
 

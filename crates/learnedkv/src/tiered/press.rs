@@ -24,7 +24,6 @@ use std::sync::{Arc, Weak};
 use super::debt::{Debt, Space, share};
 use crate::engine::pace::FULL;
 use crate::engine::{Engine, Work};
-use crate::error::ErrorKind;
 use crate::executor::{Job, Step};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::merge::MAX_RUNS_WHILE_FLUSHING;
@@ -71,14 +70,6 @@ impl PressJob {
     }
 }
 
-impl PressJob {
-    /// Whether what settles a keyspace found no room when it was tried last.
-    fn lacks_room(&self, keyspace: KeyspaceId) -> bool {
-        let error = self.engine.health.work_error(Work::Settle(keyspace));
-        error.is_some_and(|error| error.kind() == ErrorKind::DiskFull)
-    }
-}
-
 impl Job for PressJob {
     fn name(&self) -> &'static str {
         "press"
@@ -100,7 +91,7 @@ impl Job for PressJob {
             };
             let tables = &keyspace.tables;
             let sealed_bytes = self.waiting_bytes(keyspace);
-            let lacks_room = self.lacks_room(id);
+            let lacks_room = self.engine.lacks_room_to_settle(id);
             let is_known = |seen: &Seen| {
                 std::ptr::eq(seen.tables.as_ptr(), &**tables)
                     && (seen.sealed_bytes, seen.lacks_room) == (sealed_bytes, lacks_room)

@@ -438,8 +438,8 @@ impl SettleJob {
             let damage = damage_of_runs(keyspace).filter(|_| is_due());
             return damage.map_or(Ok(Found::Nothing), Err);
         };
-        if self.engine.ballast.is_given_up() && self.flushes_first(keyspace) {
-            return Ok(Found::Nothing);
+        if let Some(found) = self.before_step(keyspace)? {
+            return Ok(found);
         }
         let ahead = lock(&self.shared).ahead(keyspace.id).map(<[u8]>::to_vec);
         if ahead.as_ref() == Some(&frozen.watermark) {

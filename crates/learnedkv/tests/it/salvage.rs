@@ -8,7 +8,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Database, DatabaseHealth, ErrorKind, KeyspaceOptions, Slice};
+use learnedkv::{Builder, Database, DatabaseHealth, ErrorKind, KeyspaceOptions, Slice, Store};
 
 use crate::files::{files, flip, read};
 
@@ -247,4 +247,74 @@ fn a_file_that_the_disk_does_not_give_takes_no_other_with_it() {
         (0..50u8).for_each(|n| assert_eq!(b.get([n]).unwrap().unwrap(), [n; 100], "{what}"));
     }
     assert!(named >= 4, "{named} of {tables:?} {values:?}");
+}
+
+/// A walk ended at the first block that could not be read, and nobody could say where the next one begins. What it held may have
+/// replaced or removed what older tables hold: that is not to come back.
+#[test]
+fn what_is_behind_a_damaged_block_is_read_and_nothing_comes_back() {
+    for store in [Store::Tiered, Store::Lsm] {
+        let disk = SimDisk::new(5);
+        let options = KeyspaceOptions::default().store(store).block_bytes(512);
+        let mut model = Entries::new();
+        let db = builder(&disk).automatic_conversion(false).open().unwrap();
+        let keyspace = db.keyspace("k", options).unwrap();
+        for round in 0..4_u8 {
+            for number in
+                (0..2000_u32).filter(|n| n.wrapping_mul(2_654_435_761) >> 30 != round.into())
+            {
+                let key = format!("key{number:05}").into_bytes();
+                if round > 0 && number % 7 == u32::from(round) {
+                    keyspace.remove(&key).unwrap();
+                    model.remove(&key);
+                } else {
+                    let value = format!("{round} of {number}").into_bytes();
+                    keyspace.insert(&key, &value).unwrap();
+                    model.insert(key, value);
+                }
+            }
+            keyspace.flush().unwrap();
+            if round == 1 {
+                keyspace.convert().unwrap();
+            }
+        }
+        db.close().unwrap();
+        drop(keyspace);
+        let (mut walks, mut gone_round) = (0, 0);
+        for table in files(&disk, "table-") {
+            let length = read(&disk, &table).len() as i64;
+            for at in (40..length).step_by(length as usize / 23) {
+                flip(&disk, &table, at, 16);
+                let db = builder(&disk).salvage(true).open().unwrap();
+                let keyspace = db.find("k").unwrap();
+                let (mut last, mut found) = (None, 0);
+                for key in keyspace.salvage::<&[u8]>(..) {
+                    let value = key.and_then(|key| Ok((keyspace.get(&key)?.unwrap(), key)));
+                    match value {
+                        Ok((value, key)) => {
+                            let key = key.to_vec();
+                            assert!(last < Some(key.clone()), "{store:?} {table:?} {at}");
+                            let expected = model.get(&key).map(Vec::as_slice);
+                            assert_eq!(expected, Some(&value[..]), "{store:?} {table:?} {at}");
+                            (last, found) = (Some(key), found + 1);
+                        }
+                        Err(error) => {
+                            gone_round += 1;
+                            assert!(error.is_corruption(), "{error}");
+                        }
+                    }
+                }
+                // Of the first block of a run all before it is lost, too.
+                let least = if at == 40 { 400 } else { 1600 };
+                assert!(
+                    (least..=model.len()).contains(&found),
+                    "{store:?} {table:?} {at}: {found}"
+                );
+                walks += 1;
+                drop((keyspace, db));
+                flip(&disk, &table, at, 16);
+            }
+        }
+        assert!(walks > 50 && gone_round > walks / 2, "{store:?}: {gone_round} of {walks}");
+    }
 }

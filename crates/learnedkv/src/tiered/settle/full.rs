@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use super::super::covered;
 use super::super::debt::Victims;
 use super::super::plan::Course;
 use super::super::sweep::SweepStep;
 use super::super::trim::{Tried, Trim};
 use super::hold::Sweeping;
-use super::{SettleJob, Work};
+use super::{Found, SettleJob, Work};
 use crate::engine::{self, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::KeyspaceId;
@@ -40,10 +41,25 @@ impl SettleJob {
         }
     }
 
+    /// What is done before a step of a sweep on a full disk: what is in memory is flushed, and what removed ranges leave nothing of
+    /// comes free.
+    ///
+    /// # Errors
+    /// Those of an edit.
+    pub(super) fn before_step(&self, keyspace: &KeyspaceView) -> Result<Option<Found>> {
+        if !self.engine.ballast.is_given_up() {
+            return Ok(None);
+        }
+        if self.flushes_first(keyspace) {
+            return Ok(Some(Found::Nothing));
+        }
+        Ok(covered::empty(&self.engine, keyspace)?.then_some(Found::Done))
+    }
+
     /// On a full disk: whether what is in memory is to be flushed before a step, and can be: what it removes the
     /// step does not write. What is not full yet only where somebody waits, and once for each who has asked: each flush takes
     /// room, and while others go on removing there is always something.
-    pub(super) fn flushes_first(&self, keyspace: &KeyspaceView) -> bool {
+    fn flushes_first(&self, keyspace: &KeyspaceView) -> bool {
         let id = keyspace.id;
         if self.engine.health.work_error(engine::Work::Flush(id)).is_some() {
             return false;
@@ -426,5 +442,58 @@ mod tests {
         assert!(!kept.is_disjoint(&all), "{kept:?} of {all:?}");
         let left = full.job.victims(&view, 0).segments;
         assert!(kept.is_disjoint(&left) && !left.is_empty(), "{kept:?}, {left:?} of {all:?}");
+    }
+
+    /// What was put after a range was removed is settled below the watermark, where the range in the frozen part is older.
+    #[test]
+    fn what_was_put_behind_a_removed_range_is_not_emptied_with_what_it_covers() {
+        let options = KeyspaceOptions::default().block_bytes(512).partition_bytes(8 << 10);
+        let mut full = open(options);
+        let put = |full: &Full, keys: std::ops::Range<u8>, fill: u8| {
+            let all = keys.flat_map(|key| (0..5u8).map(move |short| [key, short]));
+            all.for_each(|key| full.keyspace.insert(key, [fill; 100]).unwrap());
+        };
+        put(&full, 0..200, 1);
+        full.keyspace.flush().unwrap();
+        full.convert();
+        let step_until = |full: &mut Full, is_there: fn(&Full) -> bool| {
+            for _ in 0..100_000 {
+                if is_there(full) {
+                    return;
+                }
+                full.job.step();
+                // It waits for that, and nobody else does it here.
+                full.db.engine().bury();
+            }
+            panic!("it does not get there");
+        };
+        step_until(&mut full, |full| !full.is_unsettled());
+        assert!(full.view().tables.partitions.len() > 10);
+        full.keyspace.remove_range([5]..).unwrap();
+        put(&full, 0..60, 2);
+        full.keyspace.flush().unwrap();
+        full.convert();
+        step_until(&mut full, |full| {
+            full.view().tables.frozen.as_ref().is_some_and(|frozen| frozen.watermark > vec![20])
+        });
+        full.job.drop_work();
+        full.becomes_full();
+        let check = |full: &Full| {
+            let mut found = full.keyspace.iter().map(Result::unwrap);
+            let all = (0..60u8).flat_map(|key| (0..5u8).map(move |short| [key, short]));
+            for key in all {
+                let (found, value) = found.next().unwrap();
+                assert_eq!((&found[..], &value[..]), (&key[..], &[2; 100][..]));
+            }
+            assert!(found.next().is_none());
+        };
+        let bytes = |full: &Full| full.view().tables.settled().map(|t| t.file_bytes()).sum::<u64>();
+        let before = bytes(&full);
+        assert!(covered::empty(full.db.engine(), &full.view()).unwrap());
+        assert!(bytes(&full) < before / 2, "{} of {before}", bytes(&full));
+        check(&full);
+        assert!(!covered::empty(full.db.engine(), &full.view()).unwrap(), "nothing is left");
+        step_until(&mut full, |full| !full.is_unsettled());
+        check(&full);
     }
 }
