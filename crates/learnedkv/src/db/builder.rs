@@ -137,7 +137,7 @@ impl Builder {
     }
 
     /// Whether fresh data is settled by itself once there is much of it; on by default. Where it is
-    /// off, [`Keyspace::convert`] settles, and on a full disk what is removed ([`Builder::ballast_bytes`]).
+    /// off, [`Keyspace::convert`](crate::Keyspace::convert) settles, and on a full disk what is removed ([`Builder::ballast_bytes`]).
     pub fn automatic_conversion(mut self, automatic: bool) -> Self {
         self.options.automatic_conversion = automatic;
         self
@@ -186,9 +186,9 @@ impl Builder {
     /// Opens for reading only what is left of a database of which part of the log is damaged or missing; off by default. Otherwise such a database is
     /// not opened (`Corruption`): put back what is missing, or restore it from a backup, if there is one.
     ///
-    /// Of the log counts what stands before the damage, which [`OpenReport::log_damage`] tells; of what was put behind that, what
+    /// Of the log counts what stands before the damage, which [`OpenReport::log_damage`](crate::OpenReport::log_damage) tells; of what was put behind that, what
     /// had come to tables. So keys may be missing, others have older values or may be there though they were removed, and of a batch there may be a
-    /// part. (Damaged tables and value segments need none of this: [`OpenReport::damaged_tables`]. Of those files one that the disk does not
+    /// part. (Damaged tables and value segments need none of this: [`OpenReport::damaged_tables`](crate::OpenReport::damaged_tables). Of those files one that the disk does not
     /// give counts as damaged here.) To go on with what is left, put it into a new database; this ends at the first entry that cannot be read:
     ///
     /// ```
