@@ -12,6 +12,9 @@ use crate::format::range::Ranges;
 use crate::manifest::State;
 use crate::view::{Frozen, KeyspaceView, Run, Tables};
 
+/// An edit empties so many at most: it needs room too. The others come next.
+const MOST: usize = 256;
+
 /// The ranges of some runs.
 fn ranges_of<'a>(runs: impl Iterator<Item = &'a Run>) -> Ranges {
     Ranges::union(runs.flatten().flat_map(|table| table.ranges().iter().cloned()).collect())
@@ -36,7 +39,8 @@ fn covered(tables: &Tables, frozen: &Frozen) -> Vec<usize> {
 /// Those of the edit.
 pub fn empty(engine: &Engine, view: &KeyspaceView) -> Result<bool> {
     let Some(frozen) = &view.tables.frozen else { return Ok(false) };
-    let covered = covered(&view.tables, frozen);
+    let mut covered = covered(&view.tables, frozen);
+    covered.truncate(MOST);
     if covered.is_empty() {
         return Ok(false);
     }
