@@ -252,7 +252,8 @@ impl Store {
                 Ok((key, value))
             });
             match read {
-                // Written by nobody meanwhile: a key that is there has a value.
+                // Nothing is made up for a key that lookups do not find.
+                Ok((_, None)) if !keys_only => {}
                 Ok((key, value)) if !visit(&key, value.as_deref().unwrap_or_default()) => break,
                 Ok(_) => {}
                 Err(error) => warn(error),

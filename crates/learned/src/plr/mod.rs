@@ -89,7 +89,7 @@ impl Fitter {
     ) -> (u64, Option<u64>) {
         let mut keys = keys.into_iter();
         let mut y = from;
-        let (mut cone, mut last) = match (self.cone, self.step) {
+        let (mut cone, last) = match (self.cone, self.step) {
             (Some(cone), Some(step)) => (cone, step),
             _ => {
                 let Some(key) = keys.next() else { return (0, None) };
@@ -118,8 +118,7 @@ impl Fitter {
             }
             y += 1;
         }
-        last = Step::new(last_key, last_y);
-        (self.cone, self.step) = (Some(cone), Some(last));
+        (self.cone, self.step) = (Some(cone), Some(Step::new(last_key, last_y)));
         (y - from, refused)
     }
 

@@ -285,6 +285,17 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_covered_where_one_range_holds_all_of_them() {
+        let covers = |of: &str, from: &str, to: Option<&str>| {
+            ranges(of).cover(from.as_bytes(), to.map(str::as_bytes))
+        };
+        assert!(covers("b-d f-", "b", Some("d")) && covers("b-d f-", "c", Some("d")));
+        assert!(covers("b-d f-", "g", None) && covers("b-d f-", "g", Some("z")));
+        assert!(!covers("b-d f-", "a", Some("c")) && !covers("b-d f-", "c", Some("e")));
+        assert!(!covers("b-d", "c", None) && !covers("b-d f-", "c", Some("g")));
+    }
+
+    #[test]
     fn ranges_that_are_empty_touch_or_stand_in_another_order_are_refused() {
         let encoded = |text: &str| {
             let mut out = Vec::new();

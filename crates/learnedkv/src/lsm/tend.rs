@@ -465,7 +465,7 @@ mod tests {
         assert!(asked.load(Ordering::Relaxed) > 0);
     }
 
-    /// On a disk with little room puts and removals crawled, for compactions that had none, without an error and without end.
+    /// On a disk with little room puts and removals crawled, for compactions that had none, without an error.
     #[test]
     fn nobody_pays_where_compactions_find_no_room() {
         let executor = Without(SeededExecutor::new(1), &["compact", "tend levels"]);

@@ -29,6 +29,21 @@ fn memtable_bytes(db: &Database) -> u64 {
     db.stats().keyspaces.iter().map(|k| k.memtable_bytes).sum()
 }
 
+/// Counts the syncs of manifests and of the log from now on.
+fn count_syncs(disk: &SimDisk) -> [Arc<AtomicU64>; 2] {
+    let all = [0; 2].map(|_| Arc::new(AtomicU64::new(0)));
+    let counts: Vec<_> = ["manifest-", "log-"].into_iter().zip(all.clone()).collect();
+    disk.observe(move |operation, _| {
+        let path = operation.path.to_string_lossy();
+        let syncs = [OperationKind::Sync, OperationKind::SyncLog].contains(&operation.kind)
+            && operation.stage == Stage::Before;
+        for (name, count) in &counts {
+            count.fetch_add(u64::from(syncs && path.contains(name)), Ordering::Relaxed);
+        }
+    });
+    all
+}
+
 /// Each keyspace could fill memtables of its own: fifty of them took fifty times the budget.
 #[test]
 fn memtables_of_all_keyspaces_together_are_bounded() {
@@ -118,18 +133,11 @@ fn all_are_flushed_by_one_call_and_few_edits() {
     let make = |n: u32| db.keyspace(&format!("k{n}"), Setup::default().keyspace).unwrap();
     let keyspaces: Vec<_> = (0..300).map(make).collect();
     keyspaces.iter().for_each(|keyspace| keyspace.insert("once", "v").unwrap());
-    let syncs = Arc::new(AtomicU64::new(0));
-    let counted = syncs.clone();
-    disk.observe(move |operation, _| {
-        let name = operation.path.file_name().unwrap_or_default().to_string_lossy();
-        let is_sync = operation.kind == OperationKind::Sync && operation.stage == Stage::Before;
-        let is_of_manifest = is_sync && name.starts_with("manifest");
-        counted.fetch_add(u64::from(is_of_manifest), Ordering::Relaxed);
-    });
+    let [edits, _] = count_syncs(&disk);
     db.flush().unwrap();
     assert_eq!(memtable_bytes(&db), 0);
-    let syncs = syncs.load(Ordering::Relaxed);
-    assert!((1..30).contains(&syncs), "{syncs} edits");
+    let edits = edits.load(Ordering::Relaxed);
+    assert!((1..30).contains(&edits), "{edits} edits");
     assert!(keyspaces.iter().all(|keyspace| keyspace.get("once").unwrap().is_some()));
     // Nothing is left to flush, and what is dropped keeps nobody.
     keyspaces[0].insert("twice", "v").unwrap();
@@ -147,16 +155,7 @@ fn idle_keyspaces_that_pin_the_log_are_flushed_by_few_edits() {
     idle.iter().for_each(|keyspace| keyspace.insert("once", "v").unwrap());
     // Large partitions: nothing is swept.
     let busy = db.keyspace("busy", KeyspaceOptions::default()).unwrap();
-    let [edits, log_syncs] = [0; 2].map(|_| Arc::new(AtomicU64::new(0)));
-    let counts = [("manifest-", edits.clone()), ("log-", log_syncs.clone())];
-    disk.observe(move |operation, _| {
-        let path = operation.path.to_string_lossy();
-        let syncs = [OperationKind::Sync, OperationKind::SyncLog].contains(&operation.kind)
-            && operation.stage == Stage::Before;
-        for (name, count) in &counts {
-            count.fetch_add(u64::from(syncs && path.contains(name)), Ordering::Relaxed);
-        }
-    });
+    let [edits, log_syncs] = count_syncs(&disk);
     let mut number = 0u32;
     while db.stats().flushes < 300 {
         busy.insert(number.to_be_bytes(), [7; 100]).unwrap();
