@@ -11,7 +11,9 @@ use crate::engine::{Work, lock};
 use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::flush::flush;
+use crate::lsm::read;
 use crate::options::{KeyspaceOptions, WriteOptions};
+use crate::sstable::cursor::Clipped;
 use crate::tiered::ingest::{Ingest, Ingested};
 use crate::view::KeyspaceView;
 
@@ -274,6 +276,17 @@ impl Keyspace {
         let view = self.handle.engine.keyspace(self.id).ok()?;
         let table = view.tables.all().find(|table| Some(table.path()) == error.path())?;
         table.readable_behind(error.offset_bytes(), from)
+    }
+
+    /// The first key from `from` on that may stand in the table of which `error` is, if that is opened: what comes before it can be
+    /// walked. `None`: it is of no such table.
+    pub(super) fn first_behind(&self, error: &Error, from: &[u8]) -> Option<Vec<u8>> {
+        let view = self.handle.engine.keyspace(self.id).ok()?;
+        let is_meant = |of: &Clipped| Some(of.table.path()) == error.path();
+        let mut parts = read::tables(&view).filter(|part| is_meant(part) && part.is_inhabited());
+        let left = |part: &Clipped| part.upper.as_deref().is_none_or(|upper| upper > from);
+        let part = parts.find(|part| left(part) && part.table.damage().is_none())?;
+        Some(part.lower.max(part.table.properties().smallest.clone()))
     }
 
     /// What work that was waited for has met; one for want of room says what to do.

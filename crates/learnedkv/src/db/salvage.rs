@@ -9,8 +9,7 @@ use crate::error::Result;
 /// The keys that can be read, in order; in between, once each, the errors of what cannot. Made by [`Keyspace::salvage`].
 ///
 /// Where a block or a table cannot be read, it goes on behind that. All keys in between are left out, of other tables too: what is lost may
-/// have replaced or removed these. Where a run's first block is lost, that is all from where the walk stands. An error of which nobody
-/// knows what it hides ends the walk.
+/// have replaced or removed these. An error of which nobody knows what it hides ends the walk.
 #[derive(Debug)]
 #[must_use]
 pub struct Salvage {
@@ -18,6 +17,8 @@ pub struct Salvage {
     /// What is left begins here; `None`: nothing is.
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
+    /// At first it ends here: what cannot be read begins no earlier.
+    before: Option<Vec<u8>>,
     /// The walk over that, once it is begun.
     keys: Option<Keys>,
 }
@@ -35,7 +36,7 @@ impl Salvage {
             Bound::Excluded(key) => Some(key.as_ref().to_vec()),
             Bound::Unbounded => None,
         };
-        Salvage { keyspace, from: Some(from), to, keys: None }
+        Salvage { keyspace, from: Some(from), to, before: None, keys: None }
     }
 }
 
@@ -43,22 +44,38 @@ impl Iterator for Salvage {
     type Item = Result<Slice>;
 
     fn next(&mut self) -> Option<Result<Slice>> {
-        let from = self.from.as_mut()?;
-        let keys = self.keys.get_or_insert_with(|| {
-            let to = self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            self.keyspace.range::<&[u8]>((Bound::Included(&from[..]), to)).keys()
-        });
-        match keys.next()? {
-            Ok(key) => {
-                from.clear();
-                from.extend_from_slice(&key);
-                from.push(0);
-                Some(Ok(key))
-            }
-            Err(error) => {
-                self.keys = None;
-                self.from = self.keyspace.readable_behind(&error, from);
-                Some(Err(error))
+        loop {
+            let from = self.from.as_mut()?;
+            let end = self.before.as_ref().or(self.to.as_ref());
+            let keys = self.keys.get_or_insert_with(|| {
+                let to = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.as_slice()));
+                self.keyspace.range::<&[u8]>((Bound::Included(&from[..]), to)).keys()
+            });
+            match keys.next() {
+                Some(Ok(key)) => {
+                    from.clear();
+                    from.extend_from_slice(&key);
+                    from.push(0);
+                    return Some(Ok(key));
+                }
+                Some(Err(error)) => {
+                    self.keys = None;
+                    // A walk looks at what a table has first before it comes there.
+                    let first = self.keyspace.first_behind(&error, from);
+                    let is_ahead =
+                        |first: &Vec<u8>| first > from && end.is_none_or(|end| first < end);
+                    if let Some(first) = first.filter(is_ahead) {
+                        self.before = Some(first);
+                        continue;
+                    }
+                    self.before = None;
+                    self.from = self.keyspace.readable_behind(&error, from);
+                    return Some(Err(error));
+                }
+                None => {
+                    self.keys = None;
+                    self.from = self.before.take();
+                }
             }
         }
     }

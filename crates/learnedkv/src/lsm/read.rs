@@ -1,6 +1,7 @@
 //! Reading a keyspace as one View shows it.
 
 use std::array;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::paying::{Apart, Payer};
@@ -411,8 +412,8 @@ pub struct Going<'a> {
     pub walk: Walk,
     /// Where it is sought first.
     pub to: Seek<'a>,
-    /// None beyond this is wanted.
-    pub until: Option<&'a [u8]>,
+    /// None beyond this is wanted, nor given.
+    pub until: Bound<&'a [u8]>,
     /// So many entries are, perhaps.
     pub entries: usize,
 }
@@ -503,7 +504,7 @@ pub fn has_entries(
         return Ok(true);
     }
     let to = Seek::AtOrAfter(first);
-    let going = Going { walk: Walk::Cached, to, until: Some(last), entries: 1 };
+    let going = Going { walk: Walk::Cached, to, until: Bound::Included(last), entries: 1 };
     let mut cursor = cursor(view, visible, going);
     cursor.seek(to)?;
     Ok(cursor.key().is_some_and(|key| key <= last))

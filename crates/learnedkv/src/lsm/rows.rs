@@ -69,7 +69,6 @@ fn row(
     walk: Walk,
     wanted: Wanted,
 ) -> (RunCursor, Option<Box<dyn Cover>>) {
-    let along = |row| RunCursor::along(row, walk).expecting(wanted);
     let shared = tables.clone();
     let row: Box<dyn Row> = match place {
         Place::Run(_) | Place::Frozen(_) => Box::new(RunRow { tables: shared, place }),
@@ -82,7 +81,7 @@ fn row(
             // Some may stay for long. Only these are listed: where they lie the partitions say.
             let ranged = tables.ranged.deltas.iter();
             let ranged: Vec<_> = ranged.filter_map(|at| of_partition(tables, *at, delta)).collect();
-            return (along(row), cursor::cover(ranged.iter()));
+            return (RunCursor::along(row, walk).expecting(wanted), cursor::cover(ranged.iter()));
         }
         Place::Bases => tables.ranged.bases,
         Place::Run(_) | Place::Frozen(_) => {
@@ -90,12 +89,12 @@ fn row(
         }
     };
     if !ranged {
-        return (along(row), None);
+        return (RunCursor::along(row, walk).expecting(wanted), None);
     }
     // Seldom, and for a while: all are listed, and those without entries, where no run can be searched, left out.
     let tables: Vec<_> = (0..row.count()).filter_map(|at| row.clipped(at)).collect();
     let cover = cursor::cover(tables.iter());
-    (RunCursor::new(tables, walk), cover)
+    (RunCursor::new(tables, walk).expecting(wanted), cover)
 }
 
 /// The tables of a run, and the first key that counts.

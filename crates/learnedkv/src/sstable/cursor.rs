@@ -261,6 +261,9 @@ impl RunCursor {
         let mut to = to;
         while self.at < self.row.count() {
             if let Some(clip) = self.row.clipped(self.at).filter(Clipped::is_inhabited) {
+                if self.wanted.ends_before(&clip, self.forward) {
+                    break;
+                }
                 let index = match &self.here {
                     Some(before) if Arc::ptr_eq(&before.clip.table, &clip.table) => {
                         before.index.clone()
@@ -369,7 +372,8 @@ impl RunCursor {
                 return Ok(false);
             }
             let ordinal = *ordinal;
-            self.block = self.next_block(ordinal)?;
+            let is_last = self.wanted.ends_in(block, self.forward);
+            self.block = if is_last { None } else { self.next_block(ordinal)? };
             if let Some((_, block)) = &self.block {
                 self.index = if self.forward { 0 } else { block.count().wrapping_sub(1) };
             }
@@ -404,7 +408,7 @@ impl RunCursor {
         if blocks <= 1 {
             return Ok(Some((next, here.table().block(next, self.walk.caching())?)));
         }
-        let end = here.table().last_until(self.wanted.until.as_deref(), self.forward);
+        let end = here.table().last_until(self.wanted.until(), self.forward);
         let (first, last) = if self.forward {
             (next, (next + blocks - 1).min(end.max(next)))
         } else {

@@ -1,5 +1,6 @@
 //! Indexes that lie: valid bytes, wrong answers. A table built on one answers right and counts it.
 
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,6 +23,7 @@ use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::{Kind, TableId};
 use crate::slice::Lookup;
 
+mod bounded;
 mod check;
 mod expected;
 mod generation;
@@ -158,7 +160,7 @@ fn check(table: Table, name: &str) {
         ] {
             let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
             let mut cursor = RunCursor::new(vec![clipped], walk)
-                .expecting(Wanted { entries: wanted, until: None });
+                .expecting(Wanted { entries: wanted, until: Bound::Unbounded });
             let mut found = Vec::new();
             cursor.seek(seek).unwrap_or_else(|e| panic!("{name}, {seek:?}: {e:?}"));
             while let Some(key) = cursor.key() {

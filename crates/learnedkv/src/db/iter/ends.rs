@@ -172,10 +172,7 @@ impl Ends {
                 let stood = end.stood.take().map(Bound::Excluded);
                 let mut behind = Vec::new();
                 let to = leads_to(stood.as_ref().unwrap_or(from), front, &mut behind);
-                let until = match until {
-                    Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
-                    Bound::Unbounded => None,
-                };
+                let until = until.as_ref().map(Vec::as_slice);
                 let going = Going { walk, to, until, entries: self.expected.unwrap_or(1) };
                 let cursor = match is_lent {
                     false => read::cursor(&view, visible, going),

@@ -60,6 +60,9 @@ impl<'a> First<'a> {
     fn of(cursor: &'a mut RunCursor, to: Seek<'_>) -> Option<First<'a>> {
         let at = cursor.place(to);
         let clip = cursor.row.clipped(at).filter(Clipped::is_inhabited)?;
+        if cursor.wanted.ends_before(&clip, to.is_forward()) {
+            return None;
+        }
         let key = clip.first_sought(to)?;
         if clip.table.is_paged() {
             // Its index may have to be read before.
