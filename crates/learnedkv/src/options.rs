@@ -4,11 +4,13 @@
 mod derived;
 mod persisted;
 mod single;
+mod sizes;
 
 use std::time::Duration;
 
 pub(crate) use self::derived::Apart;
 pub use self::single::{ReadOptions, WriteOptions};
+pub(crate) use self::sizes::Sizes;
 use crate::error::{Error, Result};
 use crate::format::compression::Compression;
 use crate::sstable::filter::FilterKind;
@@ -330,7 +332,8 @@ impl KeyspaceOptions {
 
     /// How large the highest level in use gets at most before one above it is used too, and so how much
     /// fresh data is merged into it at once, bytes; 128 MiB by default. Only in [`Store::Lsm`]. Set it
-    /// to four memtables, if these are not as by default.
+    /// to four memtables, if these are not as by default. On a small disk it is a sixteenth of it at most, unless the
+    /// database has `ballast_bytes` set.
     pub fn level_base_bytes(mut self, bytes: u64) -> Self {
         self.level_base_bytes = bytes;
         self
@@ -355,6 +358,8 @@ impl KeyspaceOptions {
     /// How large a settled partition gets, bytes; 64 MiB by default. A sweep step rewrites about
     /// one: smaller ones make steps (and the space they need) smaller, and files more. The first and the last key of each
     /// table stay in memory, and where a partition begins: where keys take KiB, keep partitions a thousand times as large.
+    /// On a small disk one takes a sixteenth of it at most, a table of [`Store::Lsm`] a 256th, unless the database has
+    /// `ballast_bytes` set.
     pub fn partition_bytes(mut self, bytes: u64) -> Self {
         self.partition_bytes = bytes;
         self

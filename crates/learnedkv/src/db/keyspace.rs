@@ -11,9 +11,8 @@ use crate::engine::{Work, lock};
 use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::flush::flush;
-use crate::lsm::read;
+use crate::lsm::unread;
 use crate::options::{KeyspaceOptions, WriteOptions};
-use crate::sstable::cursor::Clipped;
 use crate::tiered::ingest::{Ingest, Ingested};
 use crate::view::KeyspaceView;
 
@@ -282,11 +281,7 @@ impl Keyspace {
     /// walked. `None`: it is of no such table.
     pub(super) fn first_behind(&self, error: &Error, from: &[u8]) -> Option<Vec<u8>> {
         let view = self.handle.engine.keyspace(self.id).ok()?;
-        let is_meant = |of: &Clipped| Some(of.table.path()) == error.path();
-        let mut parts = read::tables(&view).filter(|part| is_meant(part) && part.is_inhabited());
-        let left = |part: &Clipped| part.upper.as_deref().is_none_or(|upper| upper > from);
-        let part = parts.find(|part| left(part) && part.table.damage().is_none())?;
-        Some(part.lower.max(part.table.properties().smallest.clone()))
+        unread::first_of(&view, error.path()?, from)
     }
 
     /// What work that was waited for has met; one for want of room says what to do.
@@ -332,6 +327,6 @@ impl Keyspace {
     /// `NotFound` if it was dropped.
     pub fn stats(&self) -> Result<KeyspaceStats> {
         let engine = &self.handle.engine;
-        Ok(KeyspaceStats::of(&*engine.keyspace(self.id)?, &engine.pace))
+        Ok(KeyspaceStats::of(&*engine.keyspace(self.id)?, engine))
     }
 }

@@ -5,7 +5,6 @@ mod show;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::Engine;
-use crate::engine::pace::Pace;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
 use crate::tiered::{Debt, Space, price};
@@ -148,11 +147,12 @@ fn share(some: u64, others: u64) -> f64 {
     some as f64 / (some + others).max(1) as f64
 }
 
-fn levels(view: &KeyspaceView) -> Vec<LevelStats> {
+fn levels(view: &KeyspaceView, engine: &Engine) -> Vec<LevelStats> {
     if view.options.chosen_store() != Store::Lsm {
         return Vec::new();
     }
-    let (tables, shape) = (&view.tables, Shape::of(&view.tables, &view.options));
+    let (tables, sizes) = (&view.tables, engine.sizes(&view.options));
+    let shape = Shape::of(tables, &view.options, sizes);
     let runs = tables.fresh().iter().map(Vec::len).sum();
     let counts = std::iter::once(runs).chain(tables.levels().iter().map(Vec::len));
     let levels = counts.enumerate().filter(|(_, count)| *count > 0);
@@ -174,7 +174,7 @@ impl KeyspaceStats {
         self.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
     }
 
-    pub(crate) fn of(view: &KeyspaceView, pace: &Pace) -> KeyspaceStats {
+    pub(crate) fn of(view: &KeyspaceView, engine: &Engine) -> KeyspaceStats {
         let tables = &view.tables;
         let memtables =
             || std::iter::once(&view.active).chain(view.sealed.iter().map(|s| &s.memtable));
@@ -184,7 +184,7 @@ impl KeyspaceStats {
             memtable_entries: memtables().map(|m| m.counts().0).sum(),
             unsettled_bytes: memtables().map(|m| m.put_bytes()).sum(),
             store: view.options.chosen_store(),
-            levels: levels(view),
+            levels: levels(view, engine),
             runs: (tables.runs.iter().filter(|run| !run.is_empty()).count()
                 + tables.frozen.as_ref().map_or(0, |f| f.runs.len())) as u64,
             partitions: match view.options.chosen_store() {
@@ -193,7 +193,7 @@ impl KeyspaceStats {
             },
             deltas: tables.partitions.iter().filter(|p| p.delta.is_some()).count() as u64,
             watermark: tables.frozen.as_ref().map(|frozen| frozen.watermark.clone()),
-            pressure_permille: pace.pressure(view.id),
+            pressure_permille: engine.pace.pressure(view.id),
             ..KeyspaceStats::default()
         };
         let frozen = tables.frozen.iter().flat_map(|f| &f.runs);
@@ -469,7 +469,7 @@ impl Stats {
         let cache = &engine.context.cache;
         let view = engine.view();
         let keyspaces: Vec<_> =
-            view.keyspaces.values().map(|k| KeyspaceStats::of(k, &engine.pace)).collect();
+            view.keyspaces.values().map(|k| KeyspaceStats::of(k, engine)).collect();
         let gets = gets(engine);
         let [block_gets, apart_gets, unsettled_gets, missed_gets] = gets;
         Stats {

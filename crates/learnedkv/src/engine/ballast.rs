@@ -75,7 +75,7 @@ pub use self::room::RoomSeen;
 pub const BALLAST: &str = "BALLAST";
 
 /// The largest part of the disk that it is.
-pub const LARGEST_SHARE: u64 = 8;
+const LARGEST_SHARE: u64 = 8;
 /// How often a full disk is looked at again.
 pub const RETRY: Duration = Duration::from_secs(1);
 /// `CURRENT`, directory entries and the like.

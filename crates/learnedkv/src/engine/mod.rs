@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
-pub use self::ballast::{Ballast, BallastJob, LARGEST_SHARE, RoomSeen};
+pub use self::ballast::{Ballast, BallastJob, RoomSeen};
 pub use self::burials::Burials;
 pub use self::commit::Commit;
 pub use self::conditional::{Seen, Tried, Watched};

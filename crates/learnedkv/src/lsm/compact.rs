@@ -99,7 +99,7 @@ impl Compaction {
         let options = &view.options;
         let bytes: u64 = pick.runs.iter().map(run_bytes).sum();
         // Equal parts, with room for what is not known to shrink: no small rest at the end.
-        let parts = bytes.div_ceil(options.partition()).max(1);
+        let parts = bytes.div_ceil(engine.sizes(options).table_bytes).max(1);
         let table_bytes = bytes / parts + bytes / parts / 8 + options.block();
         let work = (!pick.moves).then(|| {
             let table =

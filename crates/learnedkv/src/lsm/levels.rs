@@ -12,7 +12,7 @@
 //! [`multiplier`]: crate::options::KeyspaceOptions::level_multiplier
 
 use crate::format::manifest::LEVELS;
-use crate::options::KeyspaceOptions;
+use crate::options::{KeyspaceOptions, Sizes};
 use crate::view::{Extent, Run, Tables};
 
 /// From this score on a level is to be compacted.
@@ -40,14 +40,14 @@ pub fn run_bytes(run: &Run) -> u64 {
 
 impl Shape {
     /// That of a keyspace's tables.
-    pub fn of(tables: &Tables, options: &KeyspaceOptions) -> Shape {
+    pub fn of(tables: &Tables, options: &KeyspaceOptions, sizes: Sizes) -> Shape {
         let mut bytes = [0; LEVELS + 1];
         bytes[0] = tables.fresh().iter().map(run_bytes).sum();
         for (level, run) in (1..).zip(tables.levels()) {
             bytes[level] = run_bytes(run);
         }
         let runs = tables.fresh().len() as u64;
-        Shape::from_bytes(runs, bytes, options.level_base(), options.multiplier())
+        Shape::from_bytes(runs, bytes, sizes.level_base_bytes, options.multiplier())
     }
 
     fn from_bytes(runs: u64, bytes: [u64; LEVELS + 1], base_bytes: u64, multiplier: u64) -> Shape {
@@ -96,12 +96,12 @@ impl Shape {
     pub fn share(&self, level: usize, bytes: u64) -> u64 {
         permille(bytes, self.targets[level])
     }
+}
 
-    /// How hard pressed writers are to be; see [`crate::engine::pace`].
-    pub fn pressure(&self) -> u64 {
-        self.runs.saturating_sub(RUNS_PRESSED) * crate::engine::pace::FULL
-            / (RUNS_FULL - RUNS_PRESSED)
-    }
+/// How hard pressed writers of a keyspace with these tables are to be; see [`crate::engine::pace`].
+pub fn pressure(tables: &Tables) -> u64 {
+    let runs = tables.fresh().len() as u64;
+    runs.saturating_sub(RUNS_PRESSED) * crate::engine::pace::FULL / (RUNS_FULL - RUNS_PRESSED)
 }
 
 /// The deepest level where no table meets `extent`, nor does any in the levels above or the runs, and

@@ -144,7 +144,7 @@ impl Merge {
             replaced: window.iter().rev().map(ids).collect(),
             cursor,
             output: output(engine, view, runs),
-            table_bytes: view.options.partition(),
+            table_bytes: engine.sizes(&view.options).table_bytes,
             input_bytes: window.iter().map(bytes).sum(),
             rewrites: false,
         })

@@ -45,6 +45,7 @@ use crate::engine::claims::{Claim, Claims};
 use crate::error::Error;
 use crate::format::entry::TableId;
 use crate::format::manifest::LEVELS;
+use crate::options::Sizes;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
 use crate::view::{Extent, KeyspaceView, Run, Tables, damage_of};
@@ -110,6 +111,8 @@ pub struct Outlook<'a> {
     pub goal: Option<Goal>,
     /// `None`: as if there were no end of it.
     pub room: Option<Space>,
+    /// How large the disk is that sizes go by; `None`: a large one.
+    pub disk_bytes: Option<u64>,
 }
 
 /// How much room there is on the disk.
@@ -136,6 +139,7 @@ pub struct Picker<'a> {
     view: &'a KeyspaceView,
     claims: &'a Claims,
     outlook: Outlook<'a>,
+    sizes: Sizes,
     shape: Shape,
     victims: Arc<BTreeSet<u64>>,
     /// There was no room for something that is due.
@@ -145,7 +149,8 @@ pub struct Picker<'a> {
 impl<'a> Picker<'a> {
     /// Looks at `view`, of which `claims` are held.
     pub fn new(view: &'a KeyspaceView, claims: &'a Claims, outlook: Outlook<'a>) -> Picker<'a> {
-        let shape = Shape::of(&view.tables, &view.options);
+        let sizes = Sizes::of(&view.options, outlook.disk_bytes);
+        let shape = Shape::of(&view.tables, &view.options, sizes);
         let mut victims = match outlook.room {
             Some(Space { is_full: true, free_bytes }) => few_victims(view, free_bytes / 2),
             _ => victims(view, outlook.goal.is_some()),
@@ -153,7 +158,7 @@ impl<'a> Picker<'a> {
         let health = outlook.health;
         victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
         let (victims, lacks_room) = (Arc::new(victims), Cell::new(false));
-        Picker { view, claims, outlook, shape, victims, lacks_room }
+        Picker { view, claims, outlook, sizes, shape, victims, lacks_room }
     }
 
     /// Whether the goal is reached.
@@ -238,7 +243,7 @@ impl<'a> Picker<'a> {
             return Some(pick);
         }
         let of_level = |(score, level): (u64, usize)| match level {
-            0 => self.oldest_run(score).or_else(|| self.all_runs(score)),
+            0 => self.of_runs(score),
             _ => self.table_of(level, score),
         };
         due.into_iter().find_map(of_level).or_else(|| self.in_place(TableId::MAX))
@@ -342,15 +347,20 @@ impl<'a> Picker<'a> {
     /// The oldest run goes to the base as it is.
     fn oldest_run(&self, score: u64) -> Option<Pick> {
         let run = self.tables().fresh().last()?;
-        let small = self.view.options.partition() / LEAST_MOVED * run.len() as u64;
+        let small = self.sizes.table_bytes / LEAST_MOVED * run.len() as u64;
         if run_bytes(run) < small {
             return None;
         }
         self.finish(score, 0, self.base(), vec![run.clone()]).filter(|pick| pick.moves)
     }
 
-    fn all_runs(&self, score: u64) -> Option<Pick> {
-        self.finish(score, 0, self.base(), self.tables().fresh().to_vec())
+    /// All runs, or the oldest alone: if it goes as it is, and if there is no room for all.
+    fn of_runs(&self, score: u64) -> Option<Pick> {
+        let of = |runs: &[Run]| self.finish(score, 0, self.base(), runs.to_vec());
+        let fresh = self.tables().fresh();
+        let oldest = || of(&fresh[fresh.len().saturating_sub(1)..]);
+        let all = || of(fresh).or_else(|| oldest().filter(|_| self.lacks_room.get()));
+        self.oldest_run(score).or_else(all)
     }
 
     /// The table of a level whose compaction writes least for what it brings down; one that somebody
@@ -413,7 +423,7 @@ impl<'a> Picker<'a> {
         let alive = |over: &Arc<Table>| taken().map(|t| uncovered(over, t)).min().unwrap_or(0);
         let over: u64 = over.iter().map(alive).sum();
         // What lies over much of the level below is written anew, and cut.
-        let narrow = over <= MOST_BELOW * moved.max(options.partition());
+        let narrow = over <= MOST_BELOW * moved.max(self.sizes.table_bytes);
         let moves = from != to && alone && fits && as_it_is && narrow;
         let claim = self.claim(from, to, extent);
         let readable = |table: &Arc<Table>| self.is_readable(table);

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::compact::Compaction;
-use super::levels::Shape;
+use super::levels;
 use super::pick::{Found, Goal, Outlook, Pick, Picker, Space};
 use crate::engine::claims::Claims;
 use crate::engine::{Engine, RoomSeen, Work, lock};
@@ -67,7 +67,9 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
     let claims = lock(&engine.claims);
     // A full disk is due other things, whatever room there is.
     let room = Some(Space { free_bytes: 0, is_full: engine.ballast.is_given_up() });
-    let look = |k| Picker::new(k, &claims, Outlook { room, ..Outlook::default() }).pick();
+    let disk_bytes = engine.disk_bytes();
+    let look =
+        |k| Picker::new(k, &claims, Outlook { room, disk_bytes, ..Outlook::default() }).pick();
     !claims.is_empty() || of_levels(view).any(|k| !matches!(look(k), Found::Nothing))
 }
 
@@ -127,13 +129,13 @@ impl CompactJob {
         }
         // Looked at under the claims: of what is free no edit is still to come.
         let view = engine.view();
-        let room = space(engine);
+        let (room, disk_bytes) = (space(engine), engine.disk_bytes());
         engine.see_probes(&mut self.room_seen);
         let mut found: Option<(&Arc<KeyspaceView>, Box<Pick>)> = None;
         let mut lacking = Vec::new();
         for keyspace in of_levels(&view).filter(|k| !claims.has_failed(k.id, health)) {
             let goal = lock(&self.goals).get(&keyspace.id).copied();
-            let outlook = Outlook { health: Some(health), goal, room };
+            let outlook = Outlook { health: Some(health), goal, room, disk_bytes };
             match Picker::new(keyspace, &claims, outlook).pick() {
                 Found::Work(pick) if found.as_ref().is_none_or(|(_, f)| f.score < pick.score) => {
                     found = Some((keyspace, pick));
@@ -288,7 +290,7 @@ impl TendJob {
         for keyspace in of_levels(&view) {
             let pressure = match self.engine.lacks_room_to_settle(keyspace.id) {
                 true => 0,
-                false => Shape::of(&keyspace.tables, &keyspace.options).pressure(),
+                false => levels::pressure(&keyspace.tables),
             };
             self.engine.press(keyspace.id, pressure);
         }
@@ -349,7 +351,9 @@ impl TendJob {
         }
         let before = lock(&self.goals).get(&keyspace.id).copied();
         let mut goal = before.unwrap_or_else(|| Goal { level: 0, before: engine.next_file() });
-        let outlook = |goal| Outlook { goal: Some(goal), room: space(engine), health: None };
+        let disk_bytes = engine.disk_bytes();
+        let outlook =
+            |goal| Outlook { goal: Some(goal), room: space(engine), health: None, disk_bytes };
         while Picker::new(&keyspace, &claims, outlook(goal)).is_reached(goal) {
             if goal.level == LEVELS {
                 lock(&self.goals).remove(&keyspace.id);
@@ -382,7 +386,9 @@ fn why_stuck(
     claims: &Claims,
     goal: Goal,
 ) -> Option<Error> {
-    let outlook = Outlook { health: Some(&engine.health), goal: Some(goal), room: None };
+    let disk_bytes = engine.disk_bytes();
+    let outlook =
+        Outlook { health: Some(&engine.health), goal: Some(goal), room: None, disk_bytes };
     let picker = Picker::new(keyspace, claims, outlook);
     if claims.any_of(keyspace.id) || matches!(picker.pick(), Found::Work(_)) {
         return None;

@@ -12,10 +12,12 @@ use crate::engine::{Engine, lock};
 use crate::error::Error;
 use crate::executor::{Executor, SeededExecutor};
 use crate::format::manifest::LEVELS;
-use crate::options::{KeyspaceOptions, Store};
+use crate::options::{KeyspaceOptions, Sizes, Store};
 use crate::sstable::reader::Table;
 use crate::view::{Extent, KeyspaceView};
 use crate::{Database, ErrorKind, Keyspace};
+
+mod room;
 
 struct Bench {
     disk: SimDisk,
@@ -89,10 +91,15 @@ fn spread(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     numbers.map(|number| number * 7919 % 100_000)
 }
 
+/// The levels on a disk without an end.
+fn shape(view: &KeyspaceView) -> Shape {
+    Shape::of(&view.tables, &view.options, Sizes::of(&view.options, None))
+}
+
 /// The tables of each level are in order and apart, and each stands in one place; and nothing is above the
 /// base.
 fn check_levels(view: &KeyspaceView) {
-    let shape = Shape::of(&view.tables, &view.options);
+    let shape = shape(view);
     let mut found = BTreeSet::new();
     assert!(view.tables.all().all(|table| found.insert(table.id())), "{:?}", view.tables);
     for (level, run) in (1..).zip(view.tables.levels()) {
@@ -119,7 +126,7 @@ fn levels_keep_their_order_and_come_to_their_sizes() {
         }
         bench.db.wait_idle().unwrap();
         let view = bench.view();
-        let shape = Shape::of(&view.tables, &view.options);
+        let shape = shape(&view);
         for level in 0..LEVELS {
             assert!(shape.score(level, 0) < DUE, "seed {seed}: {shape:?}");
         }
@@ -325,11 +332,11 @@ fn a_conversion_ends_while_writers_go_on() {
             busy += u64::from(super::is_busy(bench.engine(), &bench.engine().view()));
             check_levels(&view);
             round += 1;
-            assert!(round < 1000, "seed {seed}: {:?}", Shape::of(&view.tables, &view.options));
+            assert!(round < 1000, "seed {seed}: {:?}", shape(&view));
         }
         assert!(round > 10 && busy * 3 > round * 2, "seed {seed}: at rest, {busy} of {round} busy");
         let view = bench.view();
-        let shape = Shape::of(&view.tables, &view.options);
+        let shape = shape(&view);
         assert!(view.tables.fresh().iter().flatten().all(|table| table.id() >= before));
         for (level, run) in (1..LEVELS).zip(view.tables.levels()) {
             let old = run.iter().filter(|table| table.id() < before);
@@ -354,7 +361,7 @@ fn a_damaged_base_table_does_not_keep_runs_from_sinking() {
     let bench = Bench::new(1, options());
     bench.put(spread(0..100), 100, 1);
     bench.keyspace.convert().unwrap();
-    let base = Shape::of(&bench.view().tables, &bench.view().options).base();
+    let base = shape(&bench.view()).base();
     assert_eq!(base, LEVELS);
     let table = bench.view().tables.levels()[base - 1][0].clone();
     damage(&bench, table.path());

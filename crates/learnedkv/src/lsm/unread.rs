@@ -4,6 +4,7 @@
 //! [`Table::damage`]: crate::sstable::reader::Table::damage
 
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::read;
@@ -68,6 +69,15 @@ impl Unread {
         });
         is_reached.then_some(if upwards { &self.first.1 } else { &self.end.1 })
     }
+}
+
+/// The first key from `from` on that may be in the table of which this is the file, if that is opened.
+pub fn first_of(view: &KeyspaceView, path: &Path, from: &[u8]) -> Option<Vec<u8>> {
+    let parts = read::tables(view).filter(|part| part.table.path() == path);
+    let opened = parts.filter(|part| part.table.damage().is_none());
+    let extents = opened.filter_map(|part| extent(&part));
+    let mut left = extents.filter(|(_, end)| end.as_deref().is_none_or(|end| end > from));
+    left.next().map(|(first, _)| first)
 }
 
 /// The first key that may be in a table, and the first behind all that may; `None` if there is

@@ -20,10 +20,6 @@ pub(crate) struct Apart {
 }
 
 impl KeyspaceOptions {
-    pub(crate) fn level_base(&self) -> u64 {
-        self.level_base_bytes
-    }
-
     pub(crate) fn multiplier(&self) -> u64 {
         self.level_multiplier
     }

@@ -63,7 +63,7 @@ impl Ingest {
                 view.options.settled_apart(),
                 &Segments::default(),
             ),
-            table_bytes: super::plan::partition_bytes(engine, &view.options),
+            table_bytes: engine.sizes(&view.options).table_bytes,
             sequence: engine.log.visible(),
             entries: 0,
             last_key: Vec::new(),

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::debt::{self, Debt};
-use crate::engine::{Engine, LARGEST_SHARE};
 use crate::format::entry::TableId;
 use crate::format::manifest::TableRecord;
 use crate::format::range::Ranges;
@@ -378,25 +377,6 @@ pub struct Plan {
     pub limit: Option<Limit>,
 }
 
-/// On a small disk it is no less than this: of a partition less small there would be very many, and some file systems say that they
-/// have no room at all.
-const LEAST_PARTITION_BYTES: u64 = 256 << 10;
-
-fn largest_partition(asked: u64, disk_bytes: u64) -> u64 {
-    asked.min((disk_bytes / (2 * LARGEST_SHARE)).max(LEAST_PARTITION_BYTES))
-}
-
-/// The most that a new partition takes, bytes: what the options say, but on a small disk half of the ballast, which is no more than
-/// an eighth of the disk. On a full one a step of a sweep writes a partition before anything is given back: the ballast has to
-/// have room for it.
-pub fn partition_bytes(engine: &Engine, options: &KeyspaceOptions) -> u64 {
-    let asked = options.partition();
-    match (engine.options.ballast_bytes, engine.disk().room(engine.dir())) {
-        (None, Some(room)) => largest_partition(asked, room.total_bytes),
-        _ => asked,
-    }
-}
-
 impl Plan {
     /// That of the step at the first of the partitions with these numbers; it takes none but them. A partition takes so many
     /// bytes at most.
@@ -527,15 +507,6 @@ fn met(tables: &Tables) -> BTreeSet<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_partition_takes_a_sixteenth_of_the_disk_and_never_next_to_nothing() {
-        let asked = [64 << 20, 64 << 10];
-        let largest = |disk: u64| asked.map(|asked| largest_partition(asked, disk));
-        assert_eq!(largest(1 << 40), asked);
-        assert_eq!(largest(256 << 20), [16 << 20, 64 << 10]);
-        assert_eq!([largest(1 << 20), largest(0)], [[256 << 10, 64 << 10]; 2]);
-    }
 
     /// A delta that replaced too much was dropped, the base could not be read for the disk's sake, so a delta was written, and
     /// so on for ever.

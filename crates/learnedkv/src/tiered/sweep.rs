@@ -35,7 +35,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use super::plan::{Course, Limit, Plan, Rewrite, is_covered_by, partition_bytes};
+use super::plan::{Course, Limit, Plan, Rewrite, is_covered_by};
 use crate::cursor::{Cursor, MergeCursor, Seek, Source};
 use crate::engine::{Engine, Opened};
 use crate::error::{Error, Result};
@@ -343,7 +343,7 @@ impl SweepStep {
     ) -> Result<SweepStep> {
         let (tables, at) = (&view.tables, most.start);
         let disk_is_full = engine.ballast.is_given_up();
-        let sizes = (partition_bytes(engine, &view.options), disk_is_full);
+        let sizes = (engine.sizes(&view.options).table_bytes, disk_is_full);
         let plan = Plan::of(view, frozen, most, course, sizes);
         let (rewrite, joined) = (plan.rewrite, at..plan.end);
         let partitions = &tables.partitions[joined.clone()];

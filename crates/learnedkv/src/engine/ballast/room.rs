@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use super::super::{Engine, lock};
 use super::{Ballast, Held, TRIES};
 use crate::error::Result;
+use crate::options::{KeyspaceOptions, Sizes};
 
 /// Less is next to nothing: what a disk says that has so much may be true, and others may be writing there.
 const NEXT_TO_NOTHING: u64 = 64 << 10;
@@ -108,6 +109,17 @@ impl Engine {
             seen.tries += 1;
             seen.tries < TRIES && self.ballast.probes() != seen.probes
         }
+    }
+
+    /// How large the disk is that sizes go by, bytes; `None` where it does not say, or the options do what is held back.
+    pub fn disk_bytes(&self) -> Option<u64> {
+        let asks = self.options.ballast_bytes.is_none();
+        asks.then(|| self.disk().room(self.dir())).flatten().map(|room| room.total_bytes)
+    }
+
+    /// How large new tables of a keyspace with these options get here.
+    pub fn sizes(&self, options: &KeyspaceOptions) -> Sizes {
+        Sizes::of(options, self.disk_bytes())
     }
 
     /// How much is free, bytes, as far as the disk says or lets be known; `None` where it says nothing. While the ballast is held
