@@ -5,6 +5,7 @@ mod show;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::Engine;
+use crate::lsm::garbage;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
 use crate::tiered::{Debt, Space, price};
@@ -66,7 +67,7 @@ pub struct KeyspaceStats {
     pub value_segments: u64,
     /// Bytes of their files.
     pub value_bytes: u64,
-    /// Of these, bytes that a table points at; the rest is overwritten or removed.
+    /// Of these, bytes that a table points at; the rest is overwritten or removed, and the files' headers.
     pub value_live_bytes: u64,
     /// How long the values are that tables point at, bytes: uncompressed, without checksums.
     pub unpacked_value_bytes: u64,
@@ -172,6 +173,7 @@ impl KeyspaceStats {
         self.damaged_segments = damaged.count() as u64;
         self.value_segments = tables.segments.iter().count() as u64;
         self.value_bytes = tables.segments.iter().map(|s| s.occupied_bytes()).sum();
+        self.value_live_bytes = garbage::live_bytes(tables);
     }
 
     pub(crate) fn of(view: &KeyspaceView, engine: &Engine) -> KeyspaceStats {
@@ -231,7 +233,6 @@ impl KeyspaceStats {
             stats.unpacked_block_bytes += table.properties().unpacked_bytes;
             stats.entry_bytes += table.properties().raw_bytes;
             stats.removed_ranges += table.properties().ranges;
-            stats.value_live_bytes += table.properties().separated_bytes();
             stats.unpacked_value_bytes += table.properties().separated_value_bytes();
         }
         stats.damaged_tables = tables.damaged.len() as u64;

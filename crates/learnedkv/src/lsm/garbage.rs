@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::format::table::SegmentUse;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
+use crate::value_log::Segment;
 use crate::view::Tables;
 
 /// The dead bytes of each value segment. During a sweep what is settled already is pointed at twice: no
@@ -28,6 +29,13 @@ fn live(tables: &Tables) -> BTreeMap<u64, u64> {
         *live.entry(used.segment).or_insert(0u64) += used.bytes;
     }
     live
+}
+
+/// The bytes of value segments that tables point at; of none more than it has.
+pub fn live_bytes(tables: &Tables) -> u64 {
+    let live = live(tables);
+    let of = |segment: &Arc<Segment>| live.get(&segment.id()).copied().unwrap_or(0);
+    tables.segments.iter().map(|segment| of(segment).min(segment.value_bytes())).sum()
 }
 
 /// Of the value segments that cannot be read: what they take, which stays for as long as anything points there; and

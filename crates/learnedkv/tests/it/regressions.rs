@@ -495,3 +495,32 @@ fn a_file_with_a_number_that_was_never_given_out_is_a_strangers() {
         keyspace.insert(format!("key{seed}"), "value").unwrap();
     }
 }
+
+/// While a sweep was under way what it had settled was pointed at twice: more was said to live than there was.
+#[test]
+fn no_more_values_live_than_there_are_while_a_sweep_is_under_way() {
+    let mut setup = Setup { memtable_bytes: 256 << 10, ..Setup::default() };
+    setup.keyspace = setup.keyspace.separate_at(100).inline_limit(100).min_conversion_bytes(0);
+    let disk = SimDisk::new(1);
+    let (db, executor) = open(&disk, &setup, 1);
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    let put = |fill: u8| {
+        for number in 0..400 {
+            keyspace
+                .insert(format!("long-key-of-a-value-kept-apart-{number:04}"), [fill; 400])
+                .unwrap();
+        }
+    };
+    put(1);
+    keyspace.convert().unwrap();
+    put(2);
+    keyspace.flush().unwrap();
+    let mut amid = 0;
+    while executor.step_one() {
+        let stats = keyspace.stats().unwrap();
+        amid += usize::from(stats.watermark.is_some_and(|watermark| !watermark.is_empty()));
+        let (live, all) = (stats.value_live_bytes, stats.value_bytes);
+        assert!((400 * 400..=all).contains(&live), "{live} of {all}");
+    }
+    assert!(amid > 3, "{amid}");
+}
