@@ -42,6 +42,9 @@ pub struct KeyspaceStats {
     pub memtable_bytes: u64,
     /// Entries in them: each version that was put and each removal, flushed or overwritten or not.
     pub memtable_entries: u64,
+    /// Bytes of the files of very long values that are in memtables by their pointers alone: streamed, or as long as
+    /// streamed ones. In [`value_bytes`](Self::value_bytes) and [`space_bytes`](Self::space_bytes) once they are flushed.
+    pub streamed_bytes: u64,
     /// What is not settled, bytes: the keys and values in memtables, and the LSM part with the values kept apart that it
     /// points at.
     pub unsettled_bytes: u64,
@@ -184,7 +187,8 @@ impl KeyspaceStats {
             name: view.name.to_string(),
             memtable_bytes: memtables().map(|m| m.size_bytes() as u64).sum(),
             memtable_entries: memtables().map(|m| m.counts().0).sum(),
-            unsettled_bytes: memtables().map(|m| m.put_bytes()).sum(),
+            streamed_bytes: memtables().map(|m| m.streamed.bytes()).sum(),
+            unsettled_bytes: memtables().map(|m| m.put_bytes() + m.streamed.bytes()).sum(),
             store: view.options.chosen_store(),
             levels: levels(view, engine),
             runs: (tables.runs.iter().filter(|run| !run.is_empty()).count()

@@ -51,8 +51,13 @@ impl Streamed {
         self.segments().clone()
     }
 
+    /// What their files take, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
     /// Whether so much was streamed that a memtable of `memtable_bytes` is to be flushed for it.
     pub fn is_much(&self, memtable_bytes: usize) -> bool {
-        self.bytes.load(Relaxed) >= memtable_bytes as u64 * BYTES_TO_ONE
+        self.bytes() >= memtable_bytes as u64 * BYTES_TO_ONE
     }
 }

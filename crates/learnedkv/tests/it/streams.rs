@@ -151,6 +151,29 @@ fn come_back(how: Compression) {
     assert_eq!(files(&disk), streamed + 1, "a file each, and none of a value that is gone");
 }
 
+/// Until they were flushed they stood in no figure.
+#[test]
+fn streamed_values_that_are_not_flushed_are_told_of() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    keyspace.insert_reader("k", &value(5000, 0)[..]).unwrap();
+    keyspace.insert("l", value(3000, 0)).unwrap();
+    let told = |keyspace: &Keyspace| {
+        let stats = keyspace.stats().unwrap();
+        assert!(stats.unsettled_bytes >= stats.streamed_bytes, "{stats}");
+        (stats.streamed_bytes, stats.value_bytes)
+    };
+    let (streamed, _) = told(&keyspace);
+    assert!((8000..8500).contains(&streamed), "{streamed}");
+    assert_eq!(told(&keyspace), (streamed, 0));
+    drop((db, keyspace));
+    let (db, keyspace) = open(&disk);
+    assert_eq!(told(&keyspace), (streamed, 0), "opened again");
+    keyspace.flush().unwrap();
+    assert_eq!(told(&keyspace), (0, streamed));
+    drop(db);
+}
+
 /// 100 MiB of streamed values had counted as 130 bytes.
 #[test]
 fn streamed_values_count_as_put() {

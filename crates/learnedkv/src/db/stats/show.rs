@@ -15,6 +15,13 @@ impl fmt::Display for KeyspaceStats {
             self.memtable_bytes as f64 / MIB,
             self.memtable_entries
         )?;
+        if self.streamed_bytes > 0 {
+            writeln!(
+                f,
+                "  streamed       {:>12.1} MiB  of values that are not flushed",
+                self.streamed_bytes as f64 / MIB
+            )?;
+        }
         writeln!(
             f,
             "  LSM part       {:>12.1} MiB  {} runs, {} entries",
@@ -353,6 +360,7 @@ mod tests {
             levels: vec![level(n)],
             memtable_bytes: n.bytes(),
             memtable_entries: n.count(),
+            streamed_bytes: n.bytes(),
             unsettled_bytes: n.bytes(),
             runs: n.count(),
             lsm_entries: n.count(),
