@@ -8,7 +8,9 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Database, DatabaseHealth, ErrorKind, KeyspaceOptions, Slice, Store};
+use learnedkv::{
+    Builder, Compression, Database, DatabaseHealth, ErrorKind, KeyspaceOptions, Slice, Store,
+};
 
 use crate::files::{files, flip, read};
 
@@ -349,4 +351,85 @@ fn what_lies_before_a_run_whose_first_block_is_lost_is_read() {
         let places: Vec<usize> = errors.iter().map(|(at, _)| *at).collect();
         assert_eq!(places, [300, 300 + of(b'g')], "{store:?}: {errors:?}");
     }
+}
+
+/// Several places at once, in whatever tables; removed keys and ranges among them, a sweep that had not ended, values apart. What
+/// is given is what was put last, in order, within the bounds, and the walk ends.
+#[test]
+fn whatever_is_damaged_nothing_comes_back_that_was_removed_or_replaced() {
+    let (mut walks, mut errors, mut given, mut all) = (0, 0, 0, 0);
+    for seed in 0..40_u64 {
+        let mut state = seed;
+        let mut draw = move |below: usize| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) as usize % below
+        };
+        let disk = SimDisk::new(seed);
+        let store = if seed % 2 == 0 { Store::Tiered } else { Store::Lsm };
+        let packs = if seed % 4 < 2 { Compression::None } else { Compression::Lz4 };
+        let options = KeyspaceOptions::default().store(store).block_bytes(512);
+        let options = options.partition_bytes(16 << 10).separate_at(200).inline_limit(250);
+        let options = options.lsm_compression(packs).settled_compression(packs);
+        let db = builder(&disk).automatic_conversion(seed % 3 == 0).open().unwrap();
+        let keyspace = db.keyspace("k", options.min_conversion_bytes(8 << 10)).unwrap();
+        let mut model = Entries::new();
+        let key = |number: usize| format!("key{number:04}").into_bytes();
+        for round in 0..6 {
+            for at in 0..400 {
+                let number = draw(1500);
+                match draw(12) {
+                    0 if at % 40 == 0 => {
+                        let (from, to) = (key(number), key(number + draw(100)));
+                        keyspace.remove_range::<&[u8]>(&from[..]..&to[..]).unwrap();
+                        model.retain(|key, _| *key < from || *key >= to);
+                    }
+                    0..3 => {
+                        keyspace.remove(key(number)).unwrap();
+                        model.remove(&key(number));
+                    }
+                    _ => {
+                        let value = format!("{round} {at} ").into_bytes().repeat(1 + draw(40));
+                        keyspace.insert(key(number), &value).unwrap();
+                        model.insert(key(number), value);
+                    }
+                }
+            }
+            keyspace.flush().unwrap();
+            if draw(4) == 0 {
+                keyspace.convert().unwrap();
+            }
+        }
+        let left = disk.crash_clone(CrashKind::Process, 0);
+        drop((keyspace, db));
+        let tables = files(&left, "table-");
+        for _ in 0..1 + draw(4) {
+            let path = &tables[draw(tables.len())];
+            let length = read(&left, path).len();
+            flip(&left, path, draw(length) as i64, 1 << draw(8));
+        }
+        let db = builder(&left).salvage(true).open().unwrap_or_else(|e| panic!("{seed}: {e}"));
+        let keyspace = db.find("k").unwrap();
+        let (from, to) = (key(draw(700)), key(700 + draw(800)));
+        for bounds in [None, Some((from, to))] {
+            let (from, to) = bounds.clone().unwrap_or((Vec::new(), vec![0xff]));
+            let mut last = None;
+            for (steps, found) in keyspace.salvage::<&[u8]>(&from[..]..&to[..]).enumerate() {
+                assert!(steps < 3000, "{seed}: it does not end");
+                let Ok(key) = found else {
+                    errors += 1;
+                    continue;
+                };
+                let key = key.to_vec();
+                assert!(last < Some(key.clone()) && key >= from && key < to, "{seed} {bounds:?}");
+                // A value apart is in no table.
+                let value = keyspace.get(&key).unwrap_or_else(|e| panic!("{seed}: {e}"));
+                assert_eq!(value.as_deref(), model.get(&key).map(Vec::as_slice), "{seed} {key:?}");
+                (last, given) = (Some(key), given + 1);
+            }
+            all += model.range(from..to).count();
+            walks += 1;
+        }
+    }
+    assert!(errors > walks / 2, "{errors} errors of {walks} walks");
+    assert!(given * 10 > all * 7 && given < all, "{given} of {all}");
 }
