@@ -341,6 +341,11 @@ impl Memtable {
         (self.versions.len() as u64, self.tombstones.load(Relaxed) as u64)
     }
 
+    /// How many keys and ranges were removed here.
+    pub fn removed(&self) -> u64 {
+        (self.tombstones.load(Relaxed) + self.removals.count()) as u64
+    }
+
     /// The smallest sequence number that went here; 0 if none did.
     pub fn first_sequence(&self) -> SequenceNumber {
         self.first.load(Relaxed)

@@ -375,7 +375,8 @@ impl KeyspaceOptions {
     }
 
     /// How large the LSM part gets at least before it is settled by itself, or what it overwrites and removes;
-    /// 512 MiB by default. Set it to sixteen memtables, if these are not as by default.
+    /// 512 MiB by default. Set it to sixteen memtables, if these are not as by default. On a small disk it is a sixteenth of it at
+    /// most, unless the database has `ballast_bytes` set.
     pub fn min_conversion_bytes(mut self, bytes: u64) -> Self {
         self.min_conversion_bytes = bytes;
         self

@@ -55,7 +55,8 @@ impl Builder {
         self
     }
 
-    /// How large a segment of the log is, bytes; 32 MiB by default, and of the disk as much at most as a memtable.
+    /// How large a segment of the log gets, bytes; 32 MiB by default, and of the disk as much at most as a memtable. The first
+    /// after an open is a 32nd of that, each after it four times as large as the one before.
     pub fn log_segment_bytes(mut self, bytes: u64) -> Self {
         self.options.log_segment_bytes = bytes;
         self
@@ -231,10 +232,11 @@ impl Builder {
 
     /// How much room on the disk is held back, bytes, so that a full disk stops puts cleanly while
     /// removals, flushes and conversions can go on to make room. By default two partitions' size (128 MiB),
-    /// but no more than the tables and a memtable take, and an eighth of the disk at most; about 2 MiB
+    /// but no more than the tables and what was put into a memtable take, and an eighth of the disk at most; about 2 MiB
     /// besides are held for the next open. 0 holds nothing back, not even for an open: choose it where
     /// the disk cannot become full, or somebody sees to it. While the disk is full a removal now and then waits until what was
-    /// removed so far is settled: each time that they have taken an eighth of what is held back.
+    /// removed so far is settled: each time that they have taken an eighth of what is held back. What takes less than that (a range, a few
+    /// long values) is settled in the background some two seconds after a put was refused, once nobody removes any more.
     pub fn ballast_bytes(mut self, bytes: u64) -> Self {
         self.options.ballast_bytes = Some(bytes);
         self

@@ -49,6 +49,7 @@
 //! Nothing here is synced. A crash may leave the file shorter, but then the disk has the space.
 //! Where it cannot be reserved for another reason than a full disk, the database does without.
 
+mod refused;
 mod room;
 
 use std::collections::BTreeSet;
@@ -67,8 +68,9 @@ use crate::format::log::record_bytes;
 use crate::manifest::{LEAST_RESERVE_BYTES, Manifest};
 use crate::options::DatabaseOptions;
 use crate::view::View;
-use crate::wal::small_segment_bytes;
+use crate::wal::{Log, small_segment_bytes};
 
+use self::refused::Removals;
 pub use self::room::RoomSeen;
 
 /// The file that holds the space.
@@ -95,14 +97,21 @@ pub fn kept_bytes(manifest: &Manifest, options: &DatabaseOptions) -> u64 {
     manifest + small_segment_bytes(options.log_segment_bytes) + SMALL_FILES_BYTES
 }
 
-/// How large the ballast is, bytes: two partitions, but no more than tables and a memtable take, and than a
-/// [part](LARGEST_SHARE) of the disk; besides what is kept for an open.
-fn wanted_bytes(disk: &dyn Disk, dir: &Path, options: &DatabaseOptions, view: &View) -> u64 {
+/// How large the ballast is, bytes: two partitions, but no more than tables and a memtable take (of which no more is filled than
+/// the log has room for), and than a [part](LARGEST_SHARE) of the disk; besides what is kept for an open.
+fn wanted_bytes(
+    disk: &dyn Disk,
+    dir: &Path,
+    options: &DatabaseOptions,
+    view: &View,
+    log: &Log,
+) -> u64 {
     if let Some(bytes) = options.ballast_bytes {
         return bytes;
     }
+    let unflushed = (options.memtable_bytes as u64).min(log.capacity_bytes());
     let (partition, tables) = (view.keyspaces.partition_bytes(), view.keyspaces.table_bytes());
-    let wanted = (2 * partition).min(tables + options.memtable_bytes as u64).max(LEAST_BYTES);
+    let wanted = (2 * partition).min(tables + unflushed).max(LEAST_BYTES);
     match disk.room(dir) {
         Some(room) => wanted.min(room.total_bytes / LARGEST_SHARE),
         None => wanted,
@@ -128,6 +137,8 @@ pub struct Ballast {
     settles_next: AtomicBool,
     /// Held while what was removed is settled. No job takes it.
     settling: Mutex<()>,
+    /// Whether a put was refused since that was looked at.
+    has_refused: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -155,6 +166,7 @@ impl Ballast {
             removals: AtomicU64::new(0),
             settles_next: AtomicBool::new(false),
             settling: Mutex::default(),
+            has_refused: AtomicBool::new(false),
         }
     }
 
@@ -171,9 +183,10 @@ impl Ballast {
         options: &DatabaseOptions,
         manifest: &Manifest,
         view: &View,
+        log: &Log,
     ) -> Ballast {
         let ballast = Ballast::none(disk, dir);
-        let wanted = wanted_bytes(&**disk, dir, options, view);
+        let wanted = wanted_bytes(&**disk, dir, options, view, log);
         if wanted == 0 && options.ballast_bytes.is_some() {
             // What cannot be removed holds nothing worth a word.
             let _ = disk.remove(&ballast.path);
@@ -385,7 +398,11 @@ impl Engine {
     /// `DiskFull`, saying where, how much is free, and what to do; the state of health before that.
     pub fn check_room(&self) -> Result<()> {
         self.health.check_writable()?;
-        if self.retake_ballast() { Ok(()) } else { Err(self.full()) }
+        if self.retake_ballast() {
+            return Ok(());
+        }
+        self.ballast.has_refused.store(true, Ordering::Relaxed);
+        Err(self.full())
     }
 
     /// The same for a commit: those that only remove go on.
@@ -504,7 +521,8 @@ impl Engine {
             let Some(manifest) = &*guard else { return };
             let kept = kept_bytes(manifest, &self.options);
             drop(guard);
-            let wanted = wanted_bytes(&**self.disk(), self.dir(), &self.options, &self.view());
+            let (disk, view) = (&**self.disk(), self.view());
+            let wanted = wanted_bytes(disk, self.dir(), &self.options, &view, &self.log);
             self.ballast.grow(kept, wanted);
         }
     }
@@ -517,12 +535,19 @@ pub struct BallastJob {
     /// When it looks next, and how much was free when it looked last.
     next: Duration,
     free_bytes: u64,
+    /// What was removed by then.
+    removed: Removals,
 }
 
 impl BallastJob {
     /// That of `engine`.
     pub fn new(engine: &Arc<Engine>) -> BallastJob {
-        BallastJob { engine: engine.clone(), next: Duration::ZERO, free_bytes: 0 }
+        BallastJob {
+            engine: engine.clone(),
+            next: Duration::ZERO,
+            free_bytes: 0,
+            removed: Removals::default(),
+        }
     }
 }
 
@@ -538,6 +563,7 @@ impl Job for BallastJob {
         }
         if !engine.ballast.is_given_up() {
             engine.fit_ballast();
+            self.removed = Removals::default();
             return Step::Wait;
         }
         let now = engine.executor.now();
@@ -548,6 +574,7 @@ impl Job for BallastJob {
         if engine.retake_ballast() {
             return Step::Wait;
         }
+        engine.settle_for_refused(&mut self.removed);
         // There may be enough for what failed.
         let free_bytes = engine.disk().room(engine.dir()).map_or(u64::MAX, |room| room.free_bytes);
         if free_bytes > self.free_bytes && engine.health.background_error().is_some() {

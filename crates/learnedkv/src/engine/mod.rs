@@ -218,14 +218,14 @@ impl Engine {
             (self.with_ballast_if_removing(commit.payload, reserve)?, memtables)
         };
         let (first, last) = (ticket.first(), ticket.last());
-        let begins_segment = ticket.begins_segment();
+        let asks_for_next = ticket.asks_for_next();
         self.log.publish(ticket, commit.payload).inspect_err(|e| self.poison(e))?;
         self.apply(&commit, &memtables, first, last)?;
         self.count_removal(commit.payload);
         let put_bytes = commit.bytes();
         let before = self.metrics.put_bytes.fetch_add(put_bytes, Ordering::Relaxed);
         self.log.complete(first, last)?;
-        if begins_segment || first <= self.sealed_up_to.load(Ordering::SeqCst) {
+        if asks_for_next || first <= self.sealed_up_to.load(Ordering::SeqCst) {
             // The next segment is made. Or its memtable was sealed meanwhile, and the flush may wait for this commit alone.
             self.executor.notify();
         }
@@ -471,7 +471,7 @@ impl Engine {
             })?;
             let options = match before.keyspaces.get(id) {
                 Some(shown) => shown.options.clone(),
-                None => before.keyspaces.sharing(KeyspaceOptions::decode(&keyspace.options)?),
+                None => before.keyspaces.sharing(self.options_of(keyspace)?),
             };
             shown.push((*id, keyspace, options, Arc::new(tables)));
         }
@@ -533,7 +533,7 @@ impl Engine {
         self.executor.shutdown();
         // What the jobs looked at last nobody uses any more.
         self.bury();
-        self.log.set_frugal(true);
+        self.log.keep_nothing();
         // Commits that were let in before are closed with the others.
         drop(lock(&self.commit));
         self.log.await_reserved()?;

@@ -78,10 +78,12 @@ pub fn open(
     let options = DatabaseOptions { read_only, ..options };
     let dir = &*disk.absolute(dir)?;
     let (guard, is_database) = enter(&*disk, dir, &options)?;
-    let options = options.on_disk_of(disk.room(dir).map(|room| room.total_bytes));
+    let room = disk.room(dir).filter(|_| options.ballast_bytes.is_none());
+    let disk_bytes = room.map(|room| room.total_bytes);
+    let options = options.on_disk_of(disk_bytes);
     let loaded = manifest::load(&*disk, dir)?.unwrap_or_else(|| nothing_yet(&*disk));
     let context = context(&disk, &executor, dir, &options);
-    let mut view = view_of(&context, &loaded.state)?;
+    let mut view = view_of(&context, &loaded.state, disk_bytes)?;
     let (recovered, memtables, log_damage) = recover(&context, &loaded, &options)?;
     memtables.show(&mut view, &recovered);
     let next_file = loaded.state.next_file;
@@ -93,7 +95,7 @@ pub fn open(
         let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
         let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
         let removed = remove_orphans(&*disk, dir, &manifest, &log, &view)?;
-        let ballast = Ballast::begin(&disk, dir, &options, &manifest, &view);
+        let ballast = Ballast::begin(&disk, dir, &options, &manifest, &view, &log);
         log.set_frugal(ballast.is_given_up());
         (Some(manifest), log, removed, ballast)
     };
@@ -293,10 +295,11 @@ fn context(
     })
 }
 
-fn view_of(context: &Arc<TableContext>, state: &State) -> Result<View> {
+fn view_of(context: &Arc<TableContext>, state: &State, disk_bytes: Option<u64>) -> Result<View> {
     let mut view = View::default();
     for (&id, keyspace) in &state.keyspaces {
-        let options = view.keyspaces.sharing(KeyspaceOptions::decode(&keyspace.options)?);
+        let options = KeyspaceOptions::decode(&keyspace.options)?.on_disk_of(disk_bytes);
+        let options = view.keyspaces.sharing(options);
         // Neighbouring partitions may share a table: it is opened once.
         let mut opened = BTreeMap::new();
         let open = |record: &TableRecord| -> Result<Arc<Table>> {

@@ -11,9 +11,26 @@ const PARTITION_SHARE: u64 = 16;
 const LEVEL_TABLE_SHARE: u64 = 256;
 /// Runs are compacted with all of the base that they overlap, which may be all of it.
 const LEVEL_BASE_SHARE: u64 = 16;
+/// So much of the disk may be garbage, or wait to be settled, that is not worth a sweep: where that was more than the disk has left it
+/// was full of it, and puts were refused.
+const CONVERSION_SHARE: u64 = 16;
 /// On a small disk it is no less than this: of tables less small there would be very many, and some file systems say that
 /// they have no room at all.
 const LEAST_BYTES: u64 = 256 << 10;
+
+/// What is `asked` for, but no more than one in `share` parts of a disk of so many bytes; `None`: a large one.
+fn on_disk(asked: u64, share: u64, disk_bytes: Option<u64>) -> u64 {
+    disk_bytes.map_or(asked, |disk_bytes| asked.min((disk_bytes / share).max(LEAST_BYTES)))
+}
+
+impl KeyspaceOptions {
+    /// The same for a keyspace on a disk of so many bytes.
+    pub(crate) fn on_disk_of(mut self, disk_bytes: Option<u64>) -> KeyspaceOptions {
+        self.min_conversion_bytes =
+            on_disk(self.min_conversion_bytes, CONVERSION_SHARE, disk_bytes);
+        self
+    }
+}
 
 /// How large new tables of a keyspace get, and the highest level in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,17 +44,13 @@ pub(crate) struct Sizes {
 impl Sizes {
     /// Those of a keyspace with these options on a disk of so many bytes; `None`: a large one.
     pub fn of(options: &KeyspaceOptions, disk_bytes: Option<u64>) -> Sizes {
-        let on_disk = |asked: u64, share: u64| match disk_bytes {
-            Some(disk_bytes) => asked.min((disk_bytes / share).max(LEAST_BYTES)),
-            None => asked,
-        };
         let table_share = match options.chosen_store() {
             Store::Tiered => PARTITION_SHARE,
             Store::Lsm => LEVEL_TABLE_SHARE,
         };
         Sizes {
-            table_bytes: on_disk(options.partition_bytes, table_share),
-            level_base_bytes: on_disk(options.level_base_bytes, LEVEL_BASE_SHARE),
+            table_bytes: on_disk(options.partition_bytes, table_share, disk_bytes),
+            level_base_bytes: on_disk(options.level_base_bytes, LEVEL_BASE_SHARE, disk_bytes),
         }
     }
 }

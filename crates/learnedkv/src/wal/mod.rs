@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use self::segments::{Segment, Spare, create_segment};
+use self::segments::{Segment, Spare, create_segment, next_at};
 pub use self::segments::{segment_id, segment_path, small_segment_bytes};
 
 use crate::disk::{Disk, LogRegion, Reservation};
@@ -124,6 +124,7 @@ impl Order {
 pub struct Ticket {
     segment: Arc<Segment>,
     reservation: Reservation,
+    length_bytes: u64,
     header: RecordHeader,
 }
 
@@ -138,9 +139,12 @@ impl Ticket {
         self.header.last()
     }
 
-    /// Whether it is the first of a segment: the next one is to be made.
-    pub fn begins_segment(&self) -> bool {
-        self.reservation.offset_bytes() == SEGMENT_HEADER_BYTES as u64
+    /// Whether it is the one with which the next segment is to be made: the first of its own, or that with which enough of it is
+    /// used.
+    pub fn asks_for_next(&self) -> bool {
+        let offset = self.reservation.offset_bytes();
+        let at = self.segment.next_at_bytes.max(SEGMENT_HEADER_BYTES as u64 + 1);
+        offset < at && at <= offset + self.length_bytes
     }
 }
 
@@ -183,7 +187,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins a life of the log: a fresh segment, numbered `next_segment`, its name durable.
+    /// Begins a life of the log: a fresh segment, numbered `next_segment`, its name durable. It is a small one; those that follow
+    /// are larger, up to `segment_bytes`.
     /// Sequence numbers go on after `last`; `ended` are the segments of earlier lives. On a full disk
     /// begin it `frugal`; see [`Log::set_frugal`]. `synced_often`: each commit is synced, mostly.
     ///
@@ -199,9 +204,10 @@ impl Log {
         synced_often: bool,
     ) -> Result<Log> {
         let id = recovered.next_segment;
-        let bytes = if frugal { small_segment_bytes(segment_bytes) } else { segment_bytes };
+        let bytes = small_segment_bytes(segment_bytes);
+        let sizes = (bytes, if frugal { 0 } else { next_at(bytes, segment_bytes) });
         let made_for = (synced_often, Duration::ZERO);
-        let active = create_segment((&*disk, dir), database, (id, bytes), made_for, None)?;
+        let active = create_segment((&*disk, dir), database, (id, sizes), made_for, None)?;
         let mut log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
         log.set_frugal(frugal);
         log.synced_often = synced_often;
@@ -230,6 +236,7 @@ impl Log {
             synced_often: false,
             made: Duration::ZERO,
             ready_bytes: AtomicU64::new(0),
+            next_at_bytes: 0,
         });
         let log = Log::after(disk, dir, database, 0, recovered, nowhere);
         log.break_log(&broken(None));
@@ -254,6 +261,7 @@ impl Log {
             segment: None,
         });
         let (next, next_number) = (recovered.last + 1, active.id + 1);
+        let last_bytes = active.region.capacity_bytes();
         Log {
             disk,
             dir: dir.to_owned(),
@@ -263,7 +271,7 @@ impl Log {
             synced_often: false,
             active_syncs: AtomicU64::new(0),
             order: Mutex::new(Order { active, active_bytes: 0, next, kept: ended.collect() }),
-            spare: Mutex::new(Spare { ready: None, next_number, time: Duration::ZERO }),
+            spare: Mutex::new(Spare { ready: None, next_number, time: Duration::ZERO, last_bytes }),
             recycled: Mutex::default(),
             segments_made: AtomicU64::new(0),
             segments_recycled: AtomicU64::new(0),
@@ -352,7 +360,8 @@ impl Log {
             external_position,
         };
         order.next += u64::from(count);
-        Ok(Ticket { segment: order.active.clone(), reservation, header })
+        let (segment, length_bytes) = (order.active.clone(), length as u64);
+        Ok(Ticket { segment, reservation, length_bytes, header })
     }
 
     /// Ends the active segment and goes on in a fresh one with room for `length_bytes`.
@@ -400,7 +409,7 @@ impl Log {
     /// # Errors
     /// Any error of the disk: then nothing later can become visible, and the log is broken.
     pub fn publish(&self, ticket: Ticket, payload: &[u8]) -> Result<()> {
-        let Ticket { segment, reservation, header } = ticket;
+        let Ticket { segment, reservation, header, .. } = ticket;
         let (database, offset) = (self.database, reservation.offset_bytes());
         let written = segment.region.publish(reservation, &mut |buffer| {
             write_record(buffer, database, offset, &header, payload);

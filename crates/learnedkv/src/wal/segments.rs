@@ -37,7 +37,7 @@ pub fn segment_id(name: &str) -> Option<u64> {
     file_number("log", name)
 }
 
-/// How large a segment is made on a full disk, where usual ones have `segment_bytes`.
+/// How large a segment is made on a full disk, and the first of a life of the log, where usual ones have `segment_bytes`.
 pub fn small_segment_bytes(segment_bytes: u64) -> u64 {
     (segment_bytes / 32).max(64 << 10).min(segment_bytes)
 }
@@ -52,12 +52,19 @@ pub(super) struct Segment {
     pub(super) made: Duration,
     /// How much of its memory was made ready.
     pub(super) ready_bytes: AtomicU64,
+    /// The next one is to be made once so much of it is reserved.
+    pub(super) next_at_bytes: u64,
 }
 
 /// So much memory is made ready at a time, 2 to 7 ms, up to a multiple of it.
 const READY_BYTES: u64 = 4 << 20;
 /// Where pages are larger the system refuses the hint for a piece that begins within one.
 const PAGE_BYTES: u64 = 4096;
+
+/// Until segments have the usual size each is so many times as large as the one before.
+const GROWTH: u64 = 4;
+/// The one after it is made when one part in so many of it is used: of a database that is hardly written to there is one.
+const USED_PART: u64 = 8;
 
 impl Segment {
     /// The next piece of its memory that is to be made ready, behind what is reserved: pages below were let go if they were
@@ -80,6 +87,8 @@ pub(super) struct Spare {
     pub(super) next_number: u64,
     /// What time it was when one was made ready last.
     pub(super) time: Duration,
+    /// How large the last one was made, bytes.
+    pub(super) last_bytes: u64,
 }
 
 /// Where a segment was synced after so few bytes in the mean while it was active, the next that is made is made for
@@ -104,16 +113,24 @@ impl Log {
         // A number whose segment could not be made is left out: recovery goes by sequence numbers.
         let id = spare.next_number;
         spare.next_number += 1;
-        let frugal = self.frugal.load(Ordering::Relaxed);
-        let usual =
-            if frugal { small_segment_bytes(self.segment_bytes) } else { self.segment_bytes };
+        let before = spare.last_bytes;
+        let is_frugal = self.frugal.load(Ordering::Relaxed);
+        let usual = match is_frugal {
+            true => small_segment_bytes(self.segment_bytes),
+            false => before.saturating_mul(GROWTH).min(self.segment_bytes),
+        };
         let bytes = usual.max(wanted_bytes);
-        let synced_often = self.synced_often || active_syncs >= usual.div_ceil(SHORT_SYNC_BYTES);
+        let synced_often = self.synced_often || active_syncs >= before.div_ceil(SHORT_SYNC_BYTES);
         self.segments_made.fetch_add(1, Ordering::Relaxed);
         let again = self.begin_again(id, bytes, synced_often, spare.time.saturating_sub(oldest));
         let (made, again) = again.map_or((spare.time, None), |(made, region)| (made, Some(region)));
         let place = (&*self.disk, &*self.dir);
-        create_segment(place, self.database, (id, bytes), (synced_often, made), again)
+        let next_at_bytes = if is_frugal { 0 } else { next_at(bytes, self.segment_bytes) };
+        let sizes = (bytes, next_at_bytes);
+        let segment =
+            create_segment(place, self.database, (id, sizes), (synced_often, made), again)?;
+        spare.last_bytes = usual;
+        Ok(segment)
     }
 
     /// The region of a segment that was kept, its file renamed to that of segment `id`, and when that was made; `None` where
@@ -207,19 +224,38 @@ impl Log {
         }
     }
 
-    /// Makes the next segment ready, if it is not, at the time `now`. Returns whether there was something to do.
+    /// Makes the next segment ready, if it is not and is to be, at the time `now`. Returns whether there was something to do.
     ///
     /// # Errors
     /// Any error of the disk. A commit that needs the segment will try again.
     pub fn prepare_spare(&self, now: Duration) -> Result<bool> {
+        let is_due = {
+            let order = lock(&self.order);
+            order.active_bytes >= order.active.next_at_bytes
+        };
         let mut spare = lock(&self.spare);
         spare.time = now;
-        if spare.ready.is_some() {
+        if spare.ready.is_some() || !is_due {
             return Ok(false);
         }
         let syncs = self.active_syncs.swap(0, Ordering::Relaxed);
         spare.ready = Some(self.create_segment(&mut spare, 0, syncs, OLDEST_RECYCLED)?);
         Ok(true)
+    }
+
+    /// Removes what is kept or made ready for segments to come: there will be none.
+    pub fn keep_nothing(&self) {
+        self.set_frugal(true);
+        if let Some(segment) = lock(&self.spare).ready.take().and_then(Arc::into_inner) {
+            self.remove_files_of(vec![segment]);
+        }
+    }
+
+    /// What the segments have room for, with the one that was made ready, bytes.
+    pub fn capacity_bytes(&self) -> u64 {
+        let kept = lock(&self.order).kept.iter().map(|k| k.size_bytes).sum::<u64>();
+        let spare = lock(&self.spare);
+        kept + spare.ready.as_ref().map_or(0, |spare| spare.region.capacity_bytes())
     }
 
     /// The next piece of memory that is to be made ready for records to come: of the active segment (where a commit had to make
@@ -252,12 +288,17 @@ impl Log {
     }
 }
 
+/// How much of a segment of `bytes` is used when the next one is to be made; see [`USED_PART`].
+pub(super) fn next_at(bytes: u64, segment_bytes: u64) -> u64 {
+    if bytes < segment_bytes { bytes / USED_PART } else { 0 }
+}
+
 /// Makes a segment, in a fresh file, whose header is durable, or in `again`, which has its name already. The name is
 /// durable.
 pub(super) fn create_segment(
     (disk, dir): (&dyn Disk, &Path),
     database: u64,
-    (id, bytes): (u64, u64),
+    (id, (bytes, next_at_bytes)): (u64, (u64, u64)),
     (synced_often, made): (bool, Duration),
     again: Option<Arc<dyn LogRegion>>,
 ) -> Result<Arc<Segment>> {
@@ -286,5 +327,6 @@ pub(super) fn create_segment(
     })?;
     region.expect_syncs(synced_often);
     // None is yet: the sync of the header would go through it.
-    Ok(Arc::new(Segment { id, region, synced_often, made, ready_bytes: AtomicU64::new(0) }))
+    let ready_bytes = AtomicU64::new(0);
+    Ok(Arc::new(Segment { id, region, synced_often, made, ready_bytes, next_at_bytes }))
 }

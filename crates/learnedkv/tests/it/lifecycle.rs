@@ -492,3 +492,49 @@ fn a_path_that_is_a_file_is_said_to_be_one() {
         assert!(error.contains("it is a file, or below one"), "{error}");
     }
 }
+
+/// Three keys took 100 MB of disk, and as much memory of the system's was touched at each open: two segments of the log, and a ballast for
+/// a memtable that nobody had filled.
+#[test]
+fn a_database_of_three_keys_takes_little_room() {
+    let disk = SimDisk::new(1);
+    let open = || {
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+        builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap()
+    };
+    for life in 0..3_u8 {
+        let db = open();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        assert_eq!(keyspace.iter().count(), 3 * usize::from(life));
+        (0..3).for_each(|n| keyspace.insert([life, n], [n; 100]).unwrap());
+        db.wait_idle().unwrap();
+        assert!(disk.used_bytes() < (6 + u64::from(life)) << 20, "{}", disk.used_bytes());
+        // A crash, and a close.
+        drop(keyspace);
+        if life == 1 {
+            drop(db);
+        } else {
+            db.close().unwrap();
+        }
+        assert!(disk.used_bytes() < (6 + u64::from(life)) << 20, "{}", disk.used_bytes());
+    }
+}
+
+/// What was made ready for records to come stayed behind a close.
+#[test]
+fn a_close_leaves_no_segment_that_nobody_has_used() {
+    let disk = SimDisk::new(1);
+    let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+    let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    (0..200_u8).for_each(|n| keyspace.insert([n], [n; 1000]).unwrap());
+    db.wait_idle().unwrap();
+    let logs = || crate::files::files(&disk, "log-").len();
+    assert_eq!(logs(), 2);
+    db.close().unwrap();
+    drop(keyspace);
+    assert_eq!(logs(), 1);
+    let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+    let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+    assert_eq!(db.find("k").unwrap().iter().count(), 200);
+}

@@ -353,6 +353,46 @@ fn what_lies_before_a_run_whose_first_block_is_lost_is_read() {
     }
 }
 
+/// What a process leaves that dies, with removed keys and ranges, values apart and perhaps a sweep that had not ended; and what it held.
+fn mixed(seed: u64, draw: &mut impl FnMut(usize) -> usize) -> (SimDisk, Entries) {
+    let disk = SimDisk::new(seed);
+    let store = if seed.is_multiple_of(2) { Store::Tiered } else { Store::Lsm };
+    let packs = if seed % 4 < 2 { Compression::None } else { Compression::Lz4 };
+    let options = KeyspaceOptions::default().store(store).block_bytes(512);
+    let options = options.partition_bytes(16 << 10).separate_at(200).inline_limit(250);
+    let options = options.lsm_compression(packs).settled_compression(packs);
+    let db = builder(&disk).automatic_conversion(seed.is_multiple_of(3)).open().unwrap();
+    let keyspace = db.keyspace("k", options.min_conversion_bytes(8 << 10)).unwrap();
+    let mut model = Entries::new();
+    let key = |number: usize| format!("key{number:04}").into_bytes();
+    for round in 0..6 {
+        for at in 0..400 {
+            let number = draw(1500);
+            match draw(12) {
+                0 if at % 40 == 0 => {
+                    let (from, to) = (key(number), key(number + draw(100)));
+                    keyspace.remove_range::<&[u8]>(&from[..]..&to[..]).unwrap();
+                    model.retain(|key, _| *key < from || *key >= to);
+                }
+                0..3 => {
+                    keyspace.remove(key(number)).unwrap();
+                    model.remove(&key(number));
+                }
+                _ => {
+                    let value = format!("{round} {at} ").into_bytes().repeat(1 + draw(40));
+                    keyspace.insert(key(number), &value).unwrap();
+                    model.insert(key(number), value);
+                }
+            }
+        }
+        keyspace.flush().unwrap();
+        if draw(4) == 0 {
+            keyspace.convert().unwrap();
+        }
+    }
+    (disk.crash_clone(CrashKind::Process, 0), model)
+}
+
 /// Several places at once, in whatever tables; removed keys and ranges among them, a sweep that had not ended, values apart. What
 /// is given is what was put last, in order, within the bounds, and the walk ends.
 #[test]
@@ -364,43 +404,8 @@ fn whatever_is_damaged_nothing_comes_back_that_was_removed_or_replaced() {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             (state >> 33) as usize % below
         };
-        let disk = SimDisk::new(seed);
-        let store = if seed % 2 == 0 { Store::Tiered } else { Store::Lsm };
-        let packs = if seed % 4 < 2 { Compression::None } else { Compression::Lz4 };
-        let options = KeyspaceOptions::default().store(store).block_bytes(512);
-        let options = options.partition_bytes(16 << 10).separate_at(200).inline_limit(250);
-        let options = options.lsm_compression(packs).settled_compression(packs);
-        let db = builder(&disk).automatic_conversion(seed % 3 == 0).open().unwrap();
-        let keyspace = db.keyspace("k", options.min_conversion_bytes(8 << 10)).unwrap();
-        let mut model = Entries::new();
+        let (left, model) = mixed(seed, &mut draw);
         let key = |number: usize| format!("key{number:04}").into_bytes();
-        for round in 0..6 {
-            for at in 0..400 {
-                let number = draw(1500);
-                match draw(12) {
-                    0 if at % 40 == 0 => {
-                        let (from, to) = (key(number), key(number + draw(100)));
-                        keyspace.remove_range::<&[u8]>(&from[..]..&to[..]).unwrap();
-                        model.retain(|key, _| *key < from || *key >= to);
-                    }
-                    0..3 => {
-                        keyspace.remove(key(number)).unwrap();
-                        model.remove(&key(number));
-                    }
-                    _ => {
-                        let value = format!("{round} {at} ").into_bytes().repeat(1 + draw(40));
-                        keyspace.insert(key(number), &value).unwrap();
-                        model.insert(key(number), value);
-                    }
-                }
-            }
-            keyspace.flush().unwrap();
-            if draw(4) == 0 {
-                keyspace.convert().unwrap();
-            }
-        }
-        let left = disk.crash_clone(CrashKind::Process, 0);
-        drop((keyspace, db));
         let tables = files(&left, "table-");
         for _ in 0..1 + draw(4) {
             let path = &tables[draw(tables.len())];

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use super::super::{Engine, lock};
 use super::{Ballast, Held, TRIES};
 use crate::error::Result;
+use crate::manifest::KeyspaceState;
 use crate::options::{KeyspaceOptions, Sizes};
 
 /// Less is next to nothing: what a disk says that has so much may be true, and others may be writing there.
@@ -115,6 +116,17 @@ impl Engine {
     pub fn disk_bytes(&self) -> Option<u64> {
         let asks = self.options.ballast_bytes.is_none();
         asks.then(|| self.disk().room(self.dir())).flatten().map(|room| room.total_bytes)
+    }
+
+    /// The options of a keyspace, on this disk.
+    ///
+    /// # Errors
+    /// Those of [`KeyspaceOptions::decode`].
+    pub(in crate::engine) fn options_of(
+        &self,
+        keyspace: &KeyspaceState,
+    ) -> Result<KeyspaceOptions> {
+        Ok(KeyspaceOptions::decode(&keyspace.options)?.on_disk_of(self.disk_bytes()))
     }
 
     /// How large new tables of a keyspace with these options get here.

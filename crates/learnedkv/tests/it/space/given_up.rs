@@ -68,3 +68,52 @@ fn a_conversion_that_finds_no_room_says_so() {
         assert!(refused > 1, "{store:?}: {refused} were refused");
     }
 }
+
+/// Removals were settled by what they take: one range over nearly everything, or a few long values, take nothing, and puts were
+/// refused until somebody converted.
+#[test]
+fn a_range_that_was_removed_makes_room_for_puts_that_are_refused() {
+    for (seed, store) in (0..6).flat_map(|seed| [(seed, Store::Tiered), (seed, Store::Lsm)]) {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(24 * MIB));
+        let (db, executor) = open_with(Database::builder("/db"), &disk, seed);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(store)).unwrap();
+        let mut first = 0;
+        for round in 0..3 {
+            let put = |number: usize| keyspace.insert(name(number), [number as u8; 400]);
+            let end = (first..).find(|number| put(*number).is_err()).unwrap();
+            assert!(end - first > 15_000, "{store:?}, {seed}, {round}: {first} to {end}");
+            keyspace.remove_range(name(first)..name(end - 100)).unwrap();
+            let is_taken = (0..10).any(|_| {
+                let taken = put(end).is_ok();
+                executor.pause(Duration::from_secs(1));
+                executor.run_until_idle();
+                taken
+            });
+            assert!(is_taken, "{store:?}, {seed}, {round}: {:?}", put(end));
+            first = end + 1;
+        }
+        assert_eq!(keyspace.iter().count(), 3 * 101, "{store:?}, {seed}");
+    }
+}
+
+/// So much garbage as is not worth a sweep elsewhere was more than the disk has: what was overwritten filled it, and puts were refused.
+#[test]
+fn a_small_disk_takes_overwrites_for_ever() {
+    for seed in 0..3 {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(40 * MIB));
+        let (db, executor) = open_with(Database::builder("/db"), &disk, seed);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        for round in 0..12_u8 {
+            for number in 0..12_000 {
+                let put = keyspace.insert(name(number), [round; 900]);
+                put.unwrap_or_else(|e| panic!("seed {seed}, {round} {number}: {e}"));
+                if number % 2000 == 0 {
+                    executor.run_until_idle();
+                }
+            }
+        }
+        assert_eq!(keyspace.iter().count(), 12_000);
+    }
+}
