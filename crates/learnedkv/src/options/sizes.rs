@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_takes_a_part_of_the_disk_and_never_next_to_nothing() {
+    fn sizes_are_a_part_of_the_disk_and_never_next_to_nothing() {
         let asked = [64 << 20, 64 << 10];
         let sizes = |store, disk: u64| {
             asked.map(|asked| {
@@ -75,6 +75,9 @@ mod tests {
         for store in [Store::Tiered, Store::Lsm] {
             assert_eq!([sizes(store, 1 << 20), sizes(store, 0)], [[256 << 10, 64 << 10]; 2]);
         }
+        let worth = |disk| KeyspaceOptions::default().on_disk_of(disk).min_conversion();
+        assert_eq!([None, Some(1 << 40), Some(8 << 30)].map(worth), [512 << 20; 3]);
+        assert_eq!([1 << 30, 0].map(|disk| worth(Some(disk))), [64 << 20, 256 << 10]);
         let base = |disk| Sizes::of(&KeyspaceOptions::default(), disk).level_base_bytes;
         assert_eq!([None, Some(1 << 40)].map(base), [128 << 20; 2]);
         assert_eq!([256 << 20, 0].map(|disk| base(Some(disk))), [16 << 20, 256 << 10]);
