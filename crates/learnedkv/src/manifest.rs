@@ -96,6 +96,8 @@ pub struct Loaded {
     pub database: u64,
     /// The state.
     pub state: State,
+    /// The number of the manifest; 0: there is none yet.
+    pub number: u64,
 }
 
 /// Reads the manifest that `CURRENT` names; `None` if there is no `CURRENT`.
@@ -144,7 +146,7 @@ pub fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
         return Err(Error::corruption(message).at_path(&path).at_offset(bytes.len() as u64));
     }
     let (database, state) = replay(&bytes, number).map_err(|e| e.at_path(&path))?;
-    Ok(Some(Loaded { database, state }))
+    Ok(Some(Loaded { database, state, number }))
 }
 
 /// What to do about a `CURRENT` that says nothing, or is not there, among files of these names.

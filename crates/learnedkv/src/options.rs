@@ -289,6 +289,7 @@ pub struct KeyspaceOptions {
     lsm_filter: Option<FilterKind>,
     settled_filter: Option<FilterKind>,
     attach_filters: bool,
+    disk: sizes::OnDisk,
 }
 
 impl Default for KeyspaceOptions {
@@ -314,6 +315,7 @@ impl Default for KeyspaceOptions {
             lsm_filter: Some(FilterKind::BlockedBloom { bits_per_key: 10 }),
             settled_filter: None,
             attach_filters: true,
+            disk: sizes::OnDisk::default(),
         }
     }
 }

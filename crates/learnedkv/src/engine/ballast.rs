@@ -469,19 +469,31 @@ impl Engine {
         if refused { Err(self.full()) } else { Ok(()) }
     }
 
-    /// Gives a commit its place in the log. Removals find room on a full disk.
+    /// Gives a commit its place in the log. Removals find room on a full disk. A put for which not even a segment of the usual
+    /// size finds any gives the ballast up: it is refused, and what settles the keyspaces goes on.
     pub(super) fn with_ballast_if_removing<T>(
         &self,
         payload: &[u8],
         mut work: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let is_full = |done: &Result<T>| matches!(done, Err(e) if e.kind() == ErrorKind::DiskFull);
-        match work() {
-            done if !is_full(&done) => done,
-            _ if only_removes(payload) => self.with_ballast(work),
-            _ if self.remove_spare() => self.with_ballast_if_removing(payload, work),
-            _ => Err(self.full()),
+        let is_usual = record_bytes(payload.len(), false) as u64 <= self.options.log_segment_bytes;
+        for _ in 0..TRIES {
+            match work() {
+                done if !is_full(&done) => return done,
+                _ if only_removes(payload) => return self.with_ballast(work),
+                _ if self.remove_spare() => continue,
+                _ if !is_usual => break,
+                _ => {}
+            }
+            if !self.give_up_ballast(self.room_seen()) || self.ballast.is_given_up() {
+                break;
+            }
         }
+        if self.ballast.is_given_up() {
+            self.ballast.has_refused.store(true, Ordering::Relaxed);
+        }
+        Err(self.full())
     }
 
     /// What is refused while the ballast is given up; `None` while it is held.
@@ -563,7 +575,7 @@ impl Job for BallastJob {
         }
         if !engine.ballast.is_given_up() {
             engine.fit_ballast();
-            self.removed = Removals::default();
+            (self.removed, self.free_bytes) = (Removals::default(), 0);
             return Step::Wait;
         }
         let now = engine.executor.now();
@@ -575,9 +587,9 @@ impl Job for BallastJob {
             return Step::Wait;
         }
         engine.settle_for_refused(&mut self.removed);
-        // There may be enough for what failed.
+        // There may be enough for what failed, or found no room to begin.
         let free_bytes = engine.disk().room(engine.dir()).map_or(u64::MAX, |room| room.free_bytes);
-        if free_bytes > self.free_bytes && engine.health.background_error().is_some() {
+        if free_bytes > self.free_bytes {
             engine.health.ask_again();
             engine.executor.notify();
         }

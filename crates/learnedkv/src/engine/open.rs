@@ -8,7 +8,8 @@
 //!    Turning `CURRENT` over to it is the moment the recovery counts.
 //! 5. Begin the fresh segment, remove what nothing names. The caller starts the jobs.
 //!
-//! Where the disk is full, steps 4 and 5 use what the ballast holds for them.
+//! Where the disk is full, steps 4 and 5 use what the ballast holds for them, and remove first what the last manifest that counts does
+//! not need: opens that died amid them have left such files.
 //!
 //! For reading only, the lock is shared, step 2 syncs nothing, and steps 4 and 5 are left out. To salvage, step 2 ends where the log
 //! is damaged: what stands behind that is there as far as it is in tables.
@@ -93,11 +94,14 @@ pub fn open(
     } else {
         make_durable(&*disk, dir, &recovered)?;
         let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
-        let (manifest, log) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
-        let removed = remove_orphans(&*disk, dir, &manifest, &log, &view)?;
+        let (manifest, log, before) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
+        let segments = log.segments().into_iter().collect();
+        let counts = (manifest.number(), manifest.state(), &segments);
+        let (mut removed, left) = remove_orphans(&*disk, dir, counts, &view)?;
+        removed.extend(before);
         let ballast = Ballast::begin(&disk, dir, &options, &manifest, &view, &log);
         log.set_frugal(ballast.is_given_up());
-        (Some(manifest), log, removed, ballast)
+        (Some(manifest), log, (removed, left), ballast)
     };
     let found = OpenReport::of(&recovered, &view);
     let report =
@@ -174,7 +178,7 @@ fn make_durable(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<()
 /// A new database.
 fn nothing_yet(disk: &dyn Disk) -> Loaded {
     let state = State { next_file: 1, next_keyspace: 1, ..State::default() };
-    Loaded { database: disk.random_u64(), state }
+    Loaded { database: disk.random_u64(), state, number: 0 }
 }
 
 /// Locks the directory, made if need be. Returns whether there is a database in it.
@@ -446,7 +450,7 @@ fn hold_segment(
     Ok(())
 }
 
-/// Commits the recovery and begins the fresh segment.
+/// Commits the recovery and begins the fresh segment. The files that it removed for that.
 fn begin(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -454,8 +458,19 @@ fn begin(
     loaded: Loaded,
     recovered: &Recovered,
     view: &View,
-) -> Result<(Manifest, Log)> {
-    let Loaded { database, mut state } = loaded;
+) -> Result<(Manifest, Log, Vec<String>)> {
+    let Loaded { database, mut state, number: counts } = loaded;
+    let mut removed = Vec::new();
+    // Opens that died amid this may have used what was held for it: what they left is not needed either.
+    let mut make_room = |counts: (u64, &State, &BTreeSet<u64>)| -> Result<bool> {
+        let spent = Ballast::spend(&**disk, dir);
+        let (names, _) = remove_orphans(&**disk, dir, counts, view)?;
+        let made = spent || !names.is_empty();
+        removed.extend(names);
+        Ok(made)
+    };
+    let segments = recovered.ended.iter().map(|ended| ended.segment);
+    let segments = segments.chain(state.log.ended.iter().map(|(segment, _)| *segment)).collect();
     let names = disk.list(dir)?;
     let number = names.iter().filter_map(|n| manifest_number(n)).max().unwrap_or(0) + 1;
     let of_file =
@@ -478,7 +493,7 @@ fn begin(
     };
     let is_full = |e: &Error| e.kind() == ErrorKind::DiskFull;
     let manifest = match Manifest::begin(disk.clone(), dir, database, number, state.clone()) {
-        Err(e) if is_full(&e) && Ballast::spend(&**disk, dir) => {
+        Err(e) if is_full(&e) && make_room((counts, &state, &segments))? => {
             Manifest::begin(disk.clone(), dir, database, number + 1, state)?
         }
         begun => begun?,
@@ -490,12 +505,13 @@ fn begin(
     };
     let log = match begin_log(false) {
         Err(e) if is_full(&e) => {
-            Ballast::spend(&**disk, dir);
+            let segments = recovered.ended.iter().map(|ended| ended.segment).collect();
+            make_room((manifest.number(), manifest.state(), &segments))?;
             begin_log(true)?
         }
         begun => begun?,
     };
-    Ok((manifest, log))
+    Ok((manifest, log, removed))
 }
 
 /// The finished files that a state and the log it names need, in `dir`: all but the log and the manifest
@@ -513,16 +529,15 @@ pub(super) fn named_files(dir: &Path, state: &State, view: &View) -> BTreeSet<Pa
     tables().map(|t| table_path(dir, t.id)).chain(values).chain(filters).chain(streamed).collect()
 }
 
-/// Removes files of ours that the state does not name.
+/// Removes files of ours that are not the manifest of that number, which counts, nor named by its state, nor one of those segments of
+/// the log. What was removed, and what could not be.
 fn remove_orphans(
     disk: &dyn Disk,
     dir: &Path,
-    manifest: &Manifest,
-    log: &Log,
+    (manifest, state, segments): (u64, &State, &BTreeSet<u64>),
     view: &View,
 ) -> Result<(Vec<String>, Vec<Error>)> {
-    let finished = named_files(dir, manifest.state(), view);
-    let segments: BTreeSet<_> = log.segments().into_iter().collect();
+    let finished = named_files(dir, state, view);
     let (mut removed, mut left) = (Vec::new(), Vec::new());
     for name in disk.list(dir)? {
         let path = dir.join(&name);
@@ -530,7 +545,7 @@ fn remove_orphans(
         let is_finished = kinds.iter().any(Option::is_some);
         let orphan = (is_finished && !finished.contains(&path))
             || segment_id(&name).is_some_and(|id| !segments.contains(&id))
-            || manifest_number(&name).is_some_and(|number| number != manifest.number());
+            || manifest_number(&name).is_some_and(|number| number != manifest);
         if !orphan {
             continue;
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::format::table::SegmentUse;
+use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
 use crate::value_log::Segment;
@@ -20,6 +21,18 @@ pub fn dead(tables: &Tables) -> BTreeMap<u64, u64> {
         (segment.id(), if segment.is_readable() { dead } else { 0 })
     });
     dead.collect()
+}
+
+/// The dead bytes of all value segments.
+pub fn dead_bytes(tables: &Tables) -> u64 {
+    dead(tables).values().sum()
+}
+
+/// So many bytes of a keyspace of levels may be dead before its value segments are emptied: a share of what tables hold and
+/// point at, or what is worth the work, if that is more.
+pub fn promised_bytes(tables: &Tables, options: &KeyspaceOptions) -> u64 {
+    let held = tables.all().map(|t| t.file_bytes() + t.properties().separated_bytes());
+    scale(held.sum(), options.over_provision(), 100).max(options.min_conversion())
 }
 
 /// The bytes of each value segment that tables point at, each time they do.

@@ -11,6 +11,8 @@
 //!
 //! [`multiplier`]: crate::options::KeyspaceOptions::level_multiplier
 
+use super::garbage;
+use crate::engine::pace::FULL;
 use crate::format::manifest::LEVELS;
 use crate::options::{KeyspaceOptions, Sizes};
 use crate::view::{Extent, Run, Tables};
@@ -23,6 +25,9 @@ const RUNS: u64 = 4;
 const RUNS_PRESSED: u64 = 2 * RUNS;
 /// and so many are the most there should ever be.
 const RUNS_FULL: u64 = 6 * RUNS;
+/// The same of dead bytes of value segments, by [`garbage::promised_bytes`]: from where they begin to be given back.
+const GARBAGE_PRESSED: u64 = DUE;
+const GARBAGE_FULL: u64 = 2 * DUE;
 
 /// The sizes of a keyspace's levels. 0 stands for the runs above them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +104,14 @@ impl Shape {
 }
 
 /// How hard pressed writers of a keyspace with these tables are to be; see [`crate::engine::pace`].
-pub fn pressure(tables: &Tables) -> u64 {
-    let runs = tables.fresh().len() as u64;
-    runs.saturating_sub(RUNS_PRESSED) * crate::engine::pace::FULL / (RUNS_FULL - RUNS_PRESSED)
+pub fn pressure(tables: &Tables, options: &KeyspaceOptions) -> u64 {
+    let between = |value: u64, (from, to): (u64, u64)| {
+        let above = u128::from(value.saturating_sub(from)) * u128::from(FULL);
+        u64::try_from(above / u128::from(to - from)).unwrap_or(u64::MAX)
+    };
+    let by_runs = between(tables.fresh().len() as u64, (RUNS_PRESSED, RUNS_FULL));
+    let garbage = permille(garbage::dead_bytes(tables), garbage::promised_bytes(tables, options));
+    by_runs.max(between(garbage, (GARBAGE_PRESSED, GARBAGE_FULL)))
 }
 
 /// The deepest level where no table meets `extent`, nor does any in the levels above or the runs, and

@@ -475,7 +475,7 @@ impl Output {
             }
             if load.is_some() || !self.waiting.is_empty() {
                 if keep_tombstones || kind != Kind::Tombstone {
-                    self.waiting.push(key, (kind, sequence), payload, load);
+                    self.waiting.push(key, (kind, sequence), payload, load, self.separate_at);
                 }
             } else if keep_tombstones || kind != Kind::Tombstone {
                 self.add(key, kind, sequence, payload)?;

@@ -120,6 +120,8 @@ pub struct Outlook<'a> {
 pub struct Space {
     /// For what is written, bytes, besides what flushes need.
     pub free_bytes: u64,
+    /// For values that are moved out of mostly dead segments, and the tables that point there, bytes.
+    pub moving_bytes: u64,
     /// Whether puts are refused.
     pub is_full: bool,
 }
@@ -142,6 +144,8 @@ pub struct Picker<'a> {
     sizes: Sizes,
     shape: Shape,
     victims: Arc<BTreeSet<u64>>,
+    /// What lives in the victims, bytes, where the room for it is known.
+    moved_bytes: u64,
     /// There was no room for something that is due.
     lacks_room: Cell<bool>,
 }
@@ -151,14 +155,17 @@ impl<'a> Picker<'a> {
     pub fn new(view: &'a KeyspaceView, claims: &'a Claims, outlook: Outlook<'a>) -> Picker<'a> {
         let sizes = Sizes::of(&view.options, outlook.disk_bytes);
         let shape = Shape::of(&view.tables, &view.options, sizes);
-        let mut victims = match outlook.room {
-            Some(Space { is_full: true, free_bytes }) => few_victims(view, free_bytes / 2),
-            _ => victims(view, outlook.goal.is_some()),
-        };
+        let is_full = outlook.room.is_some_and(|room| room.is_full);
+        let mut victims = victims(view, is_full || outlook.goal.is_some(), is_full);
         let health = outlook.health;
         victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
-        let (victims, lacks_room) = (Arc::new(victims), Cell::new(false));
-        Picker { view, claims, outlook, sizes, shape, victims, lacks_room }
+        let (mut moved_bytes, mut lacks_room) = (0, false);
+        if let Some(room) = outlook.room.filter(|_| !victims.is_empty()) {
+            (victims, moved_bytes) = that_fit(view, victims, room.moving_bytes);
+            lacks_room = victims.is_empty() && !is_full;
+        }
+        let (victims, lacks_room) = (Arc::new(victims), Cell::new(lacks_room));
+        Picker { view, claims, outlook, sizes, shape, victims, moved_bytes, lacks_room }
     }
 
     /// Whether the goal is reached.
@@ -430,19 +437,20 @@ impl<'a> Picker<'a> {
         if !self.claims.is_free(&claim) || !runs.iter().flatten().all(readable) {
             return None;
         }
-        let empties = from == to || to == LEVELS && !self.is_full();
-        let victims = if empties { self.victims.clone() } else { Arc::default() };
-        if !moves && from != to && !self.has_room(&runs) {
+        if !moves && from != to && !self.has_room(&runs, 0) {
             self.lacks_room.set(true);
             return None;
         }
+        let along = || to == LEVELS && !self.is_full() && self.has_room(&runs, self.moved_bytes);
+        let empties = from == to || along();
+        let victims = if empties { self.victims.clone() } else { Arc::default() };
         let above = Vec::new();
         Some(Pick { score, from, to, runs, claim, moves, keep_tombstones, victims, above })
     }
 
-    /// Whether there is room for what is left of `runs` when they are one. Only ranges are known to take
-    /// something away of runs; and tombstones of what lies below, where it was not thinned.
-    fn has_room(&self, runs: &[Run]) -> bool {
+    /// Whether there is room for what is left of `runs` when they are one, and so many bytes more. Only ranges are known to
+    /// take something away of runs; and tombstones of what lies below, where it was not thinned.
+    fn has_room(&self, runs: &[Run], more_bytes: u64) -> bool {
         let Some(room) = self.outlook.room else { return true };
         let left = |(at, table): (usize, &Arc<Table>)| {
             let is_below = at + 1 == runs.len() && self.claims.thinned(table.id()).is_none();
@@ -453,7 +461,7 @@ impl<'a> Picker<'a> {
             scale(table.file_bytes(), thin::WHOLE - hidden, thin::WHOLE)
         };
         let tables = runs.iter().enumerate().flat_map(|(at, run)| run.iter().map(move |t| (at, t)));
-        tables.map(left).sum::<u64>() <= room.free_bytes.max(LITTLE_BYTES)
+        tables.map(left).sum::<u64>() + more_bytes <= room.free_bytes.max(LITTLE_BYTES)
     }
 
     /// The table of which most is hidden, to be written anew without that. `at_all`: whatever is newer may
@@ -486,19 +494,19 @@ fn uncovered(table: &Table, newer: &Table) -> u64 {
     table.file_bytes() - table.covered_between(&[], None, newer.ranges()).min(table.file_bytes())
 }
 
-/// Those of the mostly dead segments that are emptied first on a full disk: the deadest, as long as what
-/// lives in them, and the tables that point there, take no more than `room_bytes`.
-fn few_victims(view: &KeyspaceView, room_bytes: u64) -> BTreeSet<u64> {
-    let (tables, mut few) = (&view.tables, BTreeSet::new());
-    let mostly_dead = garbage::mostly_dead(tables, view.options.over_provision());
+/// Those of the `victims` that are emptied first where there is little room, the deadest, as long as what lives in them
+/// and the tables that point there take no more than `room_bytes`; and what lives in them, bytes.
+fn that_fit(view: &KeyspaceView, victims: BTreeSet<u64>, room_bytes: u64) -> (BTreeSet<u64>, u64) {
+    let tables = &view.tables;
     let dead = garbage::dead(tables);
-    let live = tables.segments.iter().filter(|s| mostly_dead.contains(&s.id())).map(|segment| {
+    let live = tables.segments.iter().filter(|s| victims.contains(&s.id())).map(|segment| {
         let dead = dead.get(&segment.id()).copied().unwrap_or(0);
         (segment.value_bytes().saturating_sub(dead), segment.id())
     });
     let mut live: Vec<_> = live.collect();
     live.sort_unstable();
-    let (mut bytes, mut rewritten) = (0, BTreeSet::new());
+    let (mut bytes, mut moved, mut rewritten) = (0, 0, BTreeSet::new());
+    let mut few = BTreeSet::new();
     for (live, segment) in live {
         let points = |table: &&Arc<Table>| {
             table.properties().segments.iter().any(|used| used.segment == segment)
@@ -508,20 +516,21 @@ fn few_victims(view: &KeyspaceView, room_bytes: u64) -> BTreeSet<u64> {
         if bytes > room_bytes {
             break;
         }
+        moved += live;
         few.insert(segment);
     }
-    few
+    (few, moved)
 }
 
 /// The segments to be emptied: those that are mostly dead, if there are more dead bytes than the
-/// options allow, or somebody waits.
-fn victims(view: &KeyspaceView, wanted: bool) -> BTreeSet<u64> {
+/// options allow, or somebody waits; `at_all`: however few.
+fn victims(view: &KeyspaceView, wanted: bool, at_all: bool) -> BTreeSet<u64> {
     let (tables, options) = (&view.tables, &view.options);
     let dead: u64 = garbage::dead(tables).values().sum();
     let held = tables.all().map(|t| t.file_bytes() + t.properties().separated_bytes());
     let allowed = u128::from(held.sum::<u64>()) * u128::from(options.over_provision()) / 100;
     let worth = wanted || dead >= options.min_conversion();
-    if !worth || u128::from(dead) <= allowed {
+    if !at_all && (!worth || u128::from(dead) <= allowed) {
         return BTreeSet::new();
     }
     garbage::mostly_dead(tables, options.over_provision())

@@ -66,7 +66,9 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
     }
     let claims = lock(&engine.claims);
     // A full disk is due other things, whatever room there is.
-    let room = Some(Space { free_bytes: 0, is_full: engine.ballast.is_given_up() });
+    let is_full = engine.ballast.is_given_up();
+    let moving_bytes = if is_full { 0 } else { u64::MAX };
+    let room = Some(Space { free_bytes: 0, moving_bytes, is_full });
     let disk_bytes = engine.disk_bytes();
     let look =
         |k| Picker::new(k, &claims, Outlook { room, disk_bytes, ..Outlook::default() }).pick();
@@ -93,8 +95,14 @@ fn space(engine: &Engine) -> Option<Space> {
     }
     let free = engine.free_bytes();
     let flushes = (2 * engine.options.memtable_bytes as u64).max(engine.ballast.half_bytes());
-    let known = free.map(|free| Space { free_bytes: free.saturating_sub(flushes), is_full });
-    known.or(is_full.then_some(Space { free_bytes: u64::MAX, is_full }))
+    let known = free.map(|free| {
+        let left = free.saturating_sub(flushes);
+        // What moves values out of mostly dead segments gives back more than it takes: on a full disk nothing else may.
+        let moving_bytes = if is_full { free } else { left } / 2;
+        Space { free_bytes: left, moving_bytes, is_full }
+    });
+    let no_end = Space { free_bytes: u64::MAX, moving_bytes: u64::MAX, is_full };
+    known.or(is_full.then_some(no_end))
 }
 
 fn no_room(engine: &Engine, keyspace: &KeyspaceView) -> Error {
@@ -290,7 +298,7 @@ impl TendJob {
         for keyspace in of_levels(&view) {
             let pressure = match self.engine.lacks_room_to_settle(keyspace.id) {
                 true => 0,
-                false => levels::pressure(&keyspace.tables),
+                false => levels::pressure(&keyspace.tables, &keyspace.options),
             };
             self.engine.press(keyspace.id, pressure);
         }

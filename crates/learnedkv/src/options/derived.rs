@@ -41,10 +41,6 @@ impl KeyspaceOptions {
         self.delta_limit_percent
     }
 
-    pub(crate) fn min_conversion(&self) -> u64 {
-        self.min_conversion_bytes
-    }
-
     pub(crate) fn over_provision(&self) -> u64 {
         self.over_provision_percent
     }

@@ -23,12 +23,29 @@ fn on_disk(asked: u64, share: u64, disk_bytes: Option<u64>) -> u64 {
     disk_bytes.map_or(asked, |disk_bytes| asked.min((disk_bytes / share).max(LEAST_BYTES)))
 }
 
+/// How large the disk is that a keyspace stands on; `None`: a large one. It was not asked for: options that differ in nothing else are
+/// equal, and it is not persisted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OnDisk(Option<u64>);
+
+impl PartialEq for OnDisk {
+    fn eq(&self, _: &OnDisk) -> bool {
+        true
+    }
+}
+
+impl Eq for OnDisk {}
+
 impl KeyspaceOptions {
     /// The same for a keyspace on a disk of so many bytes.
     pub(crate) fn on_disk_of(mut self, disk_bytes: Option<u64>) -> KeyspaceOptions {
-        self.min_conversion_bytes =
-            on_disk(self.min_conversion_bytes, CONVERSION_SHARE, disk_bytes);
+        self.disk = OnDisk(disk_bytes);
         self
+    }
+
+    /// So much is worth a sweep, bytes: what was asked for, but no more than a part of the disk.
+    pub(crate) fn min_conversion(&self) -> u64 {
+        on_disk(self.min_conversion_bytes, CONVERSION_SHARE, self.disk.0)
     }
 }
 
@@ -78,6 +95,10 @@ mod tests {
         let worth = |disk| KeyspaceOptions::default().on_disk_of(disk).min_conversion();
         assert_eq!([None, Some(1 << 40), Some(8 << 30)].map(worth), [512 << 20; 3]);
         assert_eq!([1 << 30, 0].map(|disk| worth(Some(disk))), [64 << 20, 256 << 10]);
+        // Whoever makes another keyspace with the same options asks for what was asked for here.
+        let asked = KeyspaceOptions::default();
+        let here = asked.clone().on_disk_of(Some(1 << 30));
+        assert_eq!((&here, here.encode()), (&asked, asked.encode()));
         let base = |disk| Sizes::of(&KeyspaceOptions::default(), disk).level_base_bytes;
         assert_eq!([None, Some(1 << 40)].map(base), [128 << 20; 2]);
         assert_eq!([256 << 20, 0].map(|disk| base(Some(disk))), [16 << 20, 256 << 10]);

@@ -3,6 +3,7 @@
 
 mod given_up;
 mod gives_back;
+mod opens;
 mod readers;
 mod real;
 mod together;

@@ -3,7 +3,8 @@
 //! Removals are settled each time that they have taken an eighth of what was given up, by their own length: a range of all keys, or some long
 //! values, are much less. So once a put was refused and nobody removes any more, the keyspaces are converted
 //! that have removals in memtables or fresh tables, in the background; again if there were more removals since, and not more often than
-//! the disk is looked at.
+//! the disk is looked at. Where somebody goes on removing, a little here and there, they are after a few looks too: what is
+//! removed so slowly would come to an eighth in hours.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -28,9 +29,14 @@ pub(super) struct Unsettled {
 pub(super) struct Removals {
     /// What removals had taken by then, bytes.
     taken_bytes: Option<u64>,
+    /// How often somebody had removed something between two looks while puts were refused, since nobody waits any more.
+    put_off: u32,
     /// What each keyspace had when it was converted for that.
     settled: BTreeMap<KeyspaceId, Unsettled>,
 }
+
+/// Whoever removes is let alone for so many looks.
+const MOST_PUT_OFF: u32 = 4;
 
 fn unsettled(keyspace: &KeyspaceView) -> Unsettled {
     let in_memtables = keyspace.memtables().map(|memtable| memtable.removed()).sum();
@@ -48,14 +54,21 @@ fn unsettled(keyspace: &KeyspaceView) -> Unsettled {
 
 impl Engine {
     /// Has what was removed be settled where a put was refused since the last time, and nobody has removed anything since the last
-    /// look: who is at it settles by himself, and needs the room. What was there `before` is not settled again.
+    /// look (who is at it settles by himself, and needs the room), or for [`MOST_PUT_OFF`] looks. What was there `before` is not
+    /// settled again.
     pub(super) fn settle_for_refused(&self, before: &mut Removals) {
         let taken_bytes = Some(self.ballast.removals.load(Ordering::Relaxed));
         let is_quiet = before.taken_bytes == taken_bytes;
         before.taken_bytes = taken_bytes;
-        if !is_quiet || !self.ballast.has_refused.swap(false, Ordering::Relaxed) {
+        if !self.ballast.has_refused.load(Ordering::Relaxed) {
             return;
         }
+        if !is_quiet && before.put_off < MOST_PUT_OFF {
+            before.put_off += 1;
+            return;
+        }
+        before.put_off = 0;
+        self.ballast.has_refused.store(false, Ordering::Relaxed);
         let view = self.view();
         let now = view.keyspaces.values().map(|keyspace| (keyspace.id, unsettled(keyspace)));
         let has_some = |of: &Unsettled| of.in_memtables > 0 || of.newest_table.is_some();

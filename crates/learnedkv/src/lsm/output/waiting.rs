@@ -33,6 +33,7 @@ impl Waiting {
         kind: (Kind, SequenceNumber),
         payload: &[u8],
         load: Option<ValuePointer>,
+        separate_at: u64,
     ) {
         let key_start = self.bytes.len();
         self.bytes.extend_from_slice(key);
@@ -40,8 +41,10 @@ impl Waiting {
         self.bytes.extend_from_slice(payload);
         let end = self.bytes.len();
         let (kind, sequence) = kind;
-        let value_bytes = load.map_or(payload.len() as u64, |pointer| pointer.length);
-        self.data_bytes += key.len() as u64 + value_bytes;
+        // Of one that is to stand apart again its place alone is in a block.
+        let comes = load.filter(|pointer| pointer.length < separate_at);
+        let in_block = comes.map_or(payload.len() as u64, |pointer| pointer.length);
+        self.data_bytes += key.len() as u64 + in_block;
         self.entries.push(WaitingEntry { key_start, payload_start, end, kind, sequence, load });
     }
 

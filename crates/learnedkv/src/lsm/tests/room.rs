@@ -1,8 +1,9 @@
 //! What is picked where there is little room.
 
 use super::*;
+use crate::format::entry::TableId;
 use crate::lsm::levels::run_bytes;
-use crate::lsm::pick::{Found, Outlook, Pick, Picker, Space};
+use crate::lsm::pick::{Found, Goal, Outlook, Pick, Picker, Space};
 
 /// Runs that lie over all of the base, and nobody at work.
 fn runs_over_a_base() -> Bench {
@@ -26,7 +27,7 @@ fn runs_over_a_base() -> Bench {
 
 fn pick(bench: &Bench, free_bytes: u64, is_full: bool) -> Option<Box<Pick>> {
     let claims = lock(&bench.engine().claims);
-    let room = Some(Space { free_bytes, is_full });
+    let room = Some(Space { free_bytes, moving_bytes: 0, is_full });
     let outlook = Outlook { room, ..Outlook::default() };
     match Picker::new(&bench.view(), &claims, outlook).pick() {
         Found::Work(pick) => Some(pick),
@@ -54,5 +55,62 @@ fn where_there_is_no_room_for_all_runs_the_oldest_goes_alone() {
         // (A table of which newer data hides much is written anew then, without that.)
         let picked = pick(&bench, bytes - 1, is_full);
         assert!(picked.is_none_or(|pick| pick.from > 0), "the oldest takes some, too");
+    }
+}
+
+/// Values that went to another segment counted as if they stood in blocks: tables crumbled, down to a dozen entries each.
+#[test]
+fn tables_whose_values_are_moved_are_as_large_as_others() {
+    // A step takes more of values than a table takes.
+    let (disk, executor) = (SimDisk::new(1), Arc::new(SeededExecutor::new(1)));
+    let builder = Database::builder("/db").disk(Arc::new(disk.clone())).executor(executor.clone());
+    let db = builder.memtable_bytes(256 << 10).open().unwrap();
+    let keyspace = db.keyspace("k", options().separate_at(100)).unwrap();
+    let bench = Bench { disk, executor, db, keyspace };
+    bench.put(spread(0..2000), 400, 1);
+    bench.keyspace.convert().unwrap();
+    let tables = || bench.view().tables.all().count();
+    let before = tables();
+    for fill in 2..6 {
+        bench.put(
+            spread(0..2000).filter(|number| (number / 7) % 2 == u64::from(fill % 2)),
+            400,
+            fill,
+        );
+        bench.keyspace.convert().unwrap();
+        assert!(tables() < 3 * before, "{fill}: {} tables of {before}", tables());
+    }
+    let moved = bench.engine().metrics.compacted_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(moved > 2000 * 400, "{moved} bytes were written, no values among them");
+}
+
+/// Mostly dead segments were emptied all at once, if what lives in them found room or not; on a full disk none, where what is
+/// free was for flushes.
+#[test]
+fn as_many_segments_are_emptied_as_find_room() {
+    let bench = Bench::new(1, options().separate_at(100));
+    bench.put(spread(0..400), 400, 1);
+    bench.keyspace.convert().unwrap();
+    for fill in 2..5 {
+        bench.put(spread(0..400).filter(|number| number % 3 > 0), 400, fill);
+        bench.keyspace.flush().unwrap();
+        bench.executor.run_until_idle();
+    }
+    let victims = |moving_bytes: u64, is_full: bool| {
+        let room = Some(Space { free_bytes: 64 << 10, moving_bytes, is_full });
+        let goal = (!is_full).then_some(Goal { level: LEVELS, before: TableId::MAX });
+        let claims = lock(&bench.engine().claims);
+        let outlook = Outlook { room, goal, ..Outlook::default() };
+        match Picker::new(&bench.view(), &claims, outlook).pick() {
+            Found::Work(pick) => pick.victims,
+            _ => Arc::default(),
+        }
+    };
+    for is_full in [false, true] {
+        let all = victims(u64::MAX, is_full);
+        assert!(all.len() > 3, "{all:?}");
+        let few = victims(40 << 10, is_full);
+        assert!(!few.is_empty() && few.is_subset(&all) && few.len() < all.len(), "{few:?}");
+        assert!(victims(100, is_full).is_empty());
     }
 }

@@ -100,15 +100,15 @@ fn a_range_that_was_removed_makes_room_for_puts_that_are_refused() {
 /// So much garbage as is not worth a sweep elsewhere was more than the disk has: what was overwritten filled it, and puts were refused.
 #[test]
 fn a_small_disk_takes_overwrites_for_ever() {
-    for seed in 0..3 {
+    for (seed, store) in (0..3).flat_map(|seed| [(seed, Store::Tiered), (seed, Store::Lsm)]) {
         let disk = SimDisk::new(seed);
         disk.set_space_limit_bytes(Some(40 * MIB));
         let (db, executor) = open_with(Database::builder("/db"), &disk, seed);
-        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(store)).unwrap();
         for round in 0..12_u8 {
             for number in 0..12_000 {
                 let put = keyspace.insert(name(number), [round; 900]);
-                put.unwrap_or_else(|e| panic!("seed {seed}, {round} {number}: {e}"));
+                put.unwrap_or_else(|e| panic!("seed {seed}, {store:?}, {round} {number}: {e}"));
                 if number % 2000 == 0 {
                     executor.run_until_idle();
                 }
@@ -116,4 +116,75 @@ fn a_small_disk_takes_overwrites_for_ever() {
         }
         assert_eq!(keyspace.iter().count(), 12_000);
     }
+}
+
+/// As long as somebody removed something, in another keyspace too, what had been removed was never settled.
+#[test]
+fn removals_here_and_there_do_not_keep_what_was_removed_from_making_room() {
+    for (seed, store) in (0..3).flat_map(|seed| [(seed, Store::Tiered), (seed, Store::Lsm)]) {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(24 * MIB));
+        let (db, executor) = open_with(Database::builder("/db"), &disk, seed);
+        let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(store)).unwrap();
+        let put = |number: usize| keyspace.insert(name(number), [number as u8; 400]);
+        let end = (0..).find(|number| put(*number).is_err()).unwrap();
+        keyspace.remove_range(name(0)..name(end - 100)).unwrap();
+        let is_taken = (0..40).any(|at| {
+            other.remove(name(at)).unwrap();
+            let taken = put(end).is_ok();
+            executor.pause(Duration::from_millis(500));
+            executor.run_until_idle();
+            taken
+        });
+        assert!(is_taken, "{store:?}, {seed}: {:?}", put(end));
+    }
+}
+
+/// A put for which no log segment was to be had was refused while the ballast was held: nobody settled what was removed, no flush
+/// was due, and it was refused for good.
+#[test]
+fn what_finds_no_log_segment_waits_for_what_was_removed() {
+    for (seed, store) in (0..3).flat_map(|seed| [(seed, Store::Tiered), (seed, Store::Lsm)]) {
+        let disk = SimDisk::new(seed);
+        disk.set_space_limit_bytes(Some(256 * MIB));
+        let (db, executor) = open_with(Database::builder("/db"), &disk, seed);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(store)).unwrap();
+        (0..40_000).for_each(|number| keyspace.insert(name(number), [7; 900]).unwrap());
+        keyspace.convert().unwrap();
+        drop(keyspace);
+        db.close().unwrap();
+        let (db, executor_after) = open_with(Database::builder("/db"), &disk, seed);
+        drop(executor);
+        executor_after.run_until_idle();
+        let keyspace = db.find("k").unwrap();
+        // Others leave less than the larger ones of the growing segments take.
+        let free = disk.room(Path::new("/db")).unwrap().free_bytes;
+        disk.set_space_limit_bytes(Some(256 * MIB + 3 * MIB - free));
+        let put = |number: usize| keyspace.insert(name(number), vec![number as u8; 20_000]);
+        let refused = (50_000..).find(|number| put(*number).is_err()).unwrap();
+        assert!(refused < 50_400, "{store:?}, {seed}: {refused} found room");
+        keyspace.remove_range(name(0)..name(40_000)).unwrap();
+        let is_taken = (0..10).any(|_| {
+            let taken = put(refused).is_ok();
+            executor_after.pause(Duration::from_secs(1));
+            executor_after.run_until_idle();
+            taken
+        });
+        assert!(is_taken, "{store:?}, {seed}: {:?}, {:?}", put(refused), db.health());
+    }
+}
+
+/// What is worth a sweep on a small disk was said to have been asked for, and so was persisted by whoever made a keyspace
+/// with the same options elsewhere.
+#[test]
+fn a_small_disk_has_no_say_in_the_options_that_are_shown() {
+    let disk = SimDisk::new(1);
+    disk.set_space_limit_bytes(Some(24 * MIB));
+    let (db, _) = open_with(Database::builder("/db"), &disk, 1);
+    let asked = KeyspaceOptions::default().store(Store::Tiered);
+    assert_eq!(*db.keyspace("k", asked.clone()).unwrap().options(), asked);
+    drop(db);
+    let (db, _) = open_with(Database::builder("/db"), &disk, 1);
+    assert_eq!(*db.find("k").unwrap().options(), asked);
 }
