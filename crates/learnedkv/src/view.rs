@@ -297,18 +297,19 @@ impl Tables {
 
     /// The same without the tables that could not be opened: made once.
     pub fn readable(&self) -> &Arc<Tables> {
-        self.readable.get_or_init(|| Arc::new(self.without_damaged()))
+        self.readable.get_or_init(|| Arc::new(self.without(|_| false)))
     }
 
-    fn without_damaged(&self) -> Tables {
-        let is_readable = |table: &&Arc<Table>| table.damage().is_none();
-        let run = |run: &Run| run.iter().filter(is_readable).cloned().collect();
+    /// The same without those, and without others.
+    pub fn without(&self, leaves_out: impl Fn(&Table) -> bool) -> Tables {
+        let stays = |table: &&Arc<Table>| table.damage().is_none() && !leaves_out(table);
+        let run = |run: &Run| run.iter().filter(stays).cloned().collect();
         let runs = |runs: &[Run]| runs.iter().map(run).collect::<Vec<Run>>();
         let frozen = self.frozen.as_ref().map(|frozen| {
             let (runs, watermark) = (runs(&frozen.runs), frozen.watermark.clone());
             Frozen { groups: Group::all(&runs), runs, watermark }
         });
-        let of = |table: &Option<Arc<Table>>| table.as_ref().filter(is_readable).cloned();
+        let of = |table: &Option<Arc<Table>>| table.as_ref().filter(stays).cloned();
         let partitions = self
             .partitions
             .iter()

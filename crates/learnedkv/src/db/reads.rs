@@ -1,6 +1,8 @@
 //! Reading a keyspace, now ([`Keyspace`]) or as it was ([`Snapshot`]): the same methods on both.
 
+use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::iter::{self, Bounds};
@@ -38,6 +40,23 @@ impl Keyspace {
             None => engine.keyspace(self.id()),
         };
         Iter::new(self.handle().clone(), keyspace, visible, bounds, options)
+    }
+
+    /// Keys in `bounds` of which some table says something that is not among those of the files `lost`, nor was damaged from the start: the
+    /// keyspace may have others, or not these.
+    pub(super) fn keys_without(&self, lost: &BTreeSet<PathBuf>, bounds: Bounds) -> Keys {
+        let engine = &self.handle().engine;
+        let (view, visible) = engine.snapshot();
+        let without = |keyspace: &Arc<KeyspaceView>| {
+            let tables = keyspace.tables.without(|table| lost.contains(table.path()));
+            Arc::new(KeyspaceView { tables: Arc::new(tables), ..KeyspaceView::clone(keyspace) })
+        };
+        let keyspace = match view.keyspaces.get(&self.id()) {
+            Some(keyspace) => Ok(without(keyspace)),
+            None => engine.keyspace(self.id()),
+        };
+        let options = ReadOptions::default();
+        Iter::new(self.handle().clone(), keyspace, visible, bounds, options).keys()
     }
 
     /// All entries of what a conditional commit has seen.

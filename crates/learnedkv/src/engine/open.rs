@@ -94,14 +94,10 @@ pub fn open(
     } else {
         make_durable(&*disk, dir, &recovered)?;
         let loaded = Loaded { state: without_dropped_filters(loaded.state, &view), ..loaded };
-        let (manifest, log, before) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
-        let segments = log.segments().into_iter().collect();
-        let counts = (manifest.number(), manifest.state(), &segments);
-        let (mut removed, left) = remove_orphans(&*disk, dir, counts, &view)?;
-        removed.extend(before);
+        let (manifest, log, removed) = begin(&disk, dir, &options, loaded, &recovered, &view)?;
         let ballast = Ballast::begin(&disk, dir, &options, &manifest, &view, &log);
         log.set_frugal(ballast.is_given_up());
-        (Some(manifest), log, (removed, left), ballast)
+        (Some(manifest), log, removed, ballast)
     };
     let found = OpenReport::of(&recovered, &view);
     let report =
@@ -450,7 +446,7 @@ fn hold_segment(
     Ok(())
 }
 
-/// Commits the recovery and begins the fresh segment. The files that it removed for that.
+/// Commits the recovery, begins the fresh segment and removes what nothing names. What was removed, and what could not be.
 fn begin(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -458,7 +454,7 @@ fn begin(
     loaded: Loaded,
     recovered: &Recovered,
     view: &View,
-) -> Result<(Manifest, Log, Vec<String>)> {
+) -> Result<(Manifest, Log, Removed)> {
     let Loaded { database, mut state, number: counts } = loaded;
     let mut removed = Vec::new();
     // Opens that died amid this may have used what was held for it: what they left is not needed either.
@@ -511,8 +507,15 @@ fn begin(
         }
         begun => begun?,
     };
-    Ok((manifest, log, removed))
+    let segments = log.segments().into_iter().collect();
+    let counts = (manifest.number(), manifest.state(), &segments);
+    let (names, left) = remove_orphans(&**disk, dir, counts, view)?;
+    removed.extend(names);
+    Ok((manifest, log, (removed, left)))
 }
+
+/// The names of the files that were removed, and why others could not be.
+type Removed = (Vec<String>, Vec<Error>);
 
 /// The finished files that a state and the log it names need, in `dir`: all but the log and the manifest
 /// themselves. An open removes the others, a checkpoint copies these. `view` shows the memtables that
@@ -536,7 +539,7 @@ fn remove_orphans(
     dir: &Path,
     (manifest, state, segments): (u64, &State, &BTreeSet<u64>),
     view: &View,
-) -> Result<(Vec<String>, Vec<Error>)> {
+) -> Result<Removed> {
     let finished = named_files(dir, state, view);
     let (mut removed, mut left) = (Vec::new(), Vec::new());
     for name in disk.list(dir)? {
