@@ -103,15 +103,21 @@ impl Shape {
     }
 }
 
-/// How hard pressed writers of a keyspace with these tables are to be; see [`crate::engine::pace`].
-pub fn pressure(tables: &Tables, options: &KeyspaceOptions) -> u64 {
-    let between = |value: u64, (from, to): (u64, u64)| {
-        let above = u128::from(value.saturating_sub(from)) * u128::from(FULL);
-        u64::try_from(above / u128::from(to - from)).unwrap_or(u64::MAX)
-    };
-    let by_runs = between(tables.fresh().len() as u64, (RUNS_PRESSED, RUNS_FULL));
-    let garbage = permille(garbage::dead_bytes(tables), garbage::promised_bytes(tables, options));
-    by_runs.max(between(garbage, (GARBAGE_PRESSED, GARBAGE_FULL)))
+/// How hard pressed writers are to be for the runs of a keyspace with these tables; see [`crate::engine::pace`].
+pub fn by_runs(tables: &Tables) -> u64 {
+    between(tables.fresh().len() as u64, (RUNS_PRESSED, RUNS_FULL))
+}
+
+/// The same for what is dead in its value segments.
+pub fn by_garbage(tables: &Tables, options: &KeyspaceOptions) -> u64 {
+    let share = permille(garbage::dead_bytes(tables), garbage::promised_bytes(tables, options));
+    between(share, (GARBAGE_PRESSED, GARBAGE_FULL))
+}
+
+/// 0 at `from`, [`FULL`] at `to`.
+fn between(value: u64, (from, to): (u64, u64)) -> u64 {
+    let above = u128::from(value.saturating_sub(from)) * u128::from(FULL);
+    u64::try_from(above / u128::from(to - from)).unwrap_or(u64::MAX)
 }
 
 /// The deepest level where no table meets `extent`, nor does any in the levels above or the runs, and

@@ -162,10 +162,16 @@ impl<'a> Picker<'a> {
         let (mut moved_bytes, mut lacks_room) = (0, false);
         if let Some(room) = outlook.room.filter(|_| !victims.is_empty()) {
             (victims, moved_bytes) = that_fit(view, victims, room.moving_bytes);
-            lacks_room = victims.is_empty() && !is_full;
+            // Nobody is told that garbage stays for now but who asks for it to go.
+            lacks_room = victims.is_empty() && !is_full && outlook.goal.is_some();
         }
         let (victims, lacks_room) = (Arc::new(victims), Cell::new(lacks_room));
         Picker { view, claims, outlook, sizes, shape, victims, moved_bytes, lacks_room }
+    }
+
+    /// Whether value segments are to be emptied, and there is room for it.
+    pub fn empties_any(&self) -> bool {
+        !self.victims.is_empty()
     }
 
     /// Whether the goal is reached.
@@ -495,7 +501,8 @@ fn uncovered(table: &Table, newer: &Table) -> u64 {
 }
 
 /// Those of the `victims` that are emptied first where there is little room, the deadest, as long as what lives in them
-/// and the tables that point there take no more than `room_bytes`; and what lives in them, bytes.
+/// and one of the tables that point there (they are written anew one after another) take no more than `room_bytes`; and what lives
+/// in them, bytes.
 fn that_fit(view: &KeyspaceView, victims: BTreeSet<u64>, room_bytes: u64) -> (BTreeSet<u64>, u64) {
     let tables = &view.tables;
     let dead = garbage::dead(tables);
@@ -505,15 +512,13 @@ fn that_fit(view: &KeyspaceView, victims: BTreeSet<u64>, room_bytes: u64) -> (BT
     });
     let mut live: Vec<_> = live.collect();
     live.sort_unstable();
-    let (mut bytes, mut moved, mut rewritten) = (0, 0, BTreeSet::new());
-    let mut few = BTreeSet::new();
+    let points = |table: &&Arc<Table>| {
+        table.properties().segments.iter().any(|used| victims.contains(&used.segment))
+    };
+    let largest = tables.all().filter(points).map(|table| table.file_bytes()).max().unwrap_or(0);
+    let (mut moved, mut few) = (0, BTreeSet::new());
     for (live, segment) in live {
-        let points = |table: &&Arc<Table>| {
-            table.properties().segments.iter().any(|used| used.segment == segment)
-        };
-        let new = tables.all().filter(points).filter(|table| rewritten.insert(table.id()));
-        bytes += live + new.map(|table| table.file_bytes()).sum::<u64>();
-        if bytes > room_bytes {
+        if largest + moved + live > room_bytes {
             break;
         }
         moved += live;

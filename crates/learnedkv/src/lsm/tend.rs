@@ -67,7 +67,8 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
     let claims = lock(&engine.claims);
     // A full disk is due other things, whatever room there is.
     let is_full = engine.ballast.is_given_up();
-    let moving_bytes = if is_full { 0 } else { u64::MAX };
+    let known = (!is_full).then(|| space(engine)).flatten();
+    let moving_bytes = known.map_or(if is_full { 0 } else { u64::MAX }, |room| room.moving_bytes);
     let room = Some(Space { free_bytes: 0, moving_bytes, is_full });
     let disk_bytes = engine.disk_bytes();
     let look =
@@ -97,9 +98,8 @@ fn space(engine: &Engine) -> Option<Space> {
     let flushes = (2 * engine.options.memtable_bytes as u64).max(engine.ballast.half_bytes());
     let known = free.map(|free| {
         let left = free.saturating_sub(flushes);
-        // What moves values out of mostly dead segments gives back more than it takes: on a full disk nothing else may.
-        let moving_bytes = if is_full { free } else { left } / 2;
-        Space { free_bytes: left, moving_bytes, is_full }
+        // What moves values out of mostly dead segments gives back more than it takes: it is left some where nothing else is.
+        Space { free_bytes: left, moving_bytes: free / 2, is_full }
     });
     let no_end = Space { free_bytes: u64::MAX, moving_bytes: u64::MAX, is_full };
     known.or(is_full.then_some(no_end))
@@ -293,13 +293,30 @@ struct TendJob {
 }
 
 impl TendJob {
+    /// How hard pressed writers are to be. Garbage presses only where it goes: not if something cannot be read, or there is no room.
+    fn pressure(&self, keyspace: &KeyspaceView) -> u64 {
+        let (engine, tables) = (&self.engine, &keyspace.tables);
+        let error = engine.health.work_error(Work::Settle(keyspace.id));
+        if error.as_ref().is_some_and(|error| error.kind() == ErrorKind::DiskFull) {
+            return 0;
+        }
+        let by_garbage = match error.is_none() && tables.damaged.is_empty() {
+            true => levels::by_garbage(tables, &keyspace.options),
+            false => 0,
+        };
+        let goes = || {
+            let (room, disk_bytes) = (space(engine), engine.disk_bytes());
+            let outlook = Outlook { room, disk_bytes, ..Outlook::default() };
+            Picker::new(keyspace, &lock(&engine.claims), outlook).empties_any()
+        };
+        let by_garbage = if by_garbage > 0 && goes() { by_garbage } else { 0 };
+        by_garbage.max(levels::by_runs(tables))
+    }
+
     fn look(&mut self) {
         let view = arc_swap::Guard::into_inner(self.engine.view());
         for keyspace in of_levels(&view) {
-            let pressure = match self.engine.lacks_room_to_settle(keyspace.id) {
-                true => 0,
-                false => levels::pressure(&keyspace.tables, &keyspace.options),
-            };
+            let pressure = self.pressure(keyspace);
             self.engine.press(keyspace.id, pressure);
         }
         self.under_way.retain(|id, _| view.keyspaces.contains_key(id));
@@ -503,5 +520,48 @@ mod tests {
             db.engine().health.note_background(Work::Settle(1), &failed);
             assert_eq!(pressed() > 0, presses, "{kind:?}");
         }
+    }
+
+    /// Who waited for garbage to go that could not go waited for ever.
+    #[test]
+    fn garbage_presses_only_where_it_goes() {
+        let disk = SimDisk::new(1);
+        let open = |executor: Arc<dyn crate::executor::Executor>| {
+            let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+            let builder = builder.memtable_bytes(256 << 10).log_segment_bytes(256 << 10);
+            builder.executor(executor).open().unwrap()
+        };
+        let executor = Arc::new(SeededExecutor::new(1));
+        let db = open(executor.clone());
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().store(Store::Lsm)).unwrap();
+        for round in 0..8_u8 {
+            for number in (0..4000_u16).filter(|number| round == 0 || number % 3 > 0) {
+                keyspace.insert(number.to_be_bytes(), [round; 1000]).unwrap();
+            }
+            keyspace.flush().unwrap();
+            executor.run_until_idle();
+        }
+        drop(keyspace);
+        db.close().unwrap();
+        let at_first = disk.used_bytes();
+        let pressure = |left_bytes: Option<u64>, kind: Option<ErrorKind>| {
+            disk.set_space_limit_bytes(Some(at_first + (8 << 20)));
+            let quiet = Without(SeededExecutor::new(1), &["compact", "tend levels"]);
+            let db = open(Arc::new(quiet));
+            let engine = db.engine().clone();
+            if let Some(left_bytes) = left_bytes {
+                disk.set_space_limit_bytes(Some(disk.used_bytes() + left_bytes));
+            }
+            if let Some(kind) = kind {
+                let failed = Err(Error::new(kind, "a compaction failed"));
+                engine.health.note_background(Work::Settle(1), &failed);
+            }
+            let (goals, under_way) = (Goals::default(), BTreeMap::new());
+            TendJob { engine: engine.clone(), goals, under_way }.look();
+            engine.pace.pressure(1)
+        };
+        assert!(pressure(None, None) > 0);
+        assert_eq!(pressure(None, Some(ErrorKind::Io)), 0);
+        assert_eq!(pressure(Some(8 << 10), None), 0);
     }
 }
