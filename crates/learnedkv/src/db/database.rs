@@ -260,7 +260,7 @@ impl Database {
     /// The error that background work met last, if it has not succeeded since: also what the last
     /// sweep of a keyspace could not read and went round.
     pub fn background_error(&self) -> Option<Error> {
-        self.engine().health.background_error().or_else(|| self.engine().swept_damage())
+        self.engine().health.background_error().or_else(|| self.engine().met_damage())
     }
 
     /// How the database is: whether writes are taken, and if not, why. Of several things the one that
@@ -269,7 +269,7 @@ impl Database {
         match (self.engine().health.report(), self.engine().full_error()) {
             (DatabaseHealth::Well | DatabaseHealth::Failing(_), Some(e)) => DatabaseHealth::Full(e),
             (DatabaseHealth::Well, None) => {
-                let damage = self.engine().damage().or_else(|| self.engine().swept_damage());
+                let damage = self.engine().damage().or_else(|| self.engine().met_damage());
                 damage.map_or(DatabaseHealth::Well, DatabaseHealth::Damaged)
             }
             (report, _) => report,

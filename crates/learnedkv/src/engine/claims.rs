@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::{Engine, Health, lock};
 use crate::error::{Error, ErrorKind};
 use crate::format::entry::{KeyspaceId, TableId};
-use crate::view::Extent;
+use crate::view::{Extent, KeyspaceView, View};
 
 /// A part of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +109,18 @@ impl Claims {
         let asked_since = unread.insisted != health.insisted()
             || unread.asked.is_some_and(|asked| asked != health.asked());
         (!asked_since).then_some(&unread.error)
+    }
+
+    /// Why one is left alone that is still needed and damaged. (The error itself is forgotten when anything is asked for.)
+    pub fn damage(&self, view: &View, health: &Health) -> Option<Error> {
+        let damaged = |file: &TableId| self.avoids(*file, health).filter(|e| e.is_corruption());
+        let found: Vec<_> = self.unreadable.keys().filter(|file| damaged(file).is_some()).collect();
+        let needed = |keyspace: &Arc<KeyspaceView>, file: TableId| {
+            keyspace.tables.segments.get(file).is_some()
+                || keyspace.tables.all().any(|table| table.id() == file)
+        };
+        let is_needed = |file: &TableId| view.keyspaces.values().any(|k| needed(k, *file));
+        found.into_iter().find(|file| is_needed(file)).and_then(damaged).cloned()
     }
 
     /// All that are left alone.

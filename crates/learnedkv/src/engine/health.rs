@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::lock;
+use super::{Engine, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::entry::KeyspaceId;
 
@@ -226,5 +226,20 @@ impl Health {
         let background = lock(&self.background);
         let failed = works.iter().find_map(|work| background.get(work));
         failed.map_or(Ok(()), |e| Err(e.clone()))
+    }
+}
+
+impl Engine {
+    /// Why the first of the tables and value segments that could not be opened, and that are still needed,
+    /// could not be.
+    pub fn damage(&self) -> Option<Error> {
+        self.view().keyspaces.values().find_map(|keyspace| keyspace.damage())
+    }
+
+    /// What the last sweep of a keyspace could not read and went round, or compactions leave alone.
+    pub fn met_damage(&self) -> Option<Error> {
+        let view = self.view();
+        let swept = lock(&self.conversions).damage(|id| view.keyspaces.contains_key(&id));
+        swept.or_else(|| lock(&self.claims).damage(&view, &self.health))
     }
 }

@@ -238,18 +238,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// Why the first of the tables and value segments that could not be opened, and that are still needed,
-    /// could not be.
-    pub fn damage(&self) -> Option<Error> {
-        self.view().keyspaces.values().find_map(|keyspace| keyspace.damage())
-    }
-
-    /// What the last sweep of a keyspace could not read, and went round.
-    pub fn swept_damage(&self) -> Option<Error> {
-        let view = self.view();
-        lock(&self.conversions).damage(|id| view.keyspaces.contains_key(&id))
-    }
-
     /// Refuses writes from now on because of `error`, and wakes whoever waits for them.
     pub fn poison(&self, error: &Error) {
         self.health.poison(error);

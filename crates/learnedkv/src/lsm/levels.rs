@@ -108,9 +108,9 @@ pub fn by_runs(tables: &Tables) -> u64 {
     between(tables.fresh().len() as u64, (RUNS_PRESSED, RUNS_FULL))
 }
 
-/// The same for what is dead in its value segments.
-pub fn by_garbage(tables: &Tables, options: &KeyspaceOptions) -> u64 {
-    let share = permille(garbage::dead_bytes(tables), garbage::promised_bytes(tables, options));
+/// The same for so much that is dead in its value segments and may go.
+pub fn by_garbage(dead_bytes: u64, tables: &Tables, options: &KeyspaceOptions) -> u64 {
+    let share = permille(dead_bytes, garbage::promised_bytes(tables, options));
     between(share, (GARBAGE_PRESSED, GARBAGE_FULL))
 }
 

@@ -146,6 +146,8 @@ pub struct Picker<'a> {
     victims: Arc<BTreeSet<u64>>,
     /// What lives in the victims, bytes, where the room for it is known.
     moved_bytes: u64,
+    /// Those that would be victims if there were no end of room.
+    all_victims: BTreeSet<u64>,
     /// There was no room for something that is due.
     lacks_room: Cell<bool>,
 }
@@ -159,6 +161,7 @@ impl<'a> Picker<'a> {
         let mut victims = victims(view, is_full || outlook.goal.is_some(), is_full);
         let health = outlook.health;
         victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
+        let all_victims = victims.clone();
         let (mut moved_bytes, mut lacks_room) = (0, false);
         if let Some(room) = outlook.room.filter(|_| !victims.is_empty()) {
             (victims, moved_bytes) = that_fit(view, victims, room.moving_bytes);
@@ -166,12 +169,31 @@ impl<'a> Picker<'a> {
             lacks_room = victims.is_empty() && !is_full && outlook.goal.is_some();
         }
         let (victims, lacks_room) = (Arc::new(victims), Cell::new(lacks_room));
-        Picker { view, claims, outlook, sizes, shape, victims, moved_bytes, lacks_room }
+        Picker {
+            view,
+            claims,
+            outlook,
+            sizes,
+            shape,
+            victims,
+            moved_bytes,
+            all_victims,
+            lacks_room,
+        }
     }
 
-    /// Whether value segments are to be emptied, and there is room for it.
-    pub fn empties_any(&self) -> bool {
-        !self.victims.is_empty()
+    /// What is dead in value segments that are to be emptied, as far as it will go: nothing where there is no room for any; nor what
+    /// cannot be read, or a table points to that cannot.
+    pub fn garbage_bytes(&self) -> u64 {
+        if self.victims.is_empty() {
+            return 0;
+        }
+        let unreadable = self.tables().all().filter(|table| !self.is_readable(table));
+        let stays = unreadable.flat_map(|table| &table.properties().segments);
+        let stays: BTreeSet<_> = stays.map(|used| used.segment).collect();
+        let goes = |segment: &u64| self.all_victims.contains(segment) && !stays.contains(segment);
+        let dead = garbage::dead(self.tables());
+        dead.iter().filter(|(segment, _)| goes(segment)).map(|(_, bytes)| bytes).sum()
     }
 
     /// Whether the goal is reached.

@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::compact::Compaction;
-use super::levels;
 use super::pick::{Found, Goal, Outlook, Pick, Picker, Space};
+use super::{garbage, levels};
 use crate::engine::claims::Claims;
 use crate::engine::{Engine, RoomSeen, Work, lock};
 use crate::error::{Error, ErrorKind, MAKE_ROOM};
@@ -295,21 +295,22 @@ struct TendJob {
 impl TendJob {
     /// How hard pressed writers are to be. Garbage presses only where it goes: not if something cannot be read, or there is no room.
     fn pressure(&self, keyspace: &KeyspaceView) -> u64 {
-        let (engine, tables) = (&self.engine, &keyspace.tables);
-        let error = engine.health.work_error(Work::Settle(keyspace.id));
-        if error.as_ref().is_some_and(|error| error.kind() == ErrorKind::DiskFull) {
+        let (engine, tables, options) = (&self.engine, &keyspace.tables, &keyspace.options);
+        if engine.lacks_room_to_settle(keyspace.id) {
             return 0;
         }
-        let by_garbage = match error.is_none() && tables.damaged.is_empty() {
-            true => levels::by_garbage(tables, &keyspace.options),
-            false => 0,
-        };
         let goes = || {
             let (room, disk_bytes) = (space(engine), engine.disk_bytes());
-            let outlook = Outlook { room, disk_bytes, ..Outlook::default() };
-            Picker::new(keyspace, &lock(&engine.claims), outlook).empties_any()
+            let outlook = Outlook { health: Some(&engine.health), goal: None, room, disk_bytes };
+            let claims = lock(&engine.claims);
+            match claims.has_failed(keyspace.id, &engine.health) {
+                true => 0,
+                false => Picker::new(keyspace, &claims, outlook).garbage_bytes(),
+            }
         };
-        let by_garbage = if by_garbage > 0 && goes() { by_garbage } else { 0 };
+        let of = |dead_bytes| levels::by_garbage(dead_bytes, tables, options);
+        // Mostly there is little, and nobody needs to know more.
+        let by_garbage = if of(garbage::dead_bytes(tables)) > 0 { of(goes()) } else { 0 };
         by_garbage.max(levels::by_runs(tables))
     }
 
@@ -544,7 +545,7 @@ mod tests {
         drop(keyspace);
         db.close().unwrap();
         let at_first = disk.used_bytes();
-        let pressure = |left_bytes: Option<u64>, kind: Option<ErrorKind>| {
+        let pressure = |left_bytes: Option<u64>, meets: &dyn Fn(&Engine, &KeyspaceView)| {
             disk.set_space_limit_bytes(Some(at_first + (8 << 20)));
             let quiet = Without(SeededExecutor::new(1), &["compact", "tend levels"]);
             let db = open(Arc::new(quiet));
@@ -552,16 +553,28 @@ mod tests {
             if let Some(left_bytes) = left_bytes {
                 disk.set_space_limit_bytes(Some(disk.used_bytes() + left_bytes));
             }
-            if let Some(kind) = kind {
-                let failed = Err(Error::new(kind, "a compaction failed"));
-                engine.health.note_background(Work::Settle(1), &failed);
-            }
+            meets(&engine, &engine.keyspace(1).unwrap());
             let (goals, under_way) = (Goals::default(), BTreeMap::new());
             TendJob { engine: engine.clone(), goals, under_way }.look();
             engine.pace.pressure(1)
         };
-        assert!(pressure(None, None) > 0);
-        assert_eq!(pressure(None, Some(ErrorKind::Io)), 0);
-        assert_eq!(pressure(Some(8 << 10), None), 0);
+        let avoid = |engine: &Engine, file| {
+            let damaged = Error::corruption("damaged");
+            lock(&engine.claims).avoid(file, &damaged, &engine.health);
+        };
+        assert!(pressure(None, &|_, _| ()) > 0);
+        assert_eq!(pressure(Some(8 << 10), &|_, _| ()), 0, "there is no room");
+        let fails = |engine: &Engine, keyspace: &KeyspaceView| {
+            lock(&engine.claims).fail(keyspace.id, engine.health.asked());
+        };
+        assert_eq!(pressure(None, &fails), 0, "nobody tries again");
+        let segments = |engine: &Engine, keyspace: &KeyspaceView| {
+            keyspace.tables.segments.iter().for_each(|segment| avoid(engine, segment.id()));
+        };
+        assert_eq!(pressure(None, &segments), 0, "no segment can be read");
+        let tables = |engine: &Engine, keyspace: &KeyspaceView| {
+            keyspace.tables.all().for_each(|table| avoid(engine, table.id()));
+        };
+        assert_eq!(pressure(None, &tables), 0, "no table can be read");
     }
 }

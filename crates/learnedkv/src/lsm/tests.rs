@@ -18,6 +18,7 @@ use crate::view::{Extent, KeyspaceView};
 use crate::{Database, ErrorKind, Keyspace};
 
 mod room;
+mod told;
 
 struct Bench {
     disk: SimDisk,
@@ -352,53 +353,6 @@ fn damage(bench: &Bench, path: &Path) {
     let mut bytes = [0; 8];
     file.read_exact_at(&mut bytes, 700).unwrap();
     file.write_all_at(&bytes.map(|byte| !byte), 700).unwrap();
-}
-
-/// A table of the base cannot be read: runs go to the level above it, each attempt is one, and whoever
-/// waits is told.
-#[test]
-fn a_damaged_base_table_does_not_keep_runs_from_sinking() {
-    let bench = Bench::new(1, options());
-    bench.put(spread(0..100), 100, 1);
-    bench.keyspace.convert().unwrap();
-    let base = shape(&bench.view()).base();
-    assert_eq!(base, LEVELS);
-    let table = bench.view().tables.levels()[base - 1][0].clone();
-    damage(&bench, table.path());
-    let is_of_it = |e: &Error| e.is_corruption() && e.path() == Some(table.path());
-    let held = bench.hold_all();
-    bench.put(spread(100..400), 100, 2);
-    bench.keyspace.flush().unwrap();
-    drop(held);
-    let error = bench.db.wait_idle().expect_err("the runs lie over it");
-    assert!(is_of_it(&error), "{error}");
-    bench.executor.run_until_idle();
-    let error = bench.db.background_error().expect("it is not forgotten for what else goes well");
-    assert!(is_of_it(&error), "{error}");
-    for round in 3..8 {
-        bench.put(spread(100 + round * 100..200 + round * 100), 100, 2);
-        bench.keyspace.flush().unwrap();
-        while bench.executor.step_one() {
-            check_levels(&bench.view());
-        }
-        let error = bench.db.background_error().map(|e| e.to_string());
-        assert_eq!(error, None, "round {round}: it was read again");
-    }
-    let view = bench.view();
-    assert!(view.tables.fresh().len() < 4 && !view.tables.levels()[base - 2].is_empty());
-    assert!(view.tables.all().any(|t| t.id() == table.id()), "what it holds is not given up");
-    let error = bench.keyspace.convert().expect_err("it is in the way of its level");
-    assert!(is_of_it(&error), "{error}");
-    let error = bench.db.wait_idle().expect_err("and still is");
-    assert!(is_of_it(&error), "{error}");
-    for number in spread(100..900) {
-        assert_eq!(bench.keyspace.get(key(number)).unwrap().unwrap(), vec![2; 100], "{number}");
-    }
-    // Mended, all goes on.
-    damage(&bench, table.path());
-    bench.keyspace.convert().unwrap();
-    bench.db.wait_idle().unwrap();
-    assert_eq!(bench.keyspace.iter().count(), 900);
 }
 
 /// Segments that are mostly dead are emptied, though nobody asks.
