@@ -236,7 +236,7 @@ impl Builder {
     /// besides are held for the next open. 0 holds nothing back, not even for an open: choose it where
     /// the disk cannot become full, or somebody sees to it. While the disk is full a removal now and then waits until what was
     /// removed so far is settled: each time that they have taken an eighth of what is held back. What takes less than that (a range, a few
-    /// long values) is settled in the background some two seconds after a put was refused, once nobody removes any more.
+    /// long values) is settled in the background some two seconds after a put was refused, once nobody removes any more, or some seconds later.
     pub fn ballast_bytes(mut self, bytes: u64) -> Self {
         self.options.ballast_bytes = Some(bytes);
         self

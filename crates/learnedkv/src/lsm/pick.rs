@@ -7,7 +7,7 @@
 //! edit alone, no bytes.
 //! **In place.** Value segments that are mostly dead are emptied: when dead bytes are more than
 //! `over_provision` allows, the tables that point into such segments are written anew, and compactions to
-//! the last level move values likewise.
+//! the last level move values likewise; out of as many segments at a time as find room, the deadest first.
 //!
 //! **Removed ranges.** A table's place is that of its entries and its ranges ([`Extent::of`]): nothing it covers
 //! is passed, all it covers in the next level is taken with it, and what is covered whole goes unread. What
@@ -92,13 +92,12 @@ pub struct Pick {
 }
 
 /// What somebody waits for: that the old tables of a level go as far down as they must. Of level 0 all, of
-/// one above the last those beyond its size, and those that remove much; the last stands for tables anywhere that point
-/// into mostly dead value segments.
+/// one above the last those beyond its size, and those that remove much; the last stands for value segments that are mostly dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
     /// The level.
     pub level: usize,
-    /// Tables of smaller numbers are old.
+    /// Tables and value segments of smaller numbers are old.
     pub before: TableId,
 }
 
@@ -158,7 +157,7 @@ impl<'a> Picker<'a> {
         let sizes = Sizes::of(&view.options, outlook.disk_bytes);
         let shape = Shape::of(&view.tables, &view.options, sizes);
         let is_full = outlook.room.is_some_and(|room| room.is_full);
-        let mut victims = victims(view, is_full || outlook.goal.is_some(), is_full);
+        let mut victims = victims(view, outlook.goal.is_some(), is_full);
         let health = outlook.health;
         victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
         let all_victims = victims.clone();
@@ -202,10 +201,15 @@ impl<'a> Picker<'a> {
         match goal.level {
             0 => !self.tables().fresh().iter().flatten().any(|table| is_old(&table)),
             LEVELS => {
-                // On a full disk nobody writes, and segments are emptied a few at a time.
-                let counts = |table: &&Arc<Table>| self.is_full() || is_old(table);
-                let mut old = self.tables().levels().iter().flatten().filter(counts);
-                !old.any(|table| self.points_at_victim(table))
+                let mut tables = self.tables().levels().iter().flatten();
+                if self.is_full() {
+                    return !tables.any(|table| self.points_at_victim(table));
+                }
+                // Where there is little room a few are emptied at a time, and their tables are new then. Of old segments there is
+                // an end.
+                let is_left =
+                    |segment: u64| segment < goal.before && self.all_victims.contains(&segment);
+                !tables.any(|table| table.properties().segments.iter().any(|u| is_left(u.segment)))
             }
             level => {
                 let old = || self.level(level).iter().filter(is_old);

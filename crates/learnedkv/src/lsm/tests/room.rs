@@ -101,7 +101,11 @@ fn as_many_segments_are_emptied_as_find_room() {
         let goal = (!is_full).then_some(Goal { level: LEVELS, before: TableId::MAX });
         let claims = lock(&bench.engine().claims);
         let outlook = Outlook { room, goal, ..Outlook::default() };
-        match Picker::new(&bench.view(), &claims, outlook).pick() {
+        let view = bench.view();
+        let picker = Picker::new(&view, &claims, outlook);
+        // Who asks for all to go is not told that it went.
+        assert!(goal.is_none_or(|goal| !picker.is_reached(goal)));
+        match picker.pick() {
             Found::Work(pick) => pick.victims,
             _ => Arc::default(),
         }
