@@ -284,6 +284,12 @@ impl Keyspace {
         unread::first_of(&view, error.path()?, from)
     }
 
+    /// Whether an error is of a table that could not be opened: what is said of it is known, and no device is asked for it.
+    pub(super) fn could_not_open(&self, error: &Error) -> bool {
+        let Ok(view) = self.handle.engine.keyspace(self.id) else { return false };
+        view.tables.damaged.iter().any(|table| Some(table.path()) == error.path())
+    }
+
     /// What work that was waited for has met; one for want of room says what to do.
     fn advised(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::DiskFull {

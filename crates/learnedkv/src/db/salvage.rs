@@ -1,6 +1,7 @@
 //! Walks over what can be read of a keyspace, behind what cannot.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
@@ -13,68 +14,85 @@ use crate::format::range::least_end;
 ///
 /// Where a block or a table cannot be read, it goes on behind that. Of the keys in between those are given that a get finds: of newer tables,
 /// and of older ones where the filter of what is lost says that it had nothing to say of them. Others are left out: what
-/// is lost may have replaced or removed them. An error of which nobody knows what it hides ends the walk.
+/// is lost may have replaced or removed them.
 #[derive(Debug)]
 #[must_use]
 pub struct Salvage {
     keyspace: Keyspace,
-    /// What is left begins here; `None`: nothing is.
-    from: Option<Vec<u8>>,
-    to: Option<Vec<u8>>,
-    /// At first it ends here: what cannot be read begins no earlier.
-    before: Option<Vec<u8>>,
-    /// The walk over that, once it is begun.
-    keys: Option<Keys>,
-    /// What cannot be read and comes before `from`, of which keys are still to be given.
-    gap: Option<Gap>,
+    /// What is left, the last first.
+    stretches: Vec<Stretch>,
     /// What was said: the files, and where in them.
     told: BTreeSet<(PathBuf, Option<u64>)>,
 }
 
-/// The keys of a range in which something cannot be read.
+/// What is left of a range of keys.
 #[derive(Debug)]
-struct Gap {
-    /// What is left of it begins here.
+struct Stretch {
+    /// It begins here.
     from: Vec<u8>,
     /// The first key behind it; `None`: there is none.
     to: Option<Vec<u8>>,
-    /// The tables that cannot be read there.
+    /// At first it ends here: what cannot be read begins no earlier.
+    before: Option<Vec<u8>>,
+    /// The tables that cannot be read anywhere in it. Where there are some, the others say which keys there may be, and gets which there are.
     lost: BTreeSet<PathBuf>,
-    /// The walk over the others.
+    /// The walk over it, once it is begun.
     keys: Option<Keys>,
-    is_over: bool,
 }
 
-impl Gap {
-    /// The next key that a get finds; or an error of another table.
+impl Stretch {
+    fn new(from: Vec<u8>, to: Option<Vec<u8>>, lost: BTreeSet<PathBuf>) -> Stretch {
+        Stretch { from, to, before: None, lost, keys: None }
+    }
+
+    /// The next key of its walk, or what that meets.
     fn next(&mut self, keyspace: &Keyspace) -> Option<Result<Slice>> {
-        while !self.is_over {
-            let (from, to) = (&mut self.from, &self.to);
-            let keys = self.keys.get_or_insert_with(|| {
-                let to = to.clone().map_or(Bound::Unbounded, Bound::Excluded);
-                keyspace.keys_without(&self.lost, (Bound::Included(from.clone()), to))
+        loop {
+            let Stretch { from, to, before, lost, keys } = self;
+            let keys = keys.get_or_insert_with(|| {
+                let end = before.as_ref().or(to.as_ref()).cloned();
+                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                let bounds = (Bound::Included(from.clone()), end);
+                match lost.is_empty() {
+                    true => keyspace.range::<Vec<u8>>(bounds).keys(),
+                    false => keyspace.keys_without(lost, bounds),
+                }
             });
-            match keys.next()? {
-                Ok(key) => {
-                    go_behind(from, &key);
-                    match keyspace.contains_key(&key) {
-                        Ok(true) => return Some(Ok(key)),
-                        Ok(false) => {}
-                        Err(error) if error.is_corruption() => {}
-                        // A device may try for seconds each time that it is asked for a place that it cannot read.
-                        Err(_) => self.is_over = true,
-                    }
-                }
-                Err(error) => {
-                    self.keys = None;
-                    // Without its table it goes on, or it would meet it again.
-                    self.is_over =
-                        error.path().is_none_or(|path| !self.lost.insert(path.to_owned()));
-                    return Some(Err(error));
-                }
+            let next = keys.next();
+            if next.is_none() {
+                self.keys = None;
+                self.from = self.before.take()?;
+                continue;
             }
+            return next;
         }
-        None
+    }
+
+    /// Its walk has met what cannot be read, and goes on before that if that comes later: a walk looks at what a table has first
+    /// before it comes there. False: there is nothing before it.
+    fn ends_before(&mut self, keyspace: &Keyspace, error: &Error) -> bool {
+        self.keys = None;
+        let end = self.before.as_ref().or(self.to.as_ref());
+        let first = keyspace.first_behind(error, &self.from);
+        let is_ahead = |first: &Vec<u8>| *first > self.from && end.is_none_or(|end| first < end);
+        self.before = first.filter(is_ahead);
+        self.before.is_some()
+    }
+
+    /// What is left where its walk has met what cannot be read: what lies behind that, and, first, what lies over it, without
+    /// its table. Nothing where the error is of no table, or of one that its walk does not ask.
+    fn round(mut self, keyspace: &Keyspace, error: &Error) -> [Option<Stretch>; 2] {
+        let path = error.path().filter(|path| !self.lost.contains(*path));
+        let Some(path) = path.map(Path::to_owned) else { return [None, None] };
+        // Where nobody knows what it hides, that may be all.
+        let behind = keyspace.readable_behind(error, &self.from).filter(|key| *key > self.from);
+        let to = least_end(behind.as_deref(), self.to.as_deref()).map(<[u8]>::to_vec);
+        let mut lost = self.lost.clone();
+        lost.insert(path);
+        let over = Stretch::new(mem::take(&mut self.from), to, lost);
+        let is_left = |behind: &Vec<u8>| self.to.as_ref().is_none_or(|to| behind < to);
+        let behind = behind.filter(is_left);
+        [behind.map(|from| Stretch { from, before: None, ..self }), Some(over)]
     }
 }
 
@@ -98,8 +116,8 @@ impl Salvage {
             Bound::Excluded(key) => Some(key.as_ref().to_vec()),
             Bound::Unbounded => None,
         };
-        let (from, told) = (Some(from), BTreeSet::new());
-        Salvage { keyspace, from, to, before: None, keys: None, gap: None, told }
+        let all = Stretch::new(from, to, BTreeSet::new());
+        Salvage { keyspace, stretches: vec![all], told: BTreeSet::new() }
     }
 
     /// Whether it is the first time that this is met.
@@ -114,49 +132,33 @@ impl Iterator for Salvage {
 
     fn next(&mut self) -> Option<Result<Slice>> {
         loop {
-            match self.gap.as_mut().and_then(|gap| gap.next(&self.keyspace)) {
-                Some(Err(error)) if !self.is_news(&error) => continue,
-                Some(next) => return Some(next),
-                None => self.gap = None,
-            }
-            let from = self.from.as_mut()?;
-            let end = self.before.as_ref().or(self.to.as_ref());
-            let keys = self.keys.get_or_insert_with(|| {
-                let to = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.as_slice()));
-                self.keyspace.range::<&[u8]>((Bound::Included(&from[..]), to)).keys()
-            });
-            match keys.next() {
+            let stretch = self.stretches.last_mut()?;
+            match stretch.next(&self.keyspace) {
                 Some(Ok(key)) => {
-                    go_behind(from, &key);
-                    return Some(Ok(key));
+                    go_behind(&mut stretch.from, &key);
+                    if stretch.lost.is_empty() {
+                        return Some(Ok(key));
+                    }
+                    match self.keyspace.contains_key(&key) {
+                        Ok(true) => return Some(Ok(key)),
+                        Ok(false) => {}
+                        Err(e) if e.is_corruption() || self.keyspace.could_not_open(&e) => {}
+                        // A device may try for seconds each time that it is asked for a place that it cannot read.
+                        Err(_) => drop(self.stretches.pop()),
+                    }
                 }
                 Some(Err(error)) => {
-                    self.keys = None;
-                    // A walk looks at what a table has first before it comes there.
-                    let first = self.keyspace.first_behind(&error, from);
-                    let is_ahead =
-                        |first: &Vec<u8>| first > from && end.is_none_or(|end| first < end);
-                    if let Some(first) = first.filter(is_ahead) {
-                        self.before = Some(first);
+                    if stretch.ends_before(&self.keyspace, &error) {
                         continue;
                     }
-                    self.before = None;
-                    let behind = self.keyspace.readable_behind(&error, from);
-                    if let (Some(behind), Some(path)) = (&behind, error.path()) {
-                        let to = least_end(Some(behind), self.to.as_deref()).map(<[u8]>::to_vec);
-                        let lost = BTreeSet::from([path.to_owned()]);
-                        self.gap =
-                            Some(Gap { from: from.clone(), to, lost, keys: None, is_over: false });
-                    }
-                    self.from = behind;
+                    let stretch = self.stretches.pop()?;
+                    let left = stretch.round(&self.keyspace, &error);
+                    self.stretches.extend(left.into_iter().flatten());
                     if self.is_news(&error) {
                         return Some(Err(error));
                     }
                 }
-                None => {
-                    self.keys = None;
-                    self.from = self.before.take();
-                }
+                None => drop(self.stretches.pop()),
             }
         }
     }

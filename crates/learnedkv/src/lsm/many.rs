@@ -95,7 +95,10 @@ fn find_in_tables(
                 Some((Probe { table: level.table(sought)?, sought }, found))
             })
             .unzip();
-        for (found, looked_up) in open.into_iter().zip(many::get_many(&probes, caching)?) {
+        // Where something cannot be read each is asked alone: of what is not there a filter may say so.
+        let each = || probes.iter().map(|probe| probe.table.get(probe.sought)).collect();
+        let looked_up: Vec<_> = many::get_many(&probes, caching).or_else(|_| each())?;
+        for (found, looked_up) in open.into_iter().zip(looked_up) {
             *found = looked_up;
         }
     }

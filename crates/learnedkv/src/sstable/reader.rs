@@ -463,11 +463,22 @@ impl Table {
         if self.excludes(sought) {
             return Ok(self.without_entry(sought.key()));
         }
-        if let Some(indexed) = self.resident() {
-            return indexed.get(sought);
+        let found = match self.resident() {
+            Some(indexed) => indexed.get(sought),
+            None => self
+                .borrow_for(sought.caching, &sought.reads)
+                .and_then(|loan| self.with(&loan).get(sought)),
+        };
+        found.or_else(|error| self.get_unread(sought, error))
+    }
+
+    /// What is to be said of a key whose place cannot be read: that it is not there, if the filter says so, which had rested until now.
+    #[cold]
+    fn get_unread(&self, sought: &Sought<'_>, error: Error) -> Result<Lookup> {
+        if !self.wakes_for(sought) || !self.excludes(sought) {
+            return Err(error);
         }
-        let loan = self.borrow_for(sought.caching, &sought.reads)?;
-        self.with(&loan).get(sought)
+        Ok(self.without_entry(sought.key()))
     }
 
     /// It will be asked for the key soon.

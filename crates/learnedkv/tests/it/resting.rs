@@ -12,6 +12,7 @@ use learnedkv::{
     Builder, Database, ErrorKind, FilterKind, Keyspace, KeyspaceOptions, KeyspaceStats, Store,
 };
 
+use crate::files::{files, flip};
 use crate::filters::{KEYS, cost, key, names, read_all, read_together, setup};
 use crate::workload::Setup;
 
@@ -84,6 +85,36 @@ fn a_resting_filter_comes_into_memory_when_misses_have_paid_for_it() {
     drop((db, keyspace));
     let (db, _keyspace) = open(&setup, &disk, 3);
     assert_eq!((filters(&db), db.stats().dropped_filters), ((0, tables), 0));
+}
+
+/// A get of what is not in a block that cannot be read failed until others had paid for the filter.
+#[test]
+fn what_cannot_be_read_is_asked_for_in_the_filter_that_rests() {
+    let setup = resting();
+    let disk = settled(&setup, KEYS);
+    let table = files(&disk, "table-").remove(0);
+    flip(&disk, &table, 100, 16);
+    for together in [false, true] {
+        let (db, keyspace) = open(&setup, &disk, 2);
+        let get = |key| match together {
+            true => keyspace.multi_get([key]).map(|mut values| values.remove(0)),
+            false => keyspace.get(key),
+        };
+        let lost = get(key(0)).unwrap_err();
+        assert!(lost.is_corruption(), "{lost}");
+        assert_eq!(filters(&db).0, 1, "it was asked whether it is there");
+        drop((db, keyspace));
+        let (db, keyspace) = open(&setup, &disk, 2);
+        assert_eq!((filters(&db).0, keyspace.get(key(1)).unwrap()), (0, None));
+        let found = keyspace.multi_get([key(1), key(2 * KEYS - 2), key(3)]).unwrap();
+        assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(filters(&db).0, 1);
+        assert!(keyspace.get(key(0)).unwrap_err().is_corruption());
+    }
+    // Where it cannot be read either.
+    filter_files(&disk).iter().for_each(|filter| flip(&disk, filter, -3, 16));
+    let (_db, keyspace) = open(&setup, &disk, 3);
+    assert!(keyspace.get(key(1)).unwrap_err().is_corruption());
 }
 
 /// Misses of one key until its filter is in memory, where the cache has so many bytes.

@@ -1,6 +1,6 @@
 //! Reading what is left of a database whose log is damaged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ fn what_tables_hold_and_the_log_up_to_its_damage_is_read() {
     let (disk, states, flushed) = sample();
     let logs = files(&disk, "log-");
     assert!(logs.len() > 6 && flushed[0] < flushed[1], "{logs:?} {flushed:?}");
-    let (mut told, mut ends) = (0, std::collections::BTreeSet::new());
+    let (mut told, mut ends) = (0, BTreeSet::new());
     let mut damaged: Vec<(String, SimDisk)> = Vec::new();
     for path in &logs {
         let lost = disk.crash_clone(CrashKind::Process, 0);
@@ -316,41 +316,103 @@ fn what_is_behind_a_damaged_block_is_read_and_nothing_comes_back() {
     }
 }
 
+/// Settled keys, and few fresh ones over all of them: of the files, the settled table's first.
+fn few_over_many(store: Store) -> (SimDisk, Vec<PathBuf>) {
+    let disk = SimDisk::new(5);
+    let options = KeyspaceOptions::default().store(store).block_bytes(512);
+    let db = builder(&disk).automatic_conversion(false).open().unwrap();
+    let keyspace = db.keyspace("k", options).unwrap();
+    (0..5000).for_each(|number| keyspace.insert(key(number), "settled").unwrap());
+    keyspace.convert().unwrap();
+    for number in (0..5000).step_by(100) {
+        match number % 300 {
+            0 => keyspace.remove(key(number)).unwrap(),
+            _ => keyspace.insert(key(number), "fresh").unwrap(),
+        }
+    }
+    keyspace.flush().unwrap();
+    db.close().unwrap();
+    let tables = files(&disk, "table-");
+    (disk, tables)
+}
+
+fn key(number: usize) -> String {
+    format!("{number:05}")
+}
+
+/// What a walk gives of that, how many errors, and what gets find.
+fn salvaged(disk: &(impl Disk + Clone + 'static)) -> (Vec<String>, usize, Vec<String>) {
+    let db = builder(disk).salvage(true).open().unwrap();
+    let keyspace = db.find("k").unwrap();
+    let (found, errors): (Vec<_>, Vec<_>) = keyspace.salvage::<&[u8]>(..).partition(Result::is_ok);
+    let text = |key: Slice| String::from_utf8(key.to_vec()).unwrap();
+    let is_read = |key: &String| keyspace.contains_key(key).is_ok_and(|is_there| is_there);
+    let read = (0..5000).map(key).filter(is_read).collect();
+    (found.into_iter().flatten().map(text).collect(), errors.len(), read)
+}
+
 /// One lost block of a run that has little to say took all that lies between its keys with it, though a get read that: its
 /// filter says that it is not in there.
 #[test]
 fn what_a_get_finds_beside_a_lost_block_is_given_too() {
     for store in [Store::Tiered, Store::Lsm] {
-        let disk = SimDisk::new(5);
-        let options = KeyspaceOptions::default().store(store).block_bytes(512);
-        let db = builder(&disk).automatic_conversion(false).open().unwrap();
-        let keyspace = db.keyspace("k", options).unwrap();
-        let key = |number: usize| format!("{number:05}");
-        (0..5000).for_each(|number| keyspace.insert(key(number), "settled").unwrap());
-        keyspace.convert().unwrap();
-        for number in (0..5000).step_by(100) {
-            match number % 300 {
-                0 => keyspace.remove(key(number)).unwrap(),
-                _ => keyspace.insert(key(number), "fresh").unwrap(),
-            }
-        }
-        keyspace.flush().unwrap();
-        db.close().unwrap();
-        drop(keyspace);
-        // Of the fresh table, the newest.
-        flip(&disk, &files(&disk, "table-").pop().unwrap(), 700, 16);
-        let db = builder(&disk).salvage(true).open().unwrap();
-        let keyspace = db.find("k").unwrap();
-        let (mut found, mut errors) = (Vec::new(), 0);
-        for key in keyspace.salvage::<&[u8]>(..) {
-            match key {
-                Ok(key) => found.push(String::from_utf8(key.to_vec()).unwrap()),
-                Err(_) => errors += 1,
-            }
-        }
-        let is_read = |key: &String| keyspace.contains_key(key).is_ok_and(|is_there| is_there);
-        let read: Vec<String> = (0..5000).map(key).filter(is_read).collect();
+        let (disk, tables) = few_over_many(store);
+        flip(&disk, tables.last().unwrap(), 700, 16);
+        let (found, errors, read) = salvaged(&disk);
         assert!((4800..4990).contains(&read.len()), "{store:?}: {}", read.len());
+        assert_eq!((found, errors), (read, 1), "{store:?}");
+    }
+}
+
+/// A second table that was met amid what the first had lost was left out up to the end of that, and not only its lost blocks.
+#[test]
+fn what_a_get_finds_beside_two_lost_blocks_one_over_the_other_is_given_too() {
+    for store in [Store::Tiered, Store::Lsm] {
+        let (disk, tables) = few_over_many(store);
+        flip(&disk, tables.last().unwrap(), 300, 16);
+        let settled = &tables[0];
+        let length = read(&disk, settled).len() as i64;
+        [3, 4, 7].iter().for_each(|tenth| flip(&disk, settled, length / 10 * tenth, 16));
+        let (found, errors, read) = salvaged(&disk);
+        assert!((4600..4990).contains(&read.len()), "{store:?}: {}", read.len());
+        assert_eq!((found, errors), (read, 4), "{store:?}");
+    }
+}
+
+/// The first get that met a table that the disk had refused to open ended all that lies over it, as one does that a device has to
+/// be asked for.
+#[test]
+fn what_a_get_finds_over_a_table_that_the_disk_refused_is_given_too() {
+    for store in [Store::Tiered, Store::Lsm] {
+        let (disk, tables) = few_over_many(store);
+        let faulty = FaultyDisk::new(Arc::new(disk));
+        let fresh = tables.last().unwrap().to_str().unwrap();
+        for at in 0..40 {
+            faulty.fail(Fault::at(at).of(&[OperationKind::Open]).on_paths_with(fresh));
+        }
+        let (found, errors, read) = salvaged(&faulty);
+        assert!((4800..4990).contains(&read.len()), "{store:?}: {}", read.len());
+        assert_eq!((found, errors), (read, 1), "{store:?}");
+    }
+}
+
+/// Nobody knows what it hides: but of what is newer.
+#[test]
+fn what_is_newer_than_removed_ranges_that_cannot_be_read_is_given() {
+    for store in [Store::Tiered, Store::Lsm] {
+        let (disk, _) = few_over_many(store);
+        let db = builder(&disk).automatic_conversion(false).open().unwrap();
+        let keyspace = db.find("k").unwrap();
+        keyspace.remove_range("00010".."00020").unwrap();
+        keyspace.flush().unwrap();
+        let ranged = files(&disk, "table-").pop().unwrap();
+        (0..5000).step_by(40).for_each(|number| keyspace.insert(key(number), "new").unwrap());
+        keyspace.flush().unwrap();
+        drop(keyspace);
+        db.close().unwrap();
+        flip(&disk, &ranged, -3, 16);
+        let (found, errors, read) = salvaged(&disk);
+        assert_eq!(read.len(), 125, "{store:?}");
         assert_eq!((found, errors), (read, 1), "{store:?}");
     }
 }
@@ -433,11 +495,11 @@ fn mixed(seed: u64, draw: &mut impl FnMut(usize) -> usize) -> (SimDisk, Entries)
 }
 
 /// Several places at once, in whatever tables; removed keys and ranges among them, a sweep that had not ended, values apart. What
-/// is given is what was put last, in order, within the bounds, and the walk ends.
+/// is given is what was put last, in order, within the bounds, all that gets find, and the walk ends.
 #[test]
 fn whatever_is_damaged_nothing_comes_back_that_was_removed_or_replaced() {
     let (mut walks, mut errors, mut given, mut all) = (0, 0, 0, 0);
-    for seed in 0..40_u64 {
+    for seed in 0..220_u64 {
         let mut state = seed;
         let mut draw = move |below: usize| {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -457,6 +519,7 @@ fn whatever_is_damaged_nothing_comes_back_that_was_removed_or_replaced() {
         for bounds in [None, Some((from, to))] {
             let (from, to) = bounds.clone().unwrap_or((Vec::new(), vec![0xff]));
             let mut last = None;
+            let mut found_keys = BTreeSet::new();
             for (steps, found) in keyspace.salvage::<&[u8]>(&from[..]..&to[..]).enumerate() {
                 assert!(steps < 3000, "{seed}: it does not end");
                 let Ok(key) = found else {
@@ -468,7 +531,12 @@ fn whatever_is_damaged_nothing_comes_back_that_was_removed_or_replaced() {
                 // A value apart is in no table.
                 let value = keyspace.get(&key).unwrap_or_else(|e| panic!("{seed}: {e}"));
                 assert_eq!(value.as_deref(), model.get(&key).map(Vec::as_slice), "{seed} {key:?}");
+                found_keys.insert(key.clone());
                 (last, given) = (Some(key), given + 1);
+            }
+            for key in model.range(from.clone()..to.clone()).map(|(key, _)| key) {
+                let is_read = keyspace.contains_key(key).is_ok_and(|is_there| is_there);
+                assert_eq!(found_keys.contains(key), is_read, "{seed} {bounds:?} {key:?}");
             }
             all += model.range(from..to).count();
             walks += 1;

@@ -11,6 +11,7 @@
 //!   [`LEAST`].
 //!
 //! The lookup that pays the last of it has its answer, and loads the filter; others go on without meanwhile.
+//! So does one that meets what cannot be read, whatever was paid: where the filter says that the key is not there, that is the answer.
 //! Where there is no file the price is reading the whole table; whoever pays the last of it says so
 //! ([`Sought::unfiltered`]), and somebody else makes the filter, if one is wanted.
 //!
@@ -220,9 +221,8 @@ impl Table {
             return self.miss_without(rent, sought);
         };
         let before = self.filter.rent.fetch_add(rent, Ordering::Relaxed);
-        if self.is_paid(named, before, before + rent) && self.wake_filter() {
-            self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);
-            sought.has_woken.set(true);
+        if self.is_paid(named, before, before + rent) {
+            self.wakes_for(sought);
         }
     }
 
@@ -245,6 +245,16 @@ impl Table {
         let least = LEAST + READ * (named.file_bytes / READ_BYTES);
         let is_looked_at = now >= least && now / READ > before / READ;
         now >= price(named) || (is_looked_at && self.context.cache.is_half_empty(named.file_bytes))
+    }
+
+    /// Brings the filter into memory for a lookup that could not be answered without it, as [`Table::wake_filter`].
+    pub(super) fn wakes_for(&self, sought: &Sought<'_>) -> bool {
+        let is_awake = self.wake_filter();
+        if is_awake {
+            self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);
+            sought.has_woken.set(true);
+        }
+        is_awake
     }
 
     /// Brings the filter into memory, if it is at rest and there is room. True: it did.

@@ -117,7 +117,9 @@ impl BlockedBloom {
 impl Filter for BlockedBloom {
     fn may_contain(&self, hash: u64) -> bool {
         let Some(line) = self.lines.get(self.line(hash)) else { return false };
-        probes(hash, self.probes).all(|(word, bit)| line.0[word] & bit != 0)
+        // All of them, whatever the first says: which of a key's bits is the first that is not set is a branch that no
+        // processor foresees, and it would wait for the line there.
+        probes(hash, self.probes).fold(true, |all, (word, bit)| all & (line.0[word] & bit != 0))
     }
 
     fn fetch_ahead(&self, hash: u64) {
