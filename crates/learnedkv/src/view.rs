@@ -295,6 +295,11 @@ impl Tables {
         Ok(tables)
     }
 
+    /// Why the first of them, or of their value segments, that could not be opened could not be.
+    pub fn damage(&self) -> Option<error::Error> {
+        damage_of(&self.damaged).or_else(|| self.segments.damage().cloned())
+    }
+
     /// The same without the tables that could not be opened: made once.
     pub fn readable(&self) -> &Arc<Tables> {
         self.readable.get_or_init(|| Arc::new(self.without(|_| false)))
@@ -437,9 +442,9 @@ impl KeyspaceView {
 
     /// Why the first of its tables and value segments that could not be opened could not be; `None` if all could.
     pub fn damage(&self) -> Option<error::Error> {
-        let tables = &self.tables;
-        let of_files = damage_of(&tables.damaged).or_else(|| tables.segments.damage().cloned());
-        of_files.or_else(|| self.memtables().find_map(|memtable| memtable.streamed.damage()))
+        self.tables
+            .damage()
+            .or_else(|| self.memtables().find_map(|memtable| memtable.streamed.damage()))
     }
 
     /// What `read` makes of the value segment of that number.

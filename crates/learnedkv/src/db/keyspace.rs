@@ -221,12 +221,13 @@ impl Keyspace {
     /// Settles all that was written up to now, and waits for it. It leaves other threads a processor (on one or two it goes
     /// on slowly beside flushes; see [`crate::Builder::background_threads`]). Value segments of which that leaves more dead than
     /// [`over_provision_percent`](crate::KeyspaceOptions::over_provision_percent) of what lives in them are emptied, too: so it also
-    /// gives space back where nothing was written since the last one. What others make dead meanwhile is for the next; on a disk that
-    /// is full, or nearly, it empties as many as there is room for.
+    /// gives space back where nothing was written since the last one. What others make dead meanwhile is for the next. On a disk that
+    /// is full ([`DatabaseHealth::Full`](crate::DatabaseHealth::Full)) it empties as many as there is room for.
     ///
     /// # Errors
     /// The error that background work met; `NotFound` if the keyspace was dropped. `Corruption` also where
-    /// all was settled but a table that could not be read, which stays where it is.
+    /// all was settled but a table or a value segment that could not be read, which stays where it is; `DiskFull` also where all was
+    /// settled, puts go on, and value segments stay that are mostly dead, since there is no room to empty one of them.
     pub fn convert(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.health.check_writable()?;

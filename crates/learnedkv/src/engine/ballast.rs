@@ -375,8 +375,8 @@ impl Engine {
         given || self.burials.count() != seen.buried
     }
 
-    /// Whether puts are taken again.
-    fn retake_ballast(&self) -> bool {
+    /// Whether puts are taken, perhaps by now.
+    pub fn retake_ballast(&self) -> bool {
         let margin = self.options.log_segment_bytes + self.options.memtable_bytes as u64;
         if !self.ballast.is_given_up() {
             return true;

@@ -18,6 +18,8 @@ struct Requests {
     damage: Option<Error>,
     /// The value segments that it was to empty, and that are still there.
     kept: BTreeSet<u64>,
+    /// What else whoever asked is told.
+    told: Option<Error>,
 }
 
 /// The requests of all keyspaces.
@@ -68,7 +70,8 @@ impl Conversions {
     /// Once a finished sweep covers request `number`: how it went.
     pub fn outcome(&self, keyspace: KeyspaceId, number: u64) -> Option<Result<()>> {
         let requests = self.keyspaces.get(&keyspace).filter(|r| r.done >= number)?;
-        Some(requests.damage.clone().map_or(Ok(()), Err))
+        let told = requests.damage.as_ref().or(requests.told.as_ref());
+        Some(told.cloned().map_or(Ok(()), Err))
     }
 
     /// What the last sweep of any of these keyspaces could not read.
@@ -77,10 +80,10 @@ impl Conversions {
         there.filter_map(|(_, requests)| requests.damage.clone()).next()
     }
 
-    /// Says that requests up to `number` are done.
-    pub fn finish(&mut self, keyspace: KeyspaceId, number: u64) {
+    /// Says that requests up to `number` are done, and what whoever asked is told if not all is well.
+    pub fn finish(&mut self, keyspace: KeyspaceId, number: u64, told: Option<Error>) {
         let requests = self.keyspaces.entry(keyspace).or_default();
-        requests.done = requests.done.max(number);
+        (requests.done, requests.told) = (requests.done.max(number), told);
     }
 
     /// Says that a sweep finished, what it could not read, and which value segments it was to empty and did not.

@@ -383,7 +383,11 @@ impl TendJob {
         while Picker::new(&keyspace, &claims, outlook(goal)).is_reached(goal) {
             if goal.level == LEVELS {
                 lock(&self.goals).remove(&keyspace.id);
-                lock(&engine.conversions).finish(keyspace.id, converting.covers);
+                let outlook = Outlook { health: Some(&engine.health), ..Outlook::default() };
+                let unread = Picker::new(&keyspace, &claims, outlook).unread();
+                let told = unread.or_else(|| keyspace.tables.damage());
+                engine.retake_ballast();
+                lock(&engine.conversions).finish(keyspace.id, converting.covers, told);
                 self.under_way.remove(&keyspace.id);
                 engine.executor.notify();
                 return;

@@ -264,13 +264,14 @@ impl SettleJob {
             return;
         }
         let view = self.engine.view();
-        let segments = view.keyspaces.get(&at).map(|keyspace| &keyspace.tables.segments);
-        let kept = segments.map_or_else(BTreeSet::new, |segments| over.kept(segments));
+        let keyspace = view.keyspaces.get(&at);
+        let kept = keyspace.map_or_else(BTreeSet::new, |k| over.kept(&k.tables.segments));
+        let told = keyspace.and_then(|keyspace| self.to_tell(keyspace, &over));
         let mut conversions = lock(&self.engine.conversions);
         if over.is_told() {
             conversions.swept(at, over.damage, kept);
         }
-        conversions.finish(at, over.covers);
+        conversions.finish(at, over.covers, told);
         drop(conversions);
         self.engine.executor.notify();
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk, OperationKind};
-use learnedkv::{DamagedTable, Database, DatabaseHealth, ErrorKind, Keyspace};
+use learnedkv::{DamagedTable, Database, DatabaseHealth, ErrorKind, Keyspace, Store};
 
 use crate::files::{exists, files, is_about, read, restore};
 use crate::workload::{
@@ -368,6 +368,34 @@ fn runs_beside_a_damaged_one_are_merged() {
     db.close().unwrap();
     restore(&left, &path, &read(&disk, &path));
     assert_eq!(contents(&setup.open(&left, 1).unwrap(), setup.keys).unwrap(), model);
+}
+
+/// Whether it told of that was by the store, by what else there was to settle, and by what had been asked before.
+#[test]
+fn a_conversion_tells_of_a_table_that_could_not_be_opened_each_time() {
+    for store in [Store::Tiered, Store::Lsm] {
+        let options = Setup::default().keyspace.store(store);
+        let setup = Setup { automatic_conversion: false, keyspace: options, ..Setup::default() };
+        let disk = SimDisk::new(1);
+        let db = setup.open(&disk, 1).unwrap();
+        let keyspace = db.keyspace("a", setup.keyspace.clone()).unwrap();
+        (0..KEYS).for_each(|number| keyspace.insert(key(number), [1; 20]).unwrap());
+        keyspace.convert().unwrap();
+        drop(keyspace);
+        db.close().unwrap();
+        let path = tables(&disk).remove(0);
+        let left = damaged(&disk, &path, Damage::Footer);
+        let db = setup.open(&left, 1).unwrap();
+        let (keyspace, other) = (db.find("a").unwrap(), db.keyspace("b", setup.keyspace).unwrap());
+        for round in 0..3 {
+            let error = keyspace.convert().unwrap_err();
+            assert!(error.is_corruption() && is_about(&error, &path), "{store:?} {round}: {error}");
+            assert!(matches!(db.health(), DatabaseHealth::Damaged(_)), "{store:?} {round}");
+            (KEYS..KEYS + 9).for_each(|n| keyspace.insert(key(n), [2; 20]).unwrap());
+            other.insert("b", "c").unwrap();
+            other.convert().expect("it has no part in it");
+        }
+    }
 }
 
 /// A disk that refuses to read says nothing about the table: another open may find it.

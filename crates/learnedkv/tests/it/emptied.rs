@@ -1,11 +1,14 @@
 //! What conversions give back: value segments are emptied though nothing is fresh, since what a sweep makes dead is given back by
 //! the next, which needs no further write; few long values count among many short ones; levels are rid of what was removed.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
-use learnedkv::{Database, Keyspace, KeyspaceOptions, KeyspaceStats, Store};
+use learnedkv::{
+    Database, DatabaseHealth, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats, Store,
+};
 
 use crate::files::files;
 use crate::workload::Setup;
@@ -221,10 +224,16 @@ fn where_there_is_no_room_for_what_lives_no_segment_is_emptied() {
     db.wait_idle().unwrap();
     let limit = disk.used_bytes() + (320 << 10);
     disk.set_space_limit_bytes(Some(limit));
-    keyspace.convert().unwrap();
-    let stats = keyspace.stats().unwrap();
-    assert_eq!((stats.runs, stats.watermark.as_ref()), (0, None));
-    assert!(stats.value_bytes > stats.value_live_bytes * 16 / 10, "nothing was emptied");
+    // It said that all was well.
+    for _ in 0..2 {
+        let told = keyspace.convert().unwrap_err();
+        assert_eq!((told.kind(), told.path()), (ErrorKind::DiskFull, Some(Path::new("/db"))));
+        assert!(told.to_string().contains("of its value segments 1 stays"), "{told}");
+        let stats = keyspace.stats().unwrap();
+        assert_eq!((stats.runs, stats.watermark.as_ref()), (0, None));
+        assert!(stats.value_bytes > stats.value_live_bytes * 16 / 10, "nothing was emptied");
+        assert!(matches!(db.health(), DatabaseHealth::Well), "puts go on");
+    }
     drop((db, keyspace));
     // Memtables and log segments are smaller on so small a disk, and leave more room.
     let opened = open(&disk, &setup, 3);

@@ -21,8 +21,17 @@ fn damage_that_a_compaction_has_met_is_told_of_for_as_long_as_the_file_is_needed
     bench.keyspace.flush().unwrap();
     assert!(matches!(bench.db.health(), DatabaseHealth::Damaged(_)), "{:?}", bench.db.health());
     assert!(bench.db.background_error().is_some());
+    // Not by `convert`, for which everything is read again.
+    let convert = || {
+        let number = lock(&engine.conversions).ask(1);
+        bench.executor.notify();
+        bench.executor.run_until_idle();
+        lock(&engine.conversions).outcome(1, number).unwrap()
+    };
+    assert!(convert().unwrap_err().is_corruption());
     bench.keyspace.remove_range::<&[u8]>(..).unwrap();
-    bench.keyspace.convert().unwrap();
+    convert().unwrap();
+    assert!(bench.view().tables.segments.get(segment).is_none());
     assert!(matches!(bench.db.health(), DatabaseHealth::Well), "nobody needs it any more");
 }
 

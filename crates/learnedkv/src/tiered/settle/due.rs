@@ -18,6 +18,7 @@ use super::super::price;
 use super::SettleJob;
 use super::hold::Sweeping;
 use crate::engine::{Engine, lock};
+use crate::error::{Error, ErrorKind, MAKE_ROOM};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::merge;
 use crate::options::Store;
@@ -73,6 +74,29 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
     is_wanted || keyspaces.unsettled().chain(keyspaces.wasteful()).filter(is_ours).any(waits)
 }
 
+/// What a sweep that is over has left of the value segments that were mostly dead when the first of those was over that it follows.
+fn left(keyspace: &KeyspaceView, over: &Sweeping) -> BTreeSet<u64> {
+    let mut left = debt::settled_and_mostly_dead(&keyspace.tables, &keyspace.options);
+    left.retain(|id| over.to_empty.as_ref().is_none_or(|before| before.contains(id)));
+    left
+}
+
+/// Whether one of these value segments would be emptied.
+fn goes(keyspace: &KeyspaceView, segments: &BTreeSet<u64>, choice: &Choice) -> bool {
+    !debt::victims(&keyspace.tables, &keyspace.options, choice).is_disjoint(segments)
+}
+
+fn no_room(engine: &Engine, keyspace: &KeyspaceView, segments: usize) -> Error {
+    let free = engine.disk().room(engine.dir()).map_or(0, |room| room.free_bytes);
+    let message = format!(
+        "keyspace {:?} is settled, but of its value segments {segments} {} that are mostly dead: {free} bytes are free here, \
+         too few to empty one more; {MAKE_ROOM}",
+        keyspace.name,
+        if segments == 1 { "stays" } else { "stay" }
+    );
+    Error::new(ErrorKind::DiskFull, message).at_path(engine.dir()).advise(String::new)
+}
+
 impl SettleJob {
     /// Whether a sweep has value segments to empty, though nothing is fresh: where somebody waits for it, or it is due.
     pub(super) fn empties_segments(&self, keyspace: &KeyspaceView) -> bool {
@@ -94,9 +118,10 @@ impl SettleJob {
         }
         let view = self.engine.view();
         let Some(keyspace) = view.keyspaces.get(&at) else { return false };
-        let to_empty = match self.engine.ballast.is_given_up() {
-            true => self.follows_on_full_disk(keyspace, over).then_some(None),
-            false => self.left_to_empty(keyspace, over).map(Some),
+        // It may be full no more by what this one gave back.
+        let to_empty = match self.engine.retake_ballast() {
+            false => self.follows_on_full_disk(keyspace, over).then_some(None),
+            true => self.left_to_empty(keyspace, over).map(Some),
         };
         let Some(to_empty) = to_empty else { return false };
         lock(&self.shared).sweeps.insert(at, Sweeping::following(over, to_empty));
@@ -108,19 +133,31 @@ impl SettleJob {
         if !lock(&self.engine.conversions).is_awaited(keyspace.id, over.covers) {
             return None;
         }
-        let (tables, options) = (&keyspace.tables, &keyspace.options);
-        let mut left = debt::settled_and_mostly_dead(tables, options);
-        if let Some(before) = &over.to_empty {
-            left.retain(|id| before.contains(id));
-            if left.len() >= before.len() {
-                return None;
-            }
+        let mut left = left(keyspace, over);
+        if over.to_empty.as_ref().is_some_and(|before| left.len() >= before.len()) {
+            return None;
         }
-        let kept = over.kept(&tables.segments);
+        let kept = over.kept(&keyspace.tables.segments);
         left.retain(|id| !kept.contains(id));
         // One of them at least is to go.
         let choice = choice(&self.engine, keyspace, left.clone(), true);
-        let goes = !debt::victims(tables, options, &choice).is_disjoint(&left);
-        goes.then_some(left)
+        goes(keyspace, &left, &choice).then_some(left)
+    }
+
+    /// What whoever waits for a sweep that is over is told, if not all is well: what could not be opened, and stays; or that value
+    /// segments stay for want of room. (Of a full disk everybody knows.)
+    pub(super) fn to_tell(&self, keyspace: &KeyspaceView, over: &Sweeping) -> Option<Error> {
+        if !lock(&self.engine.conversions).is_awaited(keyspace.id, over.covers) {
+            return None;
+        }
+        let damage = over.damage.clone().or_else(|| keyspace.tables.damage());
+        if damage.is_some() || self.engine.ballast.is_given_up() {
+            return damage;
+        }
+        let left = left(keyspace, over);
+        let choice = choice(&self.engine, keyspace, left.clone(), true);
+        let lacks_room = !goes(keyspace, &left, &choice)
+            && goes(keyspace, &left, &Choice { first: left.clone(), ..Choice::default() });
+        lacks_room.then(|| no_room(&self.engine, keyspace, left.len()))
     }
 }

@@ -183,7 +183,7 @@ impl SettleJob {
         let made_room = !course.victims.iter().all(is_there)
             // One that follows settles nothing: so it is done once.
             || over.chosen.is_empty() && over.swept_bytes > 0;
-        self.engine.check_room().is_err() && made_room && self.empties_segments(keyspace)
+        made_room && self.empties_segments(keyspace)
     }
 }
 
@@ -379,6 +379,25 @@ mod tests {
         let shared = lock(&full.job.shared);
         let found = shared.sweeps[&KEYSPACE].damage.as_ref().map(ToString::to_string);
         assert_eq!(found, Some(damage.to_string()));
+    }
+
+    /// A sweep that had given back so much that the disk was full no more was followed by none, and a conversion said that all was
+    /// well.
+    #[test]
+    fn where_the_disk_is_full_no_more_another_sweep_follows_for_what_is_left() {
+        let full = mostly_dead();
+        full.convert();
+        let view = full.view();
+        let engine = full.db.engine();
+        let course = Course::of(&view.tables, &view.options, BTreeSet::from([u64::MAX]), true);
+        let mut over = Sweeping::decided(lock(&engine.conversions).asked(KEYSPACE), 0);
+        over.course = Some(course);
+        assert!(engine.ballast.is_given_up());
+        assert!(full.job.sweeps_again(KEYSPACE, &over), "there are segments to empty");
+        assert!(!engine.ballast.is_given_up());
+        let all = debt::settled_and_mostly_dead(&view.tables, &view.options);
+        let following = &lock(&full.job.shared).sweeps[&KEYSPACE];
+        assert_eq!((following.to_empty.as_ref(), all.len() > 1), (Some(&all), true));
     }
 
     /// What a damaged table holds was the deadest, took the room of all else each time, and no sweep was due for that.
