@@ -79,20 +79,19 @@ impl Stretch {
         self.before.is_some()
     }
 
-    /// What is left where its walk has met what cannot be read: what lies behind that, and, first, what lies over it, without
-    /// its table. Nothing where the error is of no table, or of one that its walk does not ask.
+    /// What is left where its walk, or a get, has met what cannot be read: what lies behind that, and, first, what lies over it,
+    /// without its table, unless it is without that already. Nothing where the error is of no table.
     fn round(mut self, keyspace: &Keyspace, error: &Error) -> [Option<Stretch>; 2] {
-        let path = error.path().filter(|path| !self.lost.contains(*path));
-        let Some(path) = path.map(Path::to_owned) else { return [None, None] };
+        let Some(path) = error.path().map(Path::to_owned) else { return [None, None] };
         // Where nobody knows what it hides, that may be all.
         let behind = keyspace.readable_behind(error, &self.from).filter(|key| *key > self.from);
         let to = least_end(behind.as_deref(), self.to.as_deref()).map(<[u8]>::to_vec);
         let mut lost = self.lost.clone();
-        lost.insert(path);
-        let over = Stretch::new(mem::take(&mut self.from), to, lost);
+        let from = mem::take(&mut self.from);
+        let over = lost.insert(path).then(|| Stretch::new(from, to, lost));
         let is_left = |behind: &Vec<u8>| self.to.as_ref().is_none_or(|to| behind < to);
         let behind = behind.filter(is_left);
-        [behind.map(|from| Stretch { from, before: None, ..self }), Some(over)]
+        [behind.map(|from| Stretch { from, before: None, keys: None, ..self }), over]
     }
 }
 
@@ -120,10 +119,12 @@ impl Salvage {
         Salvage { keyspace, stretches: vec![all], told: BTreeSet::new() }
     }
 
-    /// Whether it is the first time that this is met.
-    fn is_news(&mut self, error: &Error) -> bool {
+    /// Goes on behind what cannot be read, and over it. The error, if it is the first time that this is met.
+    fn go_round(&mut self, error: Error) -> Option<Error> {
+        let left = self.stretches.pop()?.round(&self.keyspace, &error);
+        self.stretches.extend(left.into_iter().flatten());
         let place = (error.path().map(Path::to_owned).unwrap_or_default(), error.offset_bytes());
-        self.told.insert(place)
+        self.told.insert(place).then_some(error)
     }
 }
 
@@ -144,17 +145,18 @@ impl Iterator for Salvage {
                         Ok(false) => {}
                         Err(e) if e.is_corruption() || self.keyspace.could_not_open(&e) => {}
                         // A device may try for seconds each time that it is asked for a place that it cannot read.
-                        Err(_) => drop(self.stretches.pop()),
+                        Err(error) => {
+                            if let Some(error) = self.go_round(error) {
+                                return Some(Err(error));
+                            }
+                        }
                     }
                 }
                 Some(Err(error)) => {
                     if stretch.ends_before(&self.keyspace, &error) {
                         continue;
                     }
-                    let stretch = self.stretches.pop()?;
-                    let left = stretch.round(&self.keyspace, &error);
-                    self.stretches.extend(left.into_iter().flatten());
-                    if self.is_news(&error) {
+                    if let Some(error) = self.go_round(error) {
                         return Some(Err(error));
                     }
                 }

@@ -83,7 +83,10 @@ impl Conversions {
     /// Says that requests up to `number` are done, and what whoever asked is told if not all is well.
     pub fn finish(&mut self, keyspace: KeyspaceId, number: u64, told: Option<Error>) {
         let requests = self.keyspaces.entry(keyspace).or_default();
-        (requests.done, requests.told) = (requests.done.max(number), told);
+        // Who waited for one that was done before may still be about to ask.
+        if number > requests.done {
+            (requests.done, requests.told) = (number, told);
+        }
     }
 
     /// Says that a sweep finished, what it could not read, and which value segments it was to empty and did not.

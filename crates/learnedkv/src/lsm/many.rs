@@ -95,9 +95,12 @@ fn find_in_tables(
                 Some((Probe { table: level.table(sought)?, sought }, found))
             })
             .unzip();
-        // Where something cannot be read each is asked alone: of what is not there a filter may say so.
         let each = || probes.iter().map(|probe| probe.table.get(probe.sought)).collect();
-        let looked_up: Vec<_> = many::get_many(&probes, caching).or_else(|_| each())?;
+        let looked_up: Vec<_> = many::get_many(&probes, caching).or_else(|error| {
+            // Each is asked alone where something is lost: of what is not there a filter may say so.
+            let is_lost = error.is_corruption() || !tables.damaged.is_empty();
+            if is_lost { each() } else { Err(error) }
+        })?;
         for (found, looked_up) in open.into_iter().zip(looked_up) {
             *found = looked_up;
         }

@@ -386,6 +386,7 @@ impl TendJob {
                 let outlook = Outlook { health: Some(&engine.health), ..Outlook::default() };
                 let unread = Picker::new(&keyspace, &claims, outlook).unread();
                 let told = unread.or_else(|| keyspace.tables.damage());
+                drop(claims);
                 engine.retake_ballast();
                 lock(&engine.conversions).finish(keyspace.id, converting.covers, told);
                 self.under_way.remove(&keyspace.id);

@@ -472,12 +472,15 @@ impl Table {
         found.or_else(|error| self.get_unread(sought, error))
     }
 
-    /// What is to be said of a key whose place cannot be read: that it is not there, if the filter says so, which had rested until now.
+    /// What is to be said of a key whose place is lost: that it is not there, if the filter says so, which had rested until now. (A
+    /// device that fails may not, the next time.)
     #[cold]
     fn get_unread(&self, sought: &Sought<'_>, error: Error) -> Result<Lookup> {
-        if !self.wakes_for(sought) || !self.excludes(sought) {
+        let is_lost = error.is_corruption() || self.damage.is_some();
+        if !is_lost || self.has_unknown_ranges() || !self.refuses_at_rest(sought) {
             return Err(error);
         }
+        sought.refuse();
         Ok(self.without_entry(sought.key()))
     }
 

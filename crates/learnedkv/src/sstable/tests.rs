@@ -21,7 +21,9 @@ use crate::disk::{Access, Around, Disk, Maps, OpenFiles, OperationKind};
 use crate::error::ErrorKind;
 use crate::format::compression::{Codecs, Compression};
 use crate::format::entry::{Kind, TableId};
+use crate::format::range::{KeyRange, Ranges};
 use crate::slice::Lookup;
+use crate::sstable::filter::FilterKind;
 
 mod bounded;
 mod check;
@@ -214,6 +216,40 @@ fn options(index: IndexKind, compression: Compression) -> TableOptions {
         filter_rests: false,
         is_scratch: false,
     }
+}
+
+/// A filter may say that a key is no entry, and yet it is in a range that the table removes from older ones: they came back.
+#[test]
+fn what_a_table_removes_is_removed_though_its_place_is_lost() {
+    let context = context(1 << 20);
+    let filter = Some(FilterKind::BlockedBloom { bits_per_key: 10 });
+    let options =
+        TableOptions { filter, filter_rests: true, ..options(IndexKind::Exact, Compression::None) };
+    let mut writer = TableWriter::create(&context.disk, Path::new("/"), 1, options).unwrap();
+    for number in 0..300 {
+        writer.add(&key(number * 2), Kind::Value, number, &[7; 20]).unwrap();
+    }
+    let range = KeyRange { start: key(101), end: Some(key(200)) };
+    writer.set_ranges(Ranges::union(vec![range]), 0);
+    let record = writer.finish().unwrap();
+    let path = table_path(Path::new("/"), 1);
+    let file = context.disk.open(&path, Access::Random).unwrap();
+    let mut byte = [0];
+    for at in (20..record.properties.data_bytes).step_by(200) {
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    }
+    let table = Table::open(&context, record).unwrap();
+    let get = |number| table.get(&Sought::new(&key(number), Caching::Fill));
+    assert!(get(100).is_err(), "it may be there");
+    assert!(table.filter_bytes().is_some(), "it was asked");
+    let says = |odd: &[u64], answer: Lookup| {
+        odd.iter().filter(|n| get(**n).is_ok_and(|found| found == answer)).count()
+    };
+    let odd: Vec<u64> = (0..300).map(|n| n * 2 + 1).collect();
+    let (within, beside) = odd.iter().partition::<Vec<u64>, _>(|n| (101..200).contains(*n));
+    assert!(says(&within, Lookup::Removed) >= 45 && says(&beside, Lookup::Absent) >= 240);
+    assert_eq!((says(&within, Lookup::Absent), says(&beside, Lookup::Removed)), (0, 0));
 }
 
 /// A table of 3000 such entries.

@@ -396,6 +396,33 @@ fn what_a_get_finds_over_a_table_that_the_disk_refused_is_given_too() {
     }
 }
 
+/// It ended all that lies over a lost table, without a word.
+#[test]
+fn what_the_disk_does_not_give_once_is_told_and_little_is_lost() {
+    let (disk, tables) = few_over_many(Store::Tiered);
+    flip(&disk, tables.last().unwrap(), -3, 16);
+    let (all, _, _) = salvaged(&disk);
+    let faulty = FaultyDisk::new(Arc::new(disk));
+    let mut told = 0;
+    for failing in 0..400 {
+        let db = builder(&faulty).salvage(true).block_cache(false).open().unwrap();
+        let keyspace = db.find("k").unwrap();
+        let counts = faulty.fail(Fault::at(failing).of(&[OperationKind::Read]));
+        let (found, errors): (Vec<_>, Vec<_>) =
+            keyspace.salvage::<&[u8]>(..).partition(Result::is_ok);
+        faulty.clear_faults();
+        let io = errors.iter().flat_map(|e| e.as_ref().err());
+        let io = io.filter(|e| e.kind() == ErrorKind::Io).count();
+        assert!(found.len() + 60 > all.len(), "{failing}: {} of {}", found.len(), all.len());
+        assert!(io == 1 || found.len() == all.len(), "{failing}: {io}, {}", found.len());
+        told += io;
+        if counts.matched() <= failing {
+            break;
+        }
+    }
+    assert!(told > 30, "{told}");
+}
+
 /// Nobody knows what it hides: but of what is newer.
 #[test]
 fn what_is_newer_than_removed_ranges_that_cannot_be_read_is_given() {

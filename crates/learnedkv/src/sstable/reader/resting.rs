@@ -222,7 +222,7 @@ impl Table {
         };
         let before = self.filter.rent.fetch_add(rent, Ordering::Relaxed);
         if self.is_paid(named, before, before + rent) {
-            self.wakes_for(sought);
+            self.wake_for(sought);
         }
     }
 
@@ -247,14 +247,26 @@ impl Table {
         now >= price(named) || (is_looked_at && self.context.cache.is_half_empty(named.file_bytes))
     }
 
-    /// Brings the filter into memory for a lookup that could not be answered without it, as [`Table::wake_filter`].
-    pub(super) fn wakes_for(&self, sought: &Sought<'_>) -> bool {
-        let is_awake = self.wake_filter();
-        if is_awake {
+    /// As [`Table::wake_filter`], for a lookup.
+    fn wake_for(&self, sought: &Sought<'_>) {
+        if self.wake_filter() {
             self.context.metrics.attached_filters.fetch_add(1, Ordering::Relaxed);
             sought.has_woken.set(true);
         }
-        is_awake
+    }
+
+    /// Whether the filter refuses the key of a lookup that could not be answered: it comes into memory for that. Where it does not, for
+    /// want of room or since somebody else is loading it, it is read for this answer alone, which is to be the same each time.
+    pub(super) fn refuses_at_rest(&self, sought: &Sought<'_>) -> bool {
+        self.wake_for(sought);
+        if self.filter.is_resident() {
+            return self.filter.refuses(sought);
+        }
+        let (context, record) = (&*self.context, &self.record);
+        let (tag, keys) = (record.tag, record.properties.entries);
+        let read = |named| file::read(&*context.disk, &context.dir, named, tag, keys);
+        let filter = record.filter.and_then(|named| read(named).ok());
+        filter.is_some_and(|filter| !filter.may_contain(sought.hash()))
     }
 
     /// Brings the filter into memory, if it is at rest and there is room. True: it did.

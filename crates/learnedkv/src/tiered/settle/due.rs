@@ -16,6 +16,7 @@ use std::sync::Arc;
 use super::super::debt::{self, Choice, Debt};
 use super::super::price;
 use super::SettleJob;
+use super::full;
 use super::hold::Sweeping;
 use crate::engine::{Engine, lock};
 use crate::error::{Error, ErrorKind, MAKE_ROOM};
@@ -120,7 +121,7 @@ impl SettleJob {
         let Some(keyspace) = view.keyspaces.get(&at) else { return false };
         // It may be full no more by what this one gave back.
         let to_empty = match self.engine.retake_ballast() {
-            false => self.follows_on_full_disk(keyspace, over).then_some(None),
+            false => self.follows_on_full_disk(keyspace, over).then(|| over.to_empty.clone()),
             true => self.left_to_empty(keyspace, over).map(Some),
         };
         let Some(to_empty) = to_empty else { return false };
@@ -134,7 +135,9 @@ impl SettleJob {
             return None;
         }
         let mut left = left(keyspace, over);
-        if over.to_empty.as_ref().is_some_and(|before| left.len() >= before.len()) {
+        let gave_none = over.to_empty.as_ref().is_some_and(|before| left.len() >= before.len());
+        // On a full disk it empties others, if those have room.
+        if gave_none && !(over.is_on_full_disk && full::made_room(keyspace, over)) {
             return None;
         }
         let kept = over.kept(&keyspace.tables.segments);

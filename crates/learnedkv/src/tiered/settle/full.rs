@@ -15,6 +15,15 @@ use crate::format::entry::KeyspaceId;
 use crate::lsm::merge::Merge;
 use crate::view::KeyspaceView;
 
+/// Whether a sweep that is over has given value segments back, or had none to empty and settled something.
+pub(super) fn made_room(keyspace: &KeyspaceView, over: &Sweeping) -> bool {
+    let is_there = |id: &u64| keyspace.tables.segments.get(*id).is_some();
+    let Some(course) = &over.course else { return false };
+    !course.victims.iter().all(is_there)
+        // One that follows settles nothing: so it is done once.
+        || over.chosen.is_empty() && over.swept_bytes > 0
+}
+
 impl SettleJob {
     /// The merge that a keyspace needs, if there is room for it, or for a smaller one.
     ///
@@ -178,12 +187,7 @@ impl SettleJob {
     /// Whether another sweep follows one that is over, for there may be room to empty more value segments: it gave some back, or it had
     /// room for none before it settled what it did; and that was not enough.
     pub(super) fn follows_on_full_disk(&self, keyspace: &KeyspaceView, over: &Sweeping) -> bool {
-        let is_there = |id: &u64| keyspace.tables.segments.get(*id).is_some();
-        let Some(course) = &over.course else { return false };
-        let made_room = !course.victims.iter().all(is_there)
-            // One that follows settles nothing: so it is done once.
-            || over.chosen.is_empty() && over.swept_bytes > 0;
-        made_room && self.empties_segments(keyspace)
+        made_room(keyspace, over) && self.empties_segments(keyspace)
     }
 }
 
