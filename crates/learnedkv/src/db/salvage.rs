@@ -38,17 +38,22 @@ struct Stretch {
     lost: BTreeSet<PathBuf>,
     /// The walk over it, once it is begun.
     keys: Option<Keys>,
+    /// How often the disk refused a read of one of the lost tables.
+    refused: u32,
 }
+
+/// So often it is asked again: a device may try for seconds each time that it cannot read a place.
+const MOST_REFUSED: u32 = 3;
 
 impl Stretch {
     fn new(from: Vec<u8>, to: Option<Vec<u8>>, lost: BTreeSet<PathBuf>) -> Stretch {
-        Stretch { from, to, before: None, lost, keys: None }
+        Stretch { from, to, before: None, lost, keys: None, refused: 0 }
     }
 
     /// The next key of its walk, or what that meets.
     fn next(&mut self, keyspace: &Keyspace) -> Option<Result<Slice>> {
         loop {
-            let Stretch { from, to, before, lost, keys } = self;
+            let Stretch { from, to, before, lost, keys, .. } = self;
             let keys = keys.get_or_insert_with(|| {
                 let end = before.as_ref().or(to.as_ref()).cloned();
                 let end = end.map_or(Bound::Unbounded, Bound::Excluded);
@@ -77,6 +82,16 @@ impl Stretch {
         let is_ahead = |first: &Vec<u8>| *first > self.from && end.is_none_or(|end| first < end);
         self.before = first.filter(is_ahead);
         self.before.is_some()
+    }
+
+    /// Whether a get goes on beside what another has met: of what is known to be lost, or refused for once.
+    fn goes_on_beside(&mut self, keyspace: &Keyspace, error: &Error) -> bool {
+        if error.is_corruption() || keyspace.could_not_open(error) {
+            return true;
+        }
+        let is_lost = error.path().is_some_and(|path| self.lost.contains(path));
+        self.refused += u32::from(is_lost);
+        is_lost && self.refused <= MOST_REFUSED
     }
 
     /// What is left where its walk, or a get, has met what cannot be read: what lies behind that, and, first, what lies over it,
@@ -143,8 +158,7 @@ impl Iterator for Salvage {
                     match self.keyspace.contains_key(&key) {
                         Ok(true) => return Some(Ok(key)),
                         Ok(false) => {}
-                        Err(e) if e.is_corruption() || self.keyspace.could_not_open(&e) => {}
-                        // A device may try for seconds each time that it is asked for a place that it cannot read.
+                        Err(error) if stretch.goes_on_beside(&self.keyspace, &error) => {}
                         Err(error) => {
                             if let Some(error) = self.go_round(error) {
                                 return Some(Err(error));

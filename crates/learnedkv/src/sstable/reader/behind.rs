@@ -37,7 +37,9 @@ impl Table {
         let mut at = offset_bytes / alignment * alignment;
         while at < end {
             let mut window = vec![0; WINDOW_BYTES.min(end - at) as usize];
-            if file.read_exact_at(&mut window, at).is_err() {
+            // A read that fails once may not twice; what is passed over is lost.
+            let mut read = || file.read_exact_at(&mut window, at);
+            if read().or_else(|_| read()).is_err() {
                 at = (at + 1).next_multiple_of(PAGE_BYTES);
                 continue;
             }
