@@ -111,6 +111,15 @@ fn what_cannot_be_read_is_asked_for_in_the_filter_that_rests() {
         assert_eq!(filters(&db).0, 1);
         assert!(keyspace.get(key(0)).unwrap_err().is_corruption());
     }
+    // Where memory has no room for it it is read for each answer alone.
+    let db = builder(&disk).metadata_percent(0).open().unwrap();
+    let keyspace = db.find("a").unwrap();
+    for number in [1, 3, 5] {
+        assert!(keyspace.get(key(number)).unwrap().is_none(), "{number}");
+        assert!(keyspace.get(key(number - 1)).unwrap_err().is_corruption(), "{number}");
+    }
+    assert_eq!((filters(&db).0, db.stats().attached_filters), (0, 0));
+    drop((db, keyspace));
     // Where it cannot be read either.
     filter_files(&disk).iter().for_each(|filter| flip(&disk, filter, -3, 16));
     let (_db, keyspace) = open(&setup, &disk, 3);
