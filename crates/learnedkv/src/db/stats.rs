@@ -434,6 +434,8 @@ pub struct Stats {
     pub merged_bytes: u64,
     /// Merges of runs that wrote what lives in the deadest value segments anew: cheaper there than a sweep.
     pub rewrites: u64,
+    /// Merges of all runs of a keyspace that reads had paid for ([`crate::KeyspaceOptions::settle_for_reads`]).
+    pub merges_for_reads: u64,
     /// Sweeps that reached the end.
     pub sweeps: u64,
     /// Steps of sweeps that were committed.
@@ -462,6 +464,10 @@ fn gets(engine: &Engine) -> [GetStats; 4] {
     counts.map(|count| GetStats { gets: count.lookups, requests: count.requests })
 }
 
+fn of_all(view: &View, engine: &Engine) -> Vec<KeyspaceStats> {
+    view.keyspaces.values().map(|keyspace| KeyspaceStats::of(keyspace, engine)).collect()
+}
+
 /// Of value segments what sweeps have moved and snapshots keep.
 fn held_up_bytes(view: &View) -> u64 {
     let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
@@ -473,8 +479,7 @@ impl Stats {
         let (metrics, reads) = (&engine.metrics, &engine.context.metrics);
         let cache = &engine.context.cache;
         let view = engine.view();
-        let keyspaces: Vec<_> =
-            view.keyspaces.values().map(|k| KeyspaceStats::of(k, engine)).collect();
+        let keyspaces = of_all(&view, engine);
         let gets = gets(engine);
         let [block_gets, apart_gets, unsettled_gets, missed_gets] = gets;
         Stats {
@@ -528,6 +533,7 @@ impl Stats {
             flushed_bytes: metrics.flushed_bytes.load(Relaxed),
             merged_bytes: metrics.merged_bytes.load(Relaxed),
             rewrites: metrics.rewrites.load(Relaxed),
+            merges_for_reads: metrics.merges_for_reads.load(Relaxed),
             sweeps: metrics.sweeps.load(Relaxed),
             sweep_steps: metrics.sweep_steps.load(Relaxed),
             steps_ahead: metrics.steps_ahead.load(Relaxed),

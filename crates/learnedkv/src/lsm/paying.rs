@@ -11,14 +11,13 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::format::value::ValuePointer;
 use crate::options::Store;
+use crate::sstable::scale;
 use crate::sstable::sought::Sought;
-use crate::view::KeyspaceView;
+use crate::view::{KeyspaceView, SHARES};
 
 /// What a walk reads of settled data with one request, about, bytes.
 const WALKED_BYTES: u64 = 64 << 10;
 
-/// A device answers a request in 50 to 100 us; a share of that is some 40 ns.
-const SHARES: u64 = 2048;
 /// What a walk takes to begin in a run more, shares,
 const SEEK_SHARES: u64 = 24;
 /// and each entry for a run more that it is compared with.
@@ -41,7 +40,7 @@ pub fn owe_for_merging(engine: &Engine, view: &KeyspaceView, entries: usize) {
     let more = (tables.fresh().len() + usize::from(is_settled)).saturating_sub(1) as u64;
     if more > 0 {
         let shares = more.saturating_mul(SEEK_SHARES + STEP_SHARES * entries as u64);
-        owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
+        owe_over_runs(engine, view, shares, more);
     }
 }
 
@@ -51,7 +50,7 @@ pub fn owe_for_runs(engine: &Engine, view: &KeyspaceView, sought: &Sought<'_>) {
     let refused = sought.refused().saturating_sub(1);
     let shares = IN_VAIN_SHARES * sought.asked_in_vain() + REFUSED_SHARES * refused;
     if shares > 0 {
-        owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
+        owe_over_runs(engine, view, shares, view.tables.fresh().len() as u64);
     }
 }
 
@@ -99,6 +98,21 @@ pub fn owe_for_values(engine: &Engine, view: &KeyspaceView, apart: Apart) {
     }
 }
 
+/// Counts what so many runs, or runs and the settled one, took `more` than one does. Merged, they would take part of it.
+fn owe_over_runs(engine: &Engine, view: &KeyspaceView, shares: u64, more: u64) {
+    let requests = engine.context.metrics.owed.passes(shares, SHARES);
+    if requests == 0 {
+        return;
+    }
+    if let Some(by) = Payer::of(engine, view) {
+        let fresh = by.now.tables.fresh().len() as u64;
+        if fresh > 0 {
+            by.pay(requests);
+            by.pay_for_merging(scale(requests * SHARES, (fresh - 1).min(more), more));
+        }
+    }
+}
+
 /// Counts shares of a request; a whole one is paid if that brings a sweep which `helps`.
 fn owe(engine: &Engine, view: &KeyspaceView, shares: u64, helps: impl FnOnce(&Payer<'_>) -> bool) {
     let requests = engine.context.metrics.owed.passes(shares, SHARES);
@@ -137,6 +151,13 @@ impl<'a> Payer<'a> {
     /// Counts requests that would not have been made if all were settled.
     pub fn pay(&self, requests: u64) {
         if requests > 0 && self.now.rent.pay(requests) {
+            self.engine.executor.notify();
+        }
+    }
+
+    /// Counts shares that would not have been paid if all runs were one.
+    fn pay_for_merging(&self, shares: u64) {
+        if shares > 0 && self.now.merging.pay(shares) {
             self.engine.executor.notify();
         }
     }

@@ -1,5 +1,5 @@
 //! What reads have paid for data that is not settled, in requests that they would not have made of settled data; or for
-//! a filter over runs, in runs that they would not have asked.
+//! a filter over runs, in runs that they would not have asked; or for one run instead of several, in shares of a request.
 //!
 //! A value that still stands apart from its key takes a request more than one in its block. Nobody knows how often it will be
 //! read; but once reads have paid as much as settling costs, settling costs no more than twice the best in hindsight,
@@ -7,8 +7,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Few reads say little: no price is asked for before so much is paid.
+/// Few reads say little: no price of settling is asked for before so much is paid.
 pub const LEAST: u64 = 1024;
+
+/// A device answers a request in 50 to 100 us; a share of that is some 40 ns.
+pub const SHARES: u64 = 2048;
+
+/// Whether to merge runs is asked once reads have paid for so many requests.
+const LEAST_FOR_MERGING: u64 = 128;
 
 /// See the module page.
 #[derive(Debug)]
@@ -16,21 +22,33 @@ pub struct Rent {
     paid: AtomicU64,
     /// The price is asked for once so many are paid: it takes a look at many tables.
     asked_at: AtomicU64,
+    /// Not before that.
+    least: u64,
 }
 
 impl Default for Rent {
     fn default() -> Rent {
-        Rent { paid: AtomicU64::new(0), asked_at: AtomicU64::new(LEAST) }
+        Rent::asked_from(LEAST)
     }
 }
 
 impl Rent {
+    /// What pays for one run instead of several, in shares.
+    pub fn for_merging() -> Rent {
+        Rent::asked_from(LEAST_FOR_MERGING * SHARES)
+    }
+
+    /// One whose price is not asked for before so much is paid.
+    fn asked_from(least: u64) -> Rent {
+        Rent { paid: AtomicU64::new(0), asked_at: AtomicU64::new(least), least }
+    }
+
     /// Counts so many requests, or runs asked in vain. True: somebody should ask whether they cover the price. Once that is so, once in a while:
     /// settling may have to wait.
     pub fn pay(&self, requests: u64) -> bool {
         let before = self.paid.fetch_add(requests, Relaxed);
         let (now, asked_at) = (before + requests, self.asked_at.load(Relaxed));
-        now >= asked_at && (before < asked_at || now / LEAST > before / LEAST)
+        now >= asked_at && (before < asked_at || now / self.least > before / self.least)
     }
 
     /// What was paid since it last began anew.
@@ -46,7 +64,7 @@ impl Rent {
             return false;
         }
         let missing = price().map(|price| price.saturating_sub(paid));
-        let wait = missing.map_or(LEAST, |missing| missing.div_ceil(4));
+        let wait = missing.map_or(self.least, |missing| missing.div_ceil(4));
         self.asked_at.store(paid + wait, Relaxed);
         missing == Some(0)
     }
@@ -54,7 +72,7 @@ impl Rent {
     /// What was paid for is being settled.
     pub fn begin_anew(&self) {
         self.paid.store(0, Relaxed);
-        self.asked_at.store(LEAST, Relaxed);
+        self.asked_at.store(self.least, Relaxed);
     }
 }
 

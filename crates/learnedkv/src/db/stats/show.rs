@@ -233,7 +233,7 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes, {} before the log), {:.1} merged ({} rewrites), {:.1} swept \
+            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes, {} before the log), {:.1} merged ({} rewrites, {} for reads), {:.1} swept \
              ({} sweeps, {} steps, {} begun ahead, {} tables over replaced ones), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
              writers held back {} ms",
             self.put_bytes as f64 / MIB,
@@ -242,6 +242,7 @@ impl Stats {
             self.unlogged_flushes,
             self.merged_bytes as f64 / MIB,
             self.rewrites,
+            self.merges_for_reads,
             self.swept_bytes as f64 / MIB,
             self.sweeps,
             self.sweep_steps,
@@ -458,6 +459,7 @@ mod tests {
             flushed_bytes: n.bytes(),
             merged_bytes: n.bytes(),
             rewrites: n.count(),
+            merges_for_reads: n.count(),
             sweeps: n.count(),
             sweep_steps: n.count(),
             steps_ahead: n.count(),
