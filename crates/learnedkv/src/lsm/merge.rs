@@ -163,17 +163,22 @@ impl Merge {
         self.rewrites
     }
 
+    /// It is done for what reads have paid.
+    pub fn for_reads(mut self) -> Merge {
+        self.is_for_reads = true;
+        self
+    }
+
+    /// Whether it is.
+    pub fn is_for_reads(&self) -> bool {
+        self.is_for_reads
+    }
+
     /// Has the values in these segments, of which `live_bytes` are pointed at, be written anew.
     pub fn rewriting(mut self, segments: Arc<BTreeSet<u64>>, live_bytes: u64) -> Merge {
         self.output = self.output.with_victims(segments);
         self.input_bytes += live_bytes;
         self.rewrites = true;
-        self
-    }
-
-    /// It is done for what reads have paid.
-    pub fn for_reads(mut self) -> Merge {
-        self.is_for_reads = true;
         self
     }
 

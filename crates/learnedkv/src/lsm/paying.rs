@@ -13,7 +13,7 @@ use crate::format::value::ValuePointer;
 use crate::options::Store;
 use crate::sstable::scale;
 use crate::sstable::sought::Sought;
-use crate::view::{KeyspaceView, SHARES};
+use crate::view::{KeyspaceView, SHARES, Tables};
 
 /// What a walk reads of settled data with one request, about, bytes.
 const WALKED_BYTES: u64 = 64 << 10;
@@ -98,18 +98,15 @@ pub fn owe_for_values(engine: &Engine, view: &KeyspaceView, apart: Apart) {
     }
 }
 
-/// Counts what so many runs, or runs and the settled one, took `more` than one does. Merged, they would take part of it.
+/// Counts what runs, and the settled one, took that are so many `more` than one. Merged, the runs would take a part of it less.
 fn owe_over_runs(engine: &Engine, view: &KeyspaceView, shares: u64, more: u64) {
     let requests = engine.context.metrics.owed.passes(shares, SHARES);
     if requests == 0 {
         return;
     }
-    if let Some(by) = Payer::of(engine, view) {
-        let fresh = by.now.tables.fresh().len() as u64;
-        if fresh > 0 {
-            by.pay(requests);
-            by.pay_for_merging(scale(requests * SHARES, (fresh - 1).min(more), more));
-        }
+    if let Some(by) = Payer::of(engine, view).filter(|by| !by.now.tables.fresh().is_empty()) {
+        by.pay(requests);
+        by.pay_for_merging(view, requests, more);
     }
 }
 
@@ -155,9 +152,15 @@ impl<'a> Payer<'a> {
         }
     }
 
-    /// Counts shares that would not have been paid if all runs were one.
-    fn pay_for_merging(&self, shares: u64) {
-        if shares > 0 && self.now.merging.pay(shares) {
+    /// Counts the part of requests that would not have been paid if all runs of `view` were one, where they stand yet: whoever
+    /// reads an older View reads what was merged meanwhile, for as long as it is held.
+    fn pay_for_merging(&self, view: &KeyspaceView, requests: u64, more: u64) {
+        let oldest = |tables: &Tables| tables.fresh().last()?.first().map(|table| table.id());
+        let saved = (view.tables.fresh().len() as u64).saturating_sub(1).min(more);
+        if saved > 0
+            && oldest(&view.tables) == oldest(&self.now.tables)
+            && self.now.merging.pay(scale(requests * SHARES, saved, more))
+        {
             self.engine.executor.notify();
         }
     }

@@ -133,8 +133,7 @@ impl SettleJob {
                 Ok(false) => self.work = Work::Merge(merge),
                 Err(e) => {
                     self.note_merge(merge.input_bytes(), Some(&e));
-                    merge.give_up();
-                    return Err(e);
+                    return self.give_up_merge(*merge, e);
                 }
             },
             Work::Sweep(step) => return self.sweep(step),

@@ -5,9 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::{
-    Compression, Database, Keyspace, KeyspaceOptions, KeyspaceStats, ReadOptions, Store,
+    Compression, Database, DatabaseHealth, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats,
+    ReadOptions, Store,
 };
 
 use crate::files::{flip, last_file};
@@ -403,6 +406,28 @@ fn a_merge_for_reads_waits_for_room() {
     disk.set_space_limit_bytes(None);
     assert_eq!(runs_after_walks(&db, &keyspace), 1);
     keyspace.insert("more", [1; 1000]).unwrap();
+}
+
+/// Nobody needs it: that the disk refused it is told of by nothing, and it is tried once it is paid for again.
+#[test]
+fn a_merge_for_reads_that_the_disk_refuses_is_no_failure() {
+    let disk = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let setup = Setup { block_cache: true, ..nothing_kept() };
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    (0..3).for_each(|_| fill(&keyspace, 100));
+    let creates = Fault::at(0).of(&[OperationKind::Create]).on_paths_with("table-");
+    let refused = disk.fail(creates.from_then_on().with(ErrorKind::DiskFull));
+    for tries in 1..=2 {
+        assert_eq!(runs_after_walks(&db, &keyspace), 3);
+        assert!(refused.fired() >= tries, "{}", refused.fired());
+    }
+    assert!(refused.fired() <= 10, "{}: not at each look", refused.fired());
+    assert!(matches!(db.health(), DatabaseHealth::Well), "{:?}", db.health());
+    keyspace.insert("more", [1; 1000]).unwrap();
+    keyspace.remove("more").unwrap();
+    disk.clear_faults();
+    assert_eq!(runs_after_walks(&db, &keyspace), 1);
 }
 
 /// Nor is one tried again and again where a run cannot be read.

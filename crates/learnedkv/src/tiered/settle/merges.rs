@@ -7,7 +7,7 @@ use super::super::debt::{self, Debt};
 use super::super::price;
 use super::{Found, SettleJob, Work};
 use crate::engine::lock;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lsm::merge::{self, Merge};
 use crate::view::{KeyspaceView, View};
 
@@ -74,6 +74,25 @@ impl SettleJob {
         Ok(Found::Begun(Work::Merge(Box::new(merge))))
     }
 
+    /// One that failed. Where the disk refused what nobody needs, nobody is told: it may be paid for anew.
+    ///
+    /// # Errors
+    /// Why it failed, of any other.
+    pub(super) fn give_up_merge(&mut self, merge: Merge, error: Error) -> Result<bool> {
+        let is_needed = !(merge.is_for_reads() && error.kind() == ErrorKind::DiskFull);
+        merge.give_up();
+        if is_needed {
+            return Err(error);
+        }
+        let view = self.engine.view();
+        if let Some(keyspace) = self.at.and_then(|at| view.keyspaces.get(&at)) {
+            keyspace.merging.begin_anew();
+        }
+        drop(view);
+        self.let_go();
+        Ok(true)
+    }
+
     /// How many runs will be flushed before a sweep takes them all, about.
     pub(super) fn coming(&self, keyspace: &KeyspaceView) -> usize {
         const MANY: usize = usize::MAX / 2;
@@ -104,5 +123,78 @@ impl SettleJob {
             None if keyspace.tables.frozen.is_some() => 0,
             None => u64::MAX,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::executor::Job;
+    use crate::tiered::testing::Without;
+    use crate::{Database, Keyspace, KeyspaceOptions};
+
+    /// A keyspace with so many runs, in which gets ask one after the other, and a job that has it to itself.
+    fn with_runs(runs: u32) -> (Database, Keyspace, SettleJob) {
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let db = db.executor(Arc::new(Without::settling())).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().lsm_filter(None)).unwrap();
+        (0..runs).for_each(|run| flush_run(&keyspace, run));
+        let job = SettleJob::new(db.engine(), Arc::default(), true);
+        (db, keyspace, job)
+    }
+
+    fn flush_run(keyspace: &Keyspace, run: u32) {
+        (0..100u32).for_each(|n| keyspace.insert((n * 100 + run).to_be_bytes(), [1]).unwrap());
+        keyspace.flush().unwrap();
+    }
+
+    fn paid(keyspace: &Keyspace, db: &Database) -> u64 {
+        let view = db.engine().keyspace(1).unwrap();
+        assert_eq!(view.name.as_ref(), keyspace.name());
+        view.merging.paid()
+    }
+
+    /// The share of no run at all was asked for, by a division.
+    #[test]
+    fn a_snapshot_of_what_is_being_settled_pays_for_no_merge_of_what_came_after_it() {
+        let (db, keyspace, mut job) = with_runs(3);
+        lock(&db.engine().conversions).ask(1);
+        while db.engine().keyspace(1).unwrap().tables.frozen.is_none() {
+            job.step();
+        }
+        let snapshot = db.snapshot();
+        (3..6).for_each(|run| flush_run(&keyspace, run));
+        let before = keyspace.stats().unwrap().unsettled_requests;
+        for round in 0..200u32 {
+            for n in 0..100u32 {
+                let key = (n * 100).to_be_bytes();
+                assert!(snapshot.get(&keyspace, key).unwrap().is_some(), "{round}");
+            }
+        }
+        assert!(keyspace.stats().unwrap().unsettled_requests > before, "or it tests nothing");
+        assert_eq!(paid(&keyspace, &db), 0);
+    }
+
+    /// Of the runs that a snapshot shows none stands any more, and merging others does not help it.
+    #[test]
+    fn reads_of_runs_that_were_merged_pay_for_no_other_merge() {
+        let (db, keyspace, mut job) = with_runs(3);
+        let snapshot = db.snapshot();
+        let walk = |reads: u32| {
+            (0..reads).for_each(|_| assert_eq!(snapshot.iter(&keyspace).count(), 300));
+        };
+        walk(100);
+        assert!(paid(&keyspace, &db) > 0);
+        walk(2000);
+        while db.stats().merges_for_reads == 0 {
+            assert_ne!(job.step(), crate::executor::Step::Wait);
+        }
+        assert_eq!(paid(&keyspace, &db), 0);
+        (3..5).for_each(|run| flush_run(&keyspace, run));
+        walk(100);
+        assert_eq!(paid(&keyspace, &db), 0);
+        (0..100).for_each(|_| assert_eq!(keyspace.iter().count(), 500));
+        assert!(paid(&keyspace, &db) > 0);
     }
 }
