@@ -1,5 +1,8 @@
 //! F5: gets and puts while a sweep runs, against the same while none does: open loop, so that a stall
 //! counts for all that arrive during it.
+//!
+//! And once more without a sweep, beside a thread that has nothing to do with the store and computes for as long as the sweeps
+//! did: what a machine of few processors makes of that much work, whoever does it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -27,6 +30,11 @@ const SHARE: f64 = 0.5;
 const CLOSED: Duration = Duration::from_secs(10);
 const OPEN: Duration = Duration::from_secs(30);
 
+/// The stranger computes and rests in turns of that together.
+const TURN: Duration = Duration::from_millis(10);
+/// What it touches.
+const STRANGER_BYTES: usize = 8 << 20;
+
 /// How long operations took from when they were due, ns.
 #[derive(Default)]
 struct Latencies {
@@ -42,12 +50,13 @@ fn percentile(latencies: &mut [u64], share: f64) -> f64 {
     latencies.get(at.min(latencies.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64)
 }
 
-/// The rounds of one operation, without a sweep and with one, us.
+/// The rounds of one operation: without a sweep, with one, and beside a stranger, us.
 #[derive(Default)]
 struct Measured {
-    p999: [Rounds; 2],
-    longest: [Rounds; 2],
-    times: Rounds,
+    p999: [Rounds; 3],
+    longest: [Rounds; 3],
+    /// With a sweep, of that without; beside a stranger, of that without; and with a sweep, of that beside a stranger.
+    times: [Rounds; 3],
 }
 
 struct Client<'a> {
@@ -151,9 +160,9 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let millis = |full: Duration| Duration::from_millis(run.scale.of(full.as_millis() as u64));
     let (closed, open) = (millis(CLOSED), millis(OPEN));
     let (mut gets, mut puts) = (Measured::default(), Measured::default());
-    let (mut machine, mut lost) = (Machine::default(), <[Losses; 2]>::default());
+    let (mut machine, mut lost) = (Machine::default(), <[Losses; 3]>::default());
     let (mut rates, mut cpu, mut sweeping) =
-        (Rounds::default(), Rounds::default(), Rounds::default());
+        (Rounds::default(), <[Rounds; 3]>::default(), Rounds::default());
     for _ in 0..run.rounds {
         store.settle()?;
         let reached = client.closed(closed)?;
@@ -167,16 +176,25 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         }
         store.settle()?;
         machine.measure(&mut client, rate, open)?;
-        let mut outside = client.open(rate, &|due| due >= open)?;
+        let outside = counted(|| client.open(rate, &|due| due >= open))?;
         // What was put outside is swept now, and what is put meanwhile again, for as long.
-        let used = (Usage::now(), Instant::now());
-        let (mut during, swept) = swept(&store, &mut client, rate, open)?;
-        cpu.push(Usage::now().since(used.0).cpu_seconds / used.1.elapsed().as_secs_f64());
-        sweeping.push(swept);
-        lost[0].push(outside.lost);
-        lost[1].push(during.lost);
-        gets.add(&mut outside.gets, &mut during.gets);
-        puts.add(&mut outside.puts, &mut during.puts);
+        let mut ran = 0.0;
+        let during = counted(|| {
+            let (latencies, swept) = swept(&store, &mut client, rate, open)?;
+            ran = swept;
+            Ok(latencies)
+        })?;
+        sweeping.push(ran);
+        store.settle()?;
+        let share = (during.1 - outside.1).clamp(0.0, 1.0);
+        let beside = counted(|| beside_a_stranger(&mut client, rate, open, share))?;
+        let mut all = [outside, during, beside];
+        for (at, (latencies, cores)) in all.iter().enumerate() {
+            lost[at].push(latencies.lost);
+            cpu[at].push(*cores);
+        }
+        gets.add(all.each_mut().map(|(latencies, _)| latencies.gets.as_mut_slice()));
+        puts.add(all.each_mut().map(|(latencies, _)| latencies.puts.as_mut_slice()));
     }
     let versions = std::mem::take(&mut client.versions);
     store.check_all(&keys, &values, &versions)?;
@@ -193,10 +211,11 @@ struct Measurements {
     gets: Measured,
     puts: Measured,
     machine: Machine,
-    /// Of the client without a sweep, and with one.
-    lost: [Losses; 2],
+    /// Of the client, in each phase.
+    lost: [Losses; 3],
     rates: Rounds,
-    cpu: Rounds,
+    /// Cores used, in each phase.
+    cpu: [Rounds; 3],
     sweeping: Rounds,
 }
 
@@ -220,7 +239,7 @@ impl Measurements {
         rates.show(1e3, 0),
         open.as_secs_f64(),
         sweeping.show(1.0, 2),
-        cpu.show(1.0, 1),
+        cpu[1].show(1.0, 1),
         run.rounds,
     ));
         let names = [
@@ -238,8 +257,8 @@ impl Measurements {
                 name.to_string(),
                 m.p999[0].show(1e3, 0),
                 m.p999[1].show(1e3, 0),
-                m.times.show(1.0, 2),
-                TIMES.judge_rounds(&m.times, 1.0),
+                m.times[0].show(1.0, 2),
+                TIMES.judge_rounds(&m.times[0], 1.0),
                 m.longest[0].show(1e6, 1),
                 m.longest[1].show(1e6, 1),
                 LONGEST.judge_worst(&m.longest[1], 1e6),
@@ -250,32 +269,104 @@ impl Measurements {
         alone[1] = machine.p999.show(1e3, 0);
         alone[5] = machine.longest.show(1e6, 1);
         run.sheet.table(&names, &[row("get", gets), row("put", puts), alone]);
+        self.show_stranger(run);
         run.sheet.line(
             "The client's time that others had, by the kernel: it wanted to run and had no processor, or slept (for a \
              lock, the disk, the pace of writers). What the host took of the machine is in neither.",
         );
-        let [without, during] = lost;
+        let [without, during, beside] = lost;
         let row = |name: &str, lost: &Losses| {
             let [queued, asleep] = lost.show();
             vec![name.to_string(), queued, asleep]
         };
         run.sheet.table(
             &["phase", "no processor, %", "asleep, %"],
-            &[row("without", without), row("during", during), row("gets alone", &machine.lost)],
+            &[
+                row("without", without),
+                row("during", during),
+                row("beside a stranger", beside),
+                row("gets alone", &machine.lost),
+            ],
+        );
+    }
+
+    fn show_stranger(&self, run: &mut Run) {
+        run.sheet.line(&format!(
+            "And without a sweep again, beside a stranger: a thread that touches nothing of the store and computes for as long as \
+             sweeps did ({} cores were used then, {} without it).",
+            self.cpu[2].show(1.0, 1),
+            self.cpu[0].show(1.0, 1),
+        ));
+        let row = |name: &str, m: &Measured| {
+            vec![
+                name.to_string(),
+                m.p999[2].show(1e3, 0),
+                m.times[1].show(1.0, 2),
+                m.times[2].show(1.0, 2),
+                m.longest[2].show(1e6, 1),
+            ]
+        };
+        run.sheet.table(
+            &[
+                "operation",
+                "p99.9 beside a stranger, us",
+                "times that without",
+                "during sweeps, times that beside a stranger",
+                "longest, ms",
+            ],
+            &[row("get", &self.gets), row("put", &self.puts)],
         );
     }
 }
 
 impl Measured {
-    fn add(&mut self, outside: &mut [u64], during: &mut [u64]) {
-        let p999 = [percentile(outside, 0.999), percentile(during, 0.999)];
-        let longest = [percentile(outside, 1.0), percentile(during, 1.0)];
-        self.times.push(p999[1] / p999[0]);
-        for at in 0..2 {
+    fn add(&mut self, mut latencies: [&mut [u64]; 3]) {
+        let p999 = latencies.each_mut().map(|phase| percentile(phase, 0.999));
+        let longest = latencies.each_mut().map(|phase| percentile(phase, 1.0));
+        let [without, during, beside] = p999;
+        let times = [during / without, beside / without, during / beside];
+        for at in 0..3 {
             self.p999[at].push(p999[at]);
             self.longest[at].push(longest[at]);
+            self.times[at].push(times[at]);
         }
     }
+}
+
+/// What a phase brings, and how many cores were used meanwhile.
+fn counted(phase: impl FnOnce() -> Result<Latencies>) -> Result<(Latencies, f64)> {
+    let (usage, clock) = (Usage::now(), Instant::now());
+    let latencies = phase()?;
+    Ok((latencies, Usage::now().since(usage).cpu_seconds / clock.elapsed().as_secs_f64()))
+}
+
+/// An open loop beside a thread that computes for that share of the time, here and there in memory of its own.
+fn beside_a_stranger(
+    client: &mut Client<'_>,
+    rate: f64,
+    duration: Duration,
+    share: f64,
+) -> Result<Latencies> {
+    let stop = AtomicBool::new(false);
+    let stop = &stop;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut memory, mut at) = (vec![0u8; STRANGER_BYTES], 0);
+            let computes = TURN.mul_f64(share);
+            while !stop.load(Relaxed) {
+                let begun = Instant::now();
+                while begun.elapsed() < computes {
+                    at = (at + 28_736) % memory.len();
+                    memory[at] = memory[at].wrapping_add(1);
+                }
+                std::thread::sleep(TURN - computes);
+            }
+            std::hint::black_box(memory);
+        });
+        let latencies = client.open(rate, &|due| due >= duration);
+        stop.store(true, Relaxed);
+        latencies
+    })
 }
 
 /// An open loop while conversions run one after the other; also the share of the time one did.
