@@ -9,7 +9,7 @@ use crate::lsm::garbage;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
 use crate::tiered::{Debt, Space, price};
-use crate::view::{KeyspaceView, Tables, View};
+use crate::view::{KeyspaceView, SHARES, Tables, View};
 
 /// A level of a keyspace of [`Store::Lsm`] now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -135,6 +135,11 @@ pub struct KeyspaceStats {
     /// With so many of these a sweep is due ([`crate::KeyspaceOptions::settle_for_reads`]), however little there is to
     /// settle, if the disk has room for what that moves. An estimate; 0 where nothing was paid.
     pub settling_price_requests: u64,
+    /// Of what reads paid since runs were merged last, so many requests would not have been made of one run instead of several.
+    pub unmerged_requests: u64,
+    /// With so many of these all runs become one, if that is a quarter of `settling_price_requests` at the most. An estimate; 0
+    /// where nothing was paid.
+    pub merging_price_requests: u64,
     /// How hard background work presses writers, from 0 (they do not pay) to 1000 (they pay the most): see
     /// [`Stats::held_back_ms`] for what that came to.
     pub pressure_permille: u64,
@@ -263,6 +268,10 @@ impl KeyspaceStats {
         self.unsettled_requests = view.rent.paid();
         if self.unsettled_requests > 0 {
             self.settling_price_requests = price::of(view);
+        }
+        self.unmerged_requests = view.merging.paid() / SHARES;
+        if self.unmerged_requests > 0 {
+            self.merging_price_requests = price::of_merge(view);
         }
     }
 

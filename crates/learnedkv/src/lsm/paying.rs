@@ -13,7 +13,7 @@ use crate::format::value::ValuePointer;
 use crate::options::Store;
 use crate::sstable::scale;
 use crate::sstable::sought::Sought;
-use crate::view::{KeyspaceView, SHARES, Tables};
+use crate::view::{KeyspaceView, Run, SHARES};
 
 /// What a walk reads of settled data with one request, about, bytes.
 const WALKED_BYTES: u64 = 64 << 10;
@@ -155,10 +155,11 @@ impl<'a> Payer<'a> {
     /// Counts the part of requests that would not have been paid if all runs of `view` were one, where they stand yet: whoever
     /// reads an older View reads what was merged meanwhile, for as long as it is held.
     fn pay_for_merging(&self, view: &KeyspaceView, requests: u64, more: u64) {
-        let oldest = |tables: &Tables| tables.fresh().last()?.first().map(|table| table.id());
-        let saved = (view.tables.fresh().len() as u64).saturating_sub(1).min(more);
+        let (runs, now) = (view.tables.fresh(), self.now.tables.fresh());
+        let id = |run: &Run| run.first().map(|table| table.id());
+        let saved = (runs.len() as u64).saturating_sub(1).min(more);
         if saved > 0
-            && oldest(&view.tables) == oldest(&self.now.tables)
+            && runs.iter().all(|run| now.iter().any(|other| id(other) == id(run)))
             && self.now.merging.pay(scale(requests * SHARES, saved, more))
         {
             self.engine.executor.notify();

@@ -1,4 +1,5 @@
-//! What settling the LSM part now would cost, or merging its runs, in requests of reads: what these must have paid for it ([`crate::view::Rent`]).
+//! What settling the LSM part now would cost, or merging its runs, in requests of reads: what these must have paid for it
+//! ([`crate::view::Rent`]).
 //!
 //! Data that is not settled costs reads more, and settling costs the device and its life. Whoever settles when the first
 //! has come to the second has spent no more than twice what was best in hindsight, whatever follows; and a store that nobody
@@ -19,7 +20,7 @@ const REQUESTS_A_STEP: u64 = 64;
 /// So many entries are merged while a device answers a request (of pointers: some 160 ns each).
 const MERGED_PER_REQUEST: u64 = 512;
 /// Runs are merged for reads only where that costs one in so many of what a sweep does, which takes them all: where they hold
-/// pointers. Reads go on paying for that.
+/// pointers, or are small. Reads go on paying for the sweep.
 const TIMES_CHEAPER: u64 = 4;
 
 /// What settling a keyspace's LSM part would cost, requests.
@@ -37,7 +38,7 @@ pub fn is_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
     if keyspace.tables.runs.is_empty() || engine.ballast.is_given_up() {
         return false;
     }
-    keyspace.rent.covers(|| {
+    keyspace.rent.covers(|_| {
         let moves = Moves::of(keyspace);
         let needed = moves.bytes.saturating_add(2 * keyspace.options.partition());
         let room = engine.disk().room(engine.dir());
@@ -46,7 +47,7 @@ pub fn is_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
 }
 
 /// What making one run of all would cost, requests.
-fn of_merge(keyspace: &KeyspaceView) -> u64 {
+pub fn of_merge(keyspace: &KeyspaceView) -> u64 {
     let runs = || keyspace.tables.runs.iter();
     let bytes: u64 = runs().map(merge::bytes).sum();
     let entries: u64 = runs().flatten().map(|table| table.properties().entries).sum();
@@ -62,18 +63,21 @@ pub fn is_merge_due(engine: &Engine, keyspace: &KeyspaceView) -> bool {
     if tables.runs.len() < 2 || tables.frozen.is_some() || engine.ballast.is_given_up() {
         return false;
     }
-    let rent = &keyspace.merging;
-    rent.covers(|| {
+    keyspace.merging.covers(|paid| {
         let runs = || tables.runs.iter();
-        let price = of_merge(keyspace).saturating_mul(SHARES);
-        let is_paid = price <= rent.paid();
-        let may_be = || {
-            let bytes = runs().map(merge::bytes).sum();
-            damage_of(runs().flatten()).is_none()
-                && Merge::finds_room(engine, bytes)
-                && of_merge(keyspace).saturating_mul(TIMES_CHEAPER) <= of(keyspace)
-        };
-        // Else looked at again once a quarter more was paid: a sweep's price takes a look at many tables.
-        Some(if is_paid && !may_be() { rent.paid().saturating_mul(2) } else { price })
+        let requests = of_merge(keyspace);
+        let price = requests.saturating_mul(SHARES);
+        if price > paid {
+            return Some(price);
+        }
+        // What may be different soon.
+        let can_be = damage_of(runs().flatten()).is_none()
+            && Merge::finds_room(engine, runs().map(merge::bytes).sum());
+        if !can_be {
+            return None;
+        }
+        // What will not be is looked at again once a quarter more was paid: it takes a look at many tables.
+        let is_cheap = requests.saturating_mul(TIMES_CHEAPER) <= of(keyspace);
+        Some(if is_cheap { price } else { paid.saturating_mul(2) })
     })
 }

@@ -131,10 +131,7 @@ impl SettleJob {
                     self.let_go();
                 }
                 Ok(false) => self.work = Work::Merge(merge),
-                Err(e) => {
-                    self.note_merge(merge.input_bytes(), Some(&e));
-                    return self.give_up_merge(*merge, e);
-                }
+                Err(e) => return self.give_up_merge(*merge, e),
             },
             Work::Sweep(step) => return self.sweep(step),
             Work::Trim(trim) => return self.trim(trim),

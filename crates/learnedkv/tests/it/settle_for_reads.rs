@@ -5,19 +5,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use learnedkv::disk::OperationKind;
-use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::{
-    Compression, Database, DatabaseHealth, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats,
-    ReadOptions, Store,
+    Compression, Database, Keyspace, KeyspaceOptions, KeyspaceStats, ReadOptions, Store,
 };
 
-use crate::files::{flip, last_file};
 use crate::plain::{name, nothing_kept, open, open_on};
 use crate::workload::Setup;
 
-const KEYS: u32 = 2000;
+pub const KEYS: u32 = 2000;
 /// What a sweep of all in one partition costs at the least: a few reads say little, and a step has its price.
 const LEAST: u64 = 1024 + 64;
 
@@ -28,7 +24,7 @@ fn fresh(setup: &Setup, value_bytes: usize) -> (Database, Keyspace) {
     (db, keyspace)
 }
 
-fn fill(keyspace: &Keyspace, value_bytes: usize) {
+pub fn fill(keyspace: &Keyspace, value_bytes: usize) {
     (0..KEYS).for_each(|n| keyspace.insert(name(n), vec![n as u8; value_bytes]).unwrap());
     keyspace.flush().unwrap();
 }
@@ -56,7 +52,7 @@ fn walk(keyspace: &Keyspace) {
 }
 
 /// After all that is due is done: what it says of itself, and how many sweeps there were.
-fn idle(db: &Database, keyspace: &Keyspace) -> (KeyspaceStats, u64) {
+pub fn idle(db: &Database, keyspace: &Keyspace) -> (KeyspaceStats, u64) {
     db.wait_idle().unwrap();
     (keyspace.stats().unwrap(), db.stats().sweeps)
 }
@@ -363,91 +359,6 @@ fn walks_over_many_runs_in_memory_pay_for_a_merge_and_then_for_a_sweep() {
     (0..300).for_each(|_| walk());
     assert_eq!(idle(&db, &keyspace).0.unsettled_requests, 0);
     assert_eq!(db.stats().merges_for_reads, 1);
-}
-
-/// Three runs of all keys, in memory.
-fn three_runs(disk: &SimDisk, setup: &Setup) -> (Database, Keyspace) {
-    let (db, keyspace) = open_on(disk, setup);
-    (0..3).for_each(|_| fill(&keyspace, 100));
-    assert_eq!(idle(&db, &keyspace).0.runs, 3);
-    (db, keyspace)
-}
-
-/// What walks have done that would have paid for a merge twice: so many runs are left.
-fn runs_after_walks(db: &Database, keyspace: &Keyspace) -> u64 {
-    (0..130).for_each(|_| assert_eq!(keyspace.iter().count(), KEYS as usize));
-    idle(db, keyspace).0.runs
-}
-
-#[test]
-fn runs_are_not_merged_for_reads_where_nothing_is_settled_for_them() {
-    let cached = || Setup { block_cache: true, ..nothing_kept() };
-    let without = cached().keyspace.settle_for_reads(false);
-    let cases = [
-        (cached(), 1),
-        (Setup { keyspace: without, ..cached() }, 3),
-        (Setup { automatic_conversion: false, ..cached() }, 3),
-    ];
-    for (setup, runs) in cases {
-        let (db, keyspace) = three_runs(&SimDisk::new(1), &setup);
-        assert_eq!(runs_after_walks(&db, &keyspace), runs);
-        assert_eq!(db.stats().merges_for_reads, u64::from(runs == 1));
-    }
-}
-
-/// It takes space before it gives back what it replaced, and nobody needs it.
-#[test]
-fn a_merge_for_reads_waits_for_room() {
-    let disk = SimDisk::new(1);
-    let (db, keyspace) = three_runs(&disk, &Setup { block_cache: true, ..nothing_kept() });
-    // Less than what is put meanwhile may take.
-    disk.set_space_limit_bytes(Some(disk.used_bytes() + (1 << 20)));
-    assert_eq!(runs_after_walks(&db, &keyspace), 3);
-    disk.set_space_limit_bytes(None);
-    assert_eq!(runs_after_walks(&db, &keyspace), 1);
-    keyspace.insert("more", [1; 1000]).unwrap();
-}
-
-/// Nobody needs it: that the disk refused it is told of by nothing, and it is tried once it is paid for again.
-#[test]
-fn a_merge_for_reads_that_the_disk_refuses_is_no_failure() {
-    let disk = FaultyDisk::new(Arc::new(SimDisk::new(1)));
-    let setup = Setup { block_cache: true, ..nothing_kept() };
-    let db = setup.open(&disk, 1).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    (0..3).for_each(|_| fill(&keyspace, 100));
-    let creates = Fault::at(0).of(&[OperationKind::Create]).on_paths_with("table-");
-    let refused = disk.fail(creates.from_then_on().with(ErrorKind::DiskFull));
-    for tries in 1..=2 {
-        assert_eq!(runs_after_walks(&db, &keyspace), 3);
-        assert!(refused.fired() >= tries, "{}", refused.fired());
-    }
-    assert!(refused.fired() <= 10, "{}: not at each look", refused.fired());
-    assert!(matches!(db.health(), DatabaseHealth::Well), "{:?}", db.health());
-    keyspace.insert("more", [1; 1000]).unwrap();
-    keyspace.remove("more").unwrap();
-    disk.clear_faults();
-    assert_eq!(runs_after_walks(&db, &keyspace), 1);
-}
-
-/// Nor is one tried again and again where a run cannot be read.
-#[test]
-fn runs_beside_one_that_cannot_be_opened_are_not_merged_for_reads() {
-    let disk = SimDisk::new(1);
-    let setup = Setup { block_cache: true, ..nothing_kept() };
-    let (db, keyspace) = three_runs(&disk, &setup);
-    keyspace.insert("zz", [1; 100]).unwrap();
-    keyspace.flush().unwrap();
-    drop((db, keyspace));
-    flip(&disk, &last_file(&disk, "table-"), -20, 1);
-    let (db, keyspace) = open_on(&disk, &setup);
-    for _ in 0..130 {
-        assert_eq!(keyspace.range(.."zz").count(), KEYS as usize);
-    }
-    let stats = keyspace.stats().unwrap();
-    assert!(stats.unsettled_requests > 200, "{stats}");
-    assert!(db.wait_idle().is_ok());
-    assert_eq!((stats.damaged_tables, db.stats().merges_for_reads), (1, 0));
 }
 
 /// A get looks in one run after another for its key, also where all are in memory.

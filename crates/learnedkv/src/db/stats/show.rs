@@ -112,6 +112,13 @@ impl KeyspaceStats {
                 self.unsettled_requests, self.settling_price_requests
             )?;
         }
+        if self.unmerged_requests > 0 && self.merging_price_requests > 0 {
+            writeln!(
+                f,
+                "  unmerged       {:>12}      of them more than if all runs were one; a merge is due at {}, or left to the sweep",
+                self.unmerged_requests, self.merging_price_requests
+            )?;
+        }
         Ok(())
     }
 
@@ -400,6 +407,8 @@ mod tests {
             garbage_allowed_bytes: n.bytes(),
             unsettled_requests: n.count(),
             settling_price_requests: n.count(),
+            unmerged_requests: n.count(),
+            merging_price_requests: n.count(),
             pressure_permille: n.count(),
             removed_ranges: n.count(),
             damaged_tables: n.count(),

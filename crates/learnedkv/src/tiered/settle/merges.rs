@@ -36,8 +36,11 @@ impl SettleJob {
                 return Ok(Found::Nothing);
             }
             let runs = 0..keyspace.tables.runs.len();
-            let merge = Merge::of(&job.engine, keyspace, runs)?.for_reads();
-            Ok(Found::Begun(Work::Merge(Box::new(merge))))
+            let Ok(merge) = Merge::of(&job.engine, keyspace, runs) else {
+                keyspace.merging.put_off();
+                return Ok(Found::Nothing);
+            };
+            Ok(Found::Begun(Work::Merge(Box::new(merge.for_reads()))))
         })
     }
 
@@ -74,19 +77,21 @@ impl SettleJob {
         Ok(Found::Begun(Work::Merge(Box::new(merge))))
     }
 
-    /// One that failed. Where the disk refused what nobody needs, nobody is told: it may be paid for anew.
+    /// One that failed. What reads alone have paid for nobody needs: it is put off, and nobody is told. What is damaged there the
+    /// reads of it say, and the sweep that is to take it.
     ///
     /// # Errors
     /// Why it failed, of any other.
     pub(super) fn give_up_merge(&mut self, merge: Merge, error: Error) -> Result<bool> {
-        let is_needed = !(merge.is_for_reads() && error.kind() == ErrorKind::DiskFull);
-        merge.give_up();
-        if is_needed {
+        if !merge.is_for_reads() {
+            self.note_merge(merge.input_bytes(), Some(&error));
+            merge.give_up();
             return Err(error);
         }
+        merge.give_up();
         let view = self.engine.view();
         if let Some(keyspace) = self.at.and_then(|at| view.keyspaces.get(&at)) {
-            keyspace.merging.begin_anew();
+            keyspace.merging.put_off();
         }
         drop(view);
         self.let_go();
@@ -196,5 +201,58 @@ mod tests {
         assert_eq!(paid(&keyspace, &db), 0);
         (0..100).for_each(|_| assert_eq!(keyspace.iter().count(), 500));
         assert!(paid(&keyspace, &db) > 0);
+    }
+
+    /// Writers wait for flushes, and what is being settled is over before what a merge would gain is paid.
+    #[test]
+    fn nothing_is_merged_for_reads_while_a_memtable_waits_or_something_is_settled() {
+        let (db, keyspace, mut job) = with_runs(3);
+        let pay = |id| {
+            let view = db.engine().keyspace(id).unwrap();
+            assert!(view.merging.pay(1 << 30));
+        };
+        let is_begun = |job: &mut SettleJob| {
+            let found =
+                job.find_merges_for_reads(&[db.engine().keyspace(1).unwrap()], &db.engine().view());
+            let begun = found.unwrap() && matches!(job.work, Work::Merge(_));
+            job.drop_work();
+            begun
+        };
+        assert!(!is_begun(&mut job), "nothing was paid");
+        pay(1);
+        assert!(is_begun(&mut job));
+        let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
+        other.insert("key", "value").unwrap();
+        db.engine().rotate(other.id()).unwrap();
+        assert!(!is_begun(&mut job), "a memtable waits");
+        other.flush().unwrap();
+        assert!(is_begun(&mut job));
+        lock(&db.engine().conversions).ask(1);
+        while db.engine().keyspace(1).unwrap().tables.frozen.is_none() {
+            job.step();
+        }
+        assert_eq!(paid(&keyspace, &db), 0, "it was for what is being settled");
+        (3..6).for_each(|run| flush_run(&keyspace, run));
+        pay(1);
+        assert!(!is_begun(&mut job), "something is being settled");
+    }
+
+    #[test]
+    fn a_merge_is_priced_by_its_entries_and_bytes() {
+        let (db, keyspace, _job) = with_runs(2);
+        let price = || price::of_merge(&db.engine().keyspace(1).unwrap());
+        assert_eq!(price(), 64, "200 entries of a few bytes");
+        for n in 0..6000u32 {
+            keyspace.insert((n * 100 + 2).to_be_bytes(), [1]).unwrap();
+        }
+        keyspace.flush().unwrap();
+        // 6,200 of 512, and less than 128 KiB.
+        let of_entries = price();
+        assert!((76..=78).contains(&of_entries), "{of_entries}");
+        for n in 0..100u32 {
+            keyspace.insert((n * 100 + 3).to_be_bytes(), vec![1; 400 << 10]).unwrap();
+        }
+        keyspace.flush().unwrap();
+        assert!(price() <= of_entries + 1, "values apart stay where they are");
     }
 }
