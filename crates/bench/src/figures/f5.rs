@@ -2,7 +2,7 @@
 //! counts for all that arrive during it.
 //!
 //! And once more without a sweep, beside a thread that has nothing to do with the store and computes for as long as the sweeps
-//! did: what a machine of few processors makes of that much work, whoever does it.
+//! did, in pieces as long as their steps: what a machine of few processors makes of such work, whoever does it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ const SHARE: f64 = 0.5;
 const CLOSED: Duration = Duration::from_secs(10);
 const OPEN: Duration = Duration::from_secs(30);
 
-/// The stranger computes and rests in turns of that together.
-const TURN: Duration = Duration::from_millis(10);
+/// The stranger computes so long, about as a step of a sweep, and then rests for its share.
+const PIECE: Duration = Duration::from_millis(2);
 /// What it touches.
 const STRANGER_BYTES: usize = 8 << 20;
 
@@ -340,7 +340,32 @@ fn counted(phase: impl FnOnce() -> Result<Latencies>) -> Result<(Latencies, f64)
     Ok((latencies, Usage::now().since(usage).cpu_seconds / clock.elapsed().as_secs_f64()))
 }
 
-/// An open loop beside a thread that computes for that share of the time, here and there in memory of its own.
+/// Has others stop when it goes, however that comes.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Computes for that share of the time, by what the kernel says that it ran, here and there in memory of its own.
+fn compute(share: f64, stop: &AtomicBool) {
+    let (mut memory, mut at) = (vec![0u8; STRANGER_BYTES], 0);
+    let first = Turns::now();
+    while share > 0.0 && !stop.load(Relaxed) {
+        let begun = Instant::now();
+        while begun.elapsed() < PIECE {
+            at = (at + 28_736) % memory.len();
+            memory[at] = memory[at].wrapping_add(1);
+        }
+        let (ran, all) = Turns::now().ran_since(first);
+        std::thread::sleep(ran.div_f64(share.max(0.01)).saturating_sub(all));
+    }
+    std::hint::black_box(memory);
+}
+
+/// An open loop beside a thread that computes for that share of the time.
 fn beside_a_stranger(
     client: &mut Client<'_>,
     rate: f64,
@@ -348,23 +373,11 @@ fn beside_a_stranger(
     share: f64,
 ) -> Result<Latencies> {
     let stop = AtomicBool::new(false);
-    let stop = &stop;
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let (mut memory, mut at) = (vec![0u8; STRANGER_BYTES], 0);
-            let computes = TURN.mul_f64(share);
-            while !stop.load(Relaxed) {
-                let begun = Instant::now();
-                while begun.elapsed() < computes {
-                    at = (at + 28_736) % memory.len();
-                    memory[at] = memory[at].wrapping_add(1);
-                }
-                std::thread::sleep(TURN - computes);
-            }
-            std::hint::black_box(memory);
-        });
+        let stops = Stops(&stop);
+        scope.spawn(|| compute(share, &stop));
         let latencies = client.open(rate, &|due| due >= duration);
-        stop.store(true, Relaxed);
+        drop(stops);
         latencies
     })
 }
