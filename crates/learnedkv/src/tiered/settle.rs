@@ -1,5 +1,5 @@
 //! The jobs that settle. Each does one thing at a time: the beginning of a sweep, else a merge of runs where
-//! a keyspace has too many, else the next step of a sweep, else a merge that reads have paid for. A sweep begins when it was asked for or a trigger is met
+//! a keyspace has too many, else the next step of a sweep. A sweep begins when it was asked for or a trigger is met
 //! and nothing is cheaper ([`super::rewrite`]): rotate, wait until what was rotated is flushed, freeze;
 //! then steps until the watermark passes the last key.
 //!
@@ -22,7 +22,6 @@ mod ahead;
 mod due;
 mod full;
 mod hold;
-mod merges;
 mod patience;
 
 use std::collections::BTreeSet;
@@ -31,7 +30,7 @@ use std::sync::{Arc, Mutex, Weak};
 pub use self::due::is_busy;
 use self::hold::{Shared, Sweeping};
 use self::patience::Held;
-use super::debt;
+use super::debt::{self, Debt};
 use super::plan::Course;
 use super::rewrite::Rewrite;
 use super::sweep::{self, Ended, Next, Progress, SweepStep};
@@ -131,7 +130,11 @@ impl SettleJob {
                     self.let_go();
                 }
                 Ok(false) => self.work = Work::Merge(merge),
-                Err(e) => return self.give_up_merge(*merge, e),
+                Err(e) => {
+                    self.note_merge(merge.input_bytes(), Some(&e));
+                    merge.give_up();
+                    return Err(e);
+                }
             },
             Work::Sweep(step) => return self.sweep(step),
             Work::Trim(trim) => return self.trim(trim),
@@ -295,8 +298,20 @@ impl SettleJob {
             || (!full && self.find_merges(&keyspaces, &view)?)
             || self.find_at(&keyspaces, Self::find_step)?
             || (full && self.find_merges(&keyspaces, &view)?)
-            || (!full && self.find_merges_for_reads(&keyspaces, &view)?)
             || (!full && self.find_ahead(&view)))
+    }
+
+    fn find_merges(&mut self, keyspaces: &[Arc<KeyspaceView>], view: &View) -> Result<bool> {
+        let least = self.least_runs(view);
+        let due = keyspaces.iter().filter(|k| k.tables.runs.len() >= least).cloned();
+        self.find_at(&due.collect::<Vec<_>>(), Self::find_merge)
+    }
+
+    /// So many runs are merged, at least.
+    fn least_runs(&self, view: &View) -> usize {
+        let flushing = view.keyspaces.with_sealed().next().is_some();
+        // Writers wait for flushes, nobody for merges, unless there are very many runs.
+        if flushing { merge::MAX_RUNS_WHILE_FLUSHING } else { 0 }
     }
 
     /// The first of the keyspaces with something of a kind to do: it is done, or begun.
@@ -352,6 +367,64 @@ impl SettleJob {
             self.engine.executor.notify();
         }
         Ok(matches!(found, Found::Done))
+    }
+
+    /// Whether a merge of runs is due.
+    fn is_merge_due(&self, keyspace: &KeyspaceView) -> bool {
+        Merge::due(keyspace, self.coming(keyspace), self.may_merge(keyspace)).is_some()
+    }
+
+    fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        if keyspace.tables.runs.len() <= merge::MAX_RUNS {
+            return Ok(Found::Nothing);
+        }
+        let merge = match self.merge_that_fits(keyspace) {
+            Ok(Some(merge)) => merge,
+            Ok(None) => return Ok(Found::Nothing),
+            Err(e) => {
+                // A sweep takes the runs, and needs less room: it may just wait for a flush.
+                let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)
+                    || lock(&self.engine.conversions).is_wanted(keyspace.id);
+                let waits = is_swept && e.kind() == ErrorKind::DiskFull;
+                return if waits { Ok(Found::Nothing) } else { Err(e) };
+            }
+        };
+        if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&keyspace.id) {
+            sweeping.merged_bytes += merge.input_bytes();
+        }
+        Ok(Found::Begun(Work::Merge(Box::new(merge))))
+    }
+
+    /// How many runs will be flushed before a sweep takes them all, about.
+    fn coming(&self, keyspace: &KeyspaceView) -> usize {
+        const MANY: usize = usize::MAX / 2;
+        let is_stuck = lock(&self.shared).failed.contains_key(&keyspace.id);
+        if !self.engine.options.automatic_conversion || is_stuck {
+            return MANY;
+        }
+        // The newest run is what a flush makes, unless it was merged already.
+        let newest = keyspace.tables.runs.first().map_or(0, debt::run_bytes);
+        let flushed = newest.min(self.engine.options.memtable_bytes as u64).max(1);
+        let left = Debt::of(&keyspace.tables).left(&keyspace.options);
+        usize::try_from(left.div_ceil(flushed)).map_or(MANY, |runs| runs.min(MANY))
+    }
+
+    /// How many bytes a merge may take now. See the module page.
+    fn may_merge(&self, keyspace: &KeyspaceView) -> u64 {
+        if self.engine.ballast.is_given_up() {
+            return u64::MAX;
+        }
+        let shared = lock(&self.shared);
+        if shared.failed.contains_key(&keyspace.id) {
+            // The sweep may be stuck for long: runs are not to pile up behind it.
+            return u64::MAX;
+        }
+        match shared.sweeps.get(&keyspace.id) {
+            Some(sweeping) => (sweeping.swept_bytes / 2).saturating_sub(sweeping.merged_bytes),
+            // One that an earlier process began.
+            None if keyspace.tables.frozen.is_some() => 0,
+            None => u64::MAX,
+        }
     }
 
     /// The next step of a sweep under way; why one that is due cannot begin.
@@ -475,7 +548,6 @@ impl SettleJob {
         };
         self.engine.edit(0, &Opened::default(), plan, |_| {})?;
         keyspace.rent.begin_anew();
-        keyspace.merging.begin_anew();
         Ok(Found::Done)
     }
 
