@@ -349,18 +349,21 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Computes for that share of the time, by what the kernel says that it ran, here and there in memory of its own.
+/// Computes for that share of the time, by what the kernel says that it ran (where it does not, by the clock), here and there in
+/// memory of its own.
 fn compute(share: f64, stop: &AtomicBool) {
     let (mut memory, mut at) = (vec![0u8; STRANGER_BYTES], 0);
-    let first = Turns::now();
+    let (first, clock, mut computed) = (Turns::now(), Instant::now(), Duration::ZERO);
     while share > 0.0 && !stop.load(Relaxed) {
         let begun = Instant::now();
         while begun.elapsed() < PIECE {
             at = (at + 28_736) % memory.len();
             memory[at] = memory[at].wrapping_add(1);
         }
-        let (ran, all) = Turns::now().ran_since(first);
-        std::thread::sleep(ran.div_f64(share.max(0.01)).saturating_sub(all));
+        computed += begun.elapsed();
+        let ran = Turns::now().ran_since(first).unwrap_or(computed);
+        // The stop is looked for between rests: none is longer than this makes it.
+        std::thread::sleep(ran.div_f64(share.max(0.01)).saturating_sub(clock.elapsed()));
     }
     std::hint::black_box(memory);
 }

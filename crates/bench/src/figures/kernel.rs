@@ -82,13 +82,10 @@ impl Turns {
         Some((fields.next()??, fields.next()??))
     }
 
-    /// How long this thread has run since `earlier`, which is its own too, and how long ago that was; by the clock alone where the
-    /// kernel does not say.
-    pub fn ran_since(self, earlier: Turns) -> (Duration, Duration) {
-        let all = self.at.duration_since(earlier.at);
-        let both = self.ran_and_waited.zip(earlier.ran_and_waited);
-        let ran = both.map(|((ran, _), (then, _))| Duration::from_nanos(ran.saturating_sub(then)));
-        (ran.unwrap_or(all), all)
+    /// How long this thread has run since `earlier`, which is its own too; `None` where the kernel does not say.
+    pub fn ran_since(self, earlier: Turns) -> Option<Duration> {
+        let ((ran, _), (then, _)) = (self.ran_and_waited?, earlier.ran_and_waited?);
+        Some(Duration::from_nanos(ran.saturating_sub(then)))
     }
 
     /// What this thread lost since `earlier`, which is its own too; `None` where the kernel does not say.
@@ -198,7 +195,6 @@ pub fn forget_pages(dir: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
@@ -212,9 +208,9 @@ mod tests {
         let lost = turns(1, Some((500_500, 250_700))).lost_since(then);
         assert_eq!(lost, Some(Lost { queued: 0.25, asleep: 0.25 }));
         assert_eq!(turns(1, None).lost_since(then), None);
-        let ms = Duration::from_millis;
-        assert_eq!(turns(1, Some((500_500, 700))).ran_since(then), (ms(1) / 2, ms(1)));
-        assert_eq!(turns(1, None).ran_since(then), (ms(1), ms(1)));
+        let ran = turns(1, Some((500_500, 700))).ran_since(then);
+        assert_eq!(ran, Some(Duration::from_micros(500)));
+        assert_eq!(turns(1, None).ran_since(then), None);
         // What ran is counted a little late.
         let lost = turns(1, Some((1_000_600, 700))).lost_since(then);
         assert_eq!(lost, Some(Lost { queued: 0.0, asleep: 0.0 }));
