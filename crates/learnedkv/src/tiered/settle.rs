@@ -22,15 +22,16 @@ mod ahead;
 mod due;
 mod full;
 mod hold;
+mod merges;
 mod patience;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 
 pub use self::due::is_busy;
-use self::hold::{Shared, Sweeping};
+use self::hold::{LetGo, Shared, Sweeping};
 use self::patience::Held;
-use super::debt::{self, Debt};
+use super::debt;
 use super::plan::Course;
 use super::rewrite::Rewrite;
 use super::sweep::{self, Ended, Next, Progress, SweepStep};
@@ -82,6 +83,8 @@ struct SettleJob {
     /// How often somebody had asked by then; see `Health::asked`.
     asked: u64,
     held: Held,
+    /// Another passed over a keyspace for its look there; see [`hold`].
+    looks_again: bool,
     /// The tables it looked at last while it merged, if that was in no sweep's way.
     not_in_the_way_of: Option<Weak<Tables>>,
 }
@@ -109,6 +112,7 @@ impl SettleJob {
             room_seen: RoomSeen::default(),
             asked: 0,
             held: Held::Not,
+            looks_again: false,
             not_in_the_way_of: None,
         }
     }
@@ -143,7 +147,7 @@ impl SettleJob {
                 self.asked = self.engine.health.asked();
                 let found = self.find();
                 self.engine.see_probes(&mut self.room_seen);
-                return found;
+                return Ok(found? || std::mem::take(&mut self.looks_again));
             }
         }
         Ok(true)
@@ -230,8 +234,8 @@ impl SettleJob {
         }
     }
 
-    /// Lets go of a keyspace. True: a step ahead is to go on.
-    fn hand_over(&self, at: KeyspaceId) -> bool {
+    /// Lets go of a keyspace, or hands it over to a step ahead.
+    fn hand_over(&self, at: KeyspaceId) -> LetGo {
         let view = self.engine.view();
         let frozen = view.keyspaces.get(&at).and_then(|k| k.tables.frozen.as_ref());
         let watermark = frozen.map(|frozen| frozen.watermark.as_slice());
@@ -301,19 +305,6 @@ impl SettleJob {
             || (!full && self.find_ahead(&view)))
     }
 
-    fn find_merges(&mut self, keyspaces: &[Arc<KeyspaceView>], view: &View) -> Result<bool> {
-        let least = self.least_runs(view);
-        let due = keyspaces.iter().filter(|k| k.tables.runs.len() >= least).cloned();
-        self.find_at(&due.collect::<Vec<_>>(), Self::find_merge)
-    }
-
-    /// So many runs are merged, at least.
-    fn least_runs(&self, view: &View) -> usize {
-        let flushing = view.keyspaces.with_sealed().next().is_some();
-        // Writers wait for flushes, nobody for merges, unless there are very many runs.
-        if flushing { merge::MAX_RUNS_WHILE_FLUSHING } else { 0 }
-    }
-
     /// The first of the keyspaces with something of a kind to do: it is done, or begun.
     fn find_at(&mut self, keyspaces: &[Arc<KeyspaceView>], find: Find) -> Result<bool> {
         for keyspace in keyspaces {
@@ -328,15 +319,15 @@ impl SettleJob {
     fn in_turn(&self, view: &View) -> Vec<Arc<KeyspaceView>> {
         let asked = self.engine.health.asked();
         let conversions = lock(&self.engine.conversions);
-        let shared = lock(&self.shared);
+        let mut shared = lock(&self.shared);
         // Of idle keyspaces there may be very many.
         let owing = view.keyspaces.unsettled().chain(view.keyspaces.wasteful()).map(|k| k.id);
         let ids: BTreeSet<_> = owing.chain(conversions.wanted()).collect();
         let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
         let ours = ours.filter(|k| k.options.chosen_store() == Store::Tiered);
-        let free = ours.filter(|k| !shared.is_held(k.id));
-        let again = free.filter(|k| shared.failed.get(&k.id) != Some(&asked));
+        let again = ours.filter(|k| shared.failed.get(&k.id) != Some(&asked));
         let mut keyspaces: Vec<_> = again.cloned().collect();
+        keyspaces.retain(|k| !shared.passes_over(k.id));
         keyspaces.sort_by_key(|k| (shared.failed.contains_key(&k.id), k.id <= shared.last, k.id));
         keyspaces
     }
@@ -359,72 +350,16 @@ impl SettleJob {
         }
         // Quietly: a look that finds nothing wakes nobody, unless the first job may wait for that.
         self.at = None;
-        let goes_on = self.hand_over(keyspace.id);
-        if matches!(found, Found::Done) {
+        let let_go = self.hand_over(keyspace.id);
+        self.looks_again |= let_go.was_passed_over;
+        let is_done = matches!(found, Found::Done);
+        if is_done {
             lock(&self.shared).last = keyspace.id;
+        }
+        if is_done || let_go.is_handed_over || self.engine.is_given_up_since(self.room_seen) {
             self.engine.executor.notify();
-        } else if goes_on || self.engine.is_given_up_since(self.room_seen) {
-            self.engine.executor.notify();
         }
-        Ok(matches!(found, Found::Done))
-    }
-
-    /// Whether a merge of runs is due.
-    fn is_merge_due(&self, keyspace: &KeyspaceView) -> bool {
-        Merge::due(keyspace, self.coming(keyspace), self.may_merge(keyspace)).is_some()
-    }
-
-    fn find_merge(&self, keyspace: &KeyspaceView) -> Result<Found> {
-        if keyspace.tables.runs.len() <= merge::MAX_RUNS {
-            return Ok(Found::Nothing);
-        }
-        let merge = match self.merge_that_fits(keyspace) {
-            Ok(Some(merge)) => merge,
-            Ok(None) => return Ok(Found::Nothing),
-            Err(e) => {
-                // A sweep takes the runs, and needs less room: it may just wait for a flush.
-                let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)
-                    || lock(&self.engine.conversions).is_wanted(keyspace.id);
-                let waits = is_swept && e.kind() == ErrorKind::DiskFull;
-                return if waits { Ok(Found::Nothing) } else { Err(e) };
-            }
-        };
-        if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&keyspace.id) {
-            sweeping.merged_bytes += merge.input_bytes();
-        }
-        Ok(Found::Begun(Work::Merge(Box::new(merge))))
-    }
-
-    /// How many runs will be flushed before a sweep takes them all, about.
-    fn coming(&self, keyspace: &KeyspaceView) -> usize {
-        const MANY: usize = usize::MAX / 2;
-        let is_stuck = lock(&self.shared).failed.contains_key(&keyspace.id);
-        if !self.engine.options.automatic_conversion || is_stuck {
-            return MANY;
-        }
-        // The newest run is what a flush makes, unless it was merged already.
-        let newest = keyspace.tables.runs.first().map_or(0, debt::run_bytes);
-        let flushed = newest.min(self.engine.options.memtable_bytes as u64).max(1);
-        let left = Debt::of(&keyspace.tables).left(&keyspace.options);
-        usize::try_from(left.div_ceil(flushed)).map_or(MANY, |runs| runs.min(MANY))
-    }
-
-    /// How many bytes a merge may take now. See the module page.
-    fn may_merge(&self, keyspace: &KeyspaceView) -> u64 {
-        if self.engine.ballast.is_given_up() {
-            return u64::MAX;
-        }
-        let shared = lock(&self.shared);
-        if shared.failed.contains_key(&keyspace.id) {
-            // The sweep may be stuck for long: runs are not to pile up behind it.
-            return u64::MAX;
-        }
-        match shared.sweeps.get(&keyspace.id) {
-            Some(sweeping) => (sweeping.swept_bytes / 2).saturating_sub(sweeping.merged_bytes),
-            // One that an earlier process began.
-            None if keyspace.tables.frozen.is_some() => 0,
-            None => u64::MAX,
-        }
+        Ok(is_done)
     }
 
     /// The next step of a sweep under way; why one that is due cannot begin.

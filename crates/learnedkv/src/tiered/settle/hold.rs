@@ -3,6 +3,11 @@
 //! A job that works at a keyspace holds it: so a keyspace has one sweep, and the steps of it take effect one after
 //! the other, each where the watermark stands. That step *leads*.
 //!
+//! **A look that hides.** Who looks for work holds the keyspace too, for that moment, and so hides it from another that looks for
+//! something else there: each may find nothing since the other stood in its way, and what there is to do would wait until something
+//! wakes them. So whoever lets go is told that it was passed over ([`LetGo`]), and looks for everything once more. After the last
+//! time that one is passed over another looks, and passes over nothing.
+//!
 //! **A step ahead.** Where writers pay for space, the next step is begun while one leads: where that ends, once it is
 //! half way. It holds nothing, and copies all that it will write; what ends its table, and its edit, wait until the watermark stands where
 //! it begins. Then it is handed the hold, and leads, and the next one may be begun. So what is written and in no edit yet is two partitions (up to an eighth more where one is stretched),
@@ -21,8 +26,8 @@ use crate::value_log::Segments;
 /// What the jobs know together.
 #[derive(Default)]
 pub struct Shared {
-    /// The keyspaces that a job works at.
-    held: BTreeSet<KeyspaceId>,
+    /// The keyspaces that a job works at, or looks for work; and whether another looked for some meanwhile, and passed over it.
+    held: BTreeMap<KeyspaceId, bool>,
     /// The steps ahead.
     ahead: BTreeMap<KeyspaceId, Ahead>,
     /// The keyspace worked at last: the next one's turn it is.
@@ -73,6 +78,15 @@ pub struct Sweeping {
     pub found_no_room: (u64, BTreeSet<Tried>),
 }
 
+/// What whoever lets go of a keyspace is to know.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct LetGo {
+    /// The step ahead has the hold now.
+    pub is_handed_over: bool,
+    /// Another job looked for work meanwhile, and passed over the keyspace.
+    pub was_passed_over: bool,
+}
+
 /// A step ahead.
 struct Ahead {
     /// Where it begins.
@@ -116,14 +130,20 @@ impl Sweeping {
 }
 
 impl Shared {
-    /// Takes hold of a keyspace. False: another job has it.
+    /// Takes hold of a keyspace. False: another job has it, and will know that it was passed over.
     pub fn hold(&mut self, keyspace: KeyspaceId) -> bool {
-        self.held.insert(keyspace)
+        !self.passes_over(keyspace) && self.held.insert(keyspace, false).is_none()
     }
 
-    /// Whether a job works at a keyspace.
-    pub fn is_held(&self, keyspace: KeyspaceId) -> bool {
-        self.held.contains(&keyspace)
+    /// Whether another job has hold of a keyspace. It will know that it was passed over.
+    pub fn passes_over(&mut self, keyspace: KeyspaceId) -> bool {
+        self.held.get_mut(&keyspace).map(|is_passed_over| *is_passed_over = true).is_some()
+    }
+
+    /// Whether a job has hold of a keyspace.
+    #[cfg(test)]
+    fn is_held(&self, keyspace: KeyspaceId) -> bool {
+        self.held.contains_key(&keyspace)
     }
 
     /// A merge of so many bytes was done, or the disk refused it.
@@ -159,23 +179,23 @@ impl Shared {
         self.held.is_empty() && self.ahead.is_empty()
     }
 
-    /// Lets go of a keyspace, whose watermark stands there. True: the step ahead has the hold now.
-    pub fn let_go(&mut self, keyspace: KeyspaceId, watermark: Option<&[u8]>) -> bool {
+    /// Lets go of a keyspace, whose watermark stands there.
+    pub fn let_go(&mut self, keyspace: KeyspaceId, watermark: Option<&[u8]>) -> LetGo {
         if let Some(sweeping) = self.sweeps.get_mut(&keyspace) {
             sweeping.half_way_to = None;
         }
         if let Some((ahead, watermark)) = self.ahead.get_mut(&keyspace).zip(watermark) {
             if ahead.lower == watermark {
                 ahead.leads = true;
-                return true;
+                return LetGo { is_handed_over: true, ..LetGo::default() };
             }
             if ahead.seen != watermark {
                 ahead.seen = watermark.to_vec();
                 ahead.waited += 1;
             }
         }
-        self.held.remove(&keyspace);
-        false
+        let was_passed_over = self.held.remove(&keyspace).unwrap_or_default();
+        LetGo { was_passed_over, ..LetGo::default() }
     }
 
     /// The step that leads is half way to `end`. True: that was not known.
@@ -262,7 +282,20 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::engine::lock;
+    use crate::executor::{Job, Step};
+    use crate::tiered::settle::{Found, SettleJob};
+    use crate::tiered::testing::Without;
+    use crate::{Database, KeyspaceOptions};
+
+    fn hands_over(shared: &mut Shared, watermark: &[u8]) -> bool {
+        shared.let_go(7, Some(watermark)).is_handed_over
+    }
 
     fn sweeping() -> Shared {
         let mut shared = Shared::default();
@@ -279,17 +312,17 @@ mod tests {
         assert_eq!(shared.go_ahead(7), Some(b"m".to_vec()));
         assert_eq!(shared.go_ahead(7), None, "one is enough");
         assert!(shared.go_further(7, b"p") && shared.ahead(7) == Some(b"p"));
-        assert!(!shared.let_go(7, Some(b"k")), "it ended sooner: somebody leads from there");
+        assert!(!hands_over(&mut shared, b"k"), "it ended sooner: somebody leads from there");
         assert!(!shared.takes_lead(7) && !shared.is_idle() && shared.may_stay_ahead(7));
-        assert!(shared.hold(7) && shared.let_go(7, Some(b"p")) && shared.is_held(7));
+        assert!(shared.hold(7) && hands_over(&mut shared, b"p") && shared.is_held(7));
         assert!(shared.takes_lead(7) && shared.ahead(7).is_none() && shared.is_held(7));
-        assert!(!shared.let_go(7, Some(b"z")) && shared.is_idle());
+        assert!(!hands_over(&mut shared, b"z") && shared.is_idle());
     }
 
     #[test]
     fn one_that_would_begin_behind_a_watermark_it_was_handed_is_given_up() {
         let mut shared = sweeping();
-        assert!(shared.go_ahead(7).is_some() && shared.let_go(7, Some(b"m")));
+        assert!(shared.go_ahead(7).is_some() && hands_over(&mut shared, b"m"));
         assert!(shared.go_further(7, b"m"), "it leads");
         assert!(!shared.go_further(7, b"n"), "from m to n nobody would move the watermark");
         shared.give_up_ahead(7);
@@ -313,12 +346,12 @@ mod tests {
         let mut shared = sweeping();
         assert!(shared.go_ahead(7).is_some());
         let mut ended = |at: &[u8]| {
-            assert!(!shared.let_go(7, Some(at)) && shared.hold(7));
+            assert!(!hands_over(&mut shared, at) && shared.hold(7));
             shared.may_stay_ahead(7)
         };
         assert!(ended(b"a") && ended(b"a") && ended(b"a"), "nothing was done");
         assert!(ended(b"b") && !ended(b"c"));
-        assert!(shared.let_go(7, Some(b"m")) && shared.may_stay_ahead(7), "it leads");
+        assert!(hands_over(&mut shared, b"m") && shared.may_stay_ahead(7), "it leads");
         assert!(shared.stop_ahead(7) && !shared.may_stay_ahead(7), "its room is needed");
     }
 
@@ -352,5 +385,47 @@ mod tests {
         assert_eq!((shared.go_ahead(7), shared.may_go_ahead()), (None, vec![]));
         shared.give_up_ahead(7);
         assert!(shared.is_held(7), "there was none to be given up");
+    }
+
+    /// A look that was in another's way told nobody.
+    #[test]
+    fn who_lets_go_knows_whether_another_passed_over_the_keyspace() {
+        let mut shared = Shared::default();
+        let mut look = |meanwhile: fn(&mut Shared)| {
+            assert!(shared.hold(7));
+            meanwhile(&mut shared);
+            shared.let_go(7, None).was_passed_over
+        };
+        assert!(look(|shared| assert!(!shared.hold(7))));
+        assert!(!look(|shared| assert!(shared.hold(8) && !shared.passes_over(9))), "that is over");
+        assert!(look(|shared| assert!(shared.passes_over(7))));
+    }
+
+    thread_local! {
+        static OTHER: RefCell<Option<SettleJob>> = const { RefCell::new(None) };
+    }
+
+    /// Each could end in vain since the other looked at something else there, and `convert` waited for ever.
+    #[test]
+    fn who_hid_a_keyspace_from_another_looks_for_everything_again() {
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let db = db.executor(Arc::new(Without::settling())).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        keyspace.insert("key", "value").unwrap();
+        keyspace.flush().unwrap();
+        let shared = Arc::default();
+        let [mut one, other] =
+            [true, false].map(|first| SettleJob::new(db.engine(), Arc::clone(&shared), first));
+        assert_eq!(one.step(), Step::Wait, "nothing is due");
+        OTHER.set(Some(other));
+        let view = db.engine().keyspace(keyspace.id()).unwrap();
+        let found = one.work_at(&view, |job, keyspace| {
+            lock(&job.engine.conversions).ask(keyspace.id);
+            OTHER.with_borrow_mut(|other| assert_eq!(other.as_mut().unwrap().step(), Step::Wait));
+            lock(&job.engine.conversions).finish(keyspace.id, 1, None);
+            Ok(Found::Nothing)
+        });
+        assert!(!found.unwrap());
+        assert_eq!([one.step(), one.step()], [Step::Again, Step::Wait]);
     }
 }
