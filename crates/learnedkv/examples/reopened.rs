@@ -39,7 +39,10 @@ fn open(dir: &Path) -> Result<Database> {
 
 fn fill(db: &Database, keys: u64, value_bytes: usize) -> Result<()> {
     // It stays as it is.
-    let keyspace = db.keyspace("k", KeyspaceOptions::default().min_conversion_bytes(1 << 50))?;
+    let keyspace = db.keyspace(
+        "k",
+        KeyspaceOptions::default().min_conversion_bytes(1 << 50).settle_for_reads(false),
+    )?;
     let mut settled: Vec<[u8; 8]> = (0..keys).map(key).collect();
     settled.sort_unstable();
     settled.dedup();

@@ -46,7 +46,7 @@ fn work(keyspace: &Keyspace, key: [u8; 8], memory: &mut Vec<u8>) -> Result<u64> 
 
 fn fill(db: &Database, runs: u64, (keys, value_bytes): (u64, usize)) -> Result<Keyspace> {
     // It stays as it is.
-    let options = KeyspaceOptions::default().min_conversion_bytes(1 << 50);
+    let options = KeyspaceOptions::default().min_conversion_bytes(1 << 50).settle_for_reads(false);
     let keyspace = db.keyspace(&format!("below-{runs}"), options)?;
     let mut settled: Vec<[u8; 8]> = (0..keys).map(key).collect();
     settled.sort_unstable();

@@ -403,7 +403,8 @@ impl KeyspaceOptions {
     /// Whether fresh data is also settled, however little it is, once reads of it have cost as much more as settling it does:
     /// those that asked the device for more than they would have asked it of settled data (a value that still stands apart from
     /// its key takes a request more), and those that took longer in memory (a scan goes through each run, a get asks the filter of
-    /// each; counted as shares of a request). True by default; without it such reads stay as they are until one of the reasons
+    /// each; counted as shares of a request). Before that runs are made one, once reads over several have paid for it, where that
+    /// costs a small part of what settling does. True by default; without it such reads stay as they are until one of the reasons
     /// above comes, and as little as possible is written.
     pub fn settle_for_reads(mut self, settle: bool) -> Self {
         self.settle_for_reads = settle;

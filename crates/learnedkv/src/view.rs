@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use self::groups::{Group, ungrouped};
 pub use self::keyspaces::Keyspaces;
-pub use self::rent::{LEAST as LEAST_RENT, Rent};
+pub use self::rent::{LEAST as LEAST_RENT, Rent, SHARES};
 
 use crate::error;
 use crate::format::bytes::Probe;
@@ -430,6 +430,8 @@ pub struct KeyspaceView {
     pub lengths: Arc<Lengths>,
     /// What reads of it have paid for what is not settled, in requests.
     pub rent: Arc<Rent>,
+    /// What they have paid for one run instead of several, in shares of a request ([`crate::lsm::paying`]).
+    pub merging: Arc<Rent>,
     /// What lookups in it have paid for a filter over its runs, in runs asked in vain.
     pub asked_in_vain: Arc<Rent>,
 }

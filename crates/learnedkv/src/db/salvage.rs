@@ -138,6 +138,11 @@ impl Salvage {
     fn go_round(&mut self, error: Error) -> Option<Error> {
         let left = self.stretches.pop()?.round(&self.keyspace, &error);
         self.stretches.extend(left.into_iter().flatten());
+        self.news(error)
+    }
+
+    /// The error, if it is the first time that this is met.
+    fn news(&mut self, error: Error) -> Option<Error> {
         let place = (error.path().map(Path::to_owned).unwrap_or_default(), error.offset_bytes());
         self.told.insert(place).then_some(error)
     }
@@ -158,9 +163,11 @@ impl Iterator for Salvage {
                     match self.keyspace.contains_key(&key) {
                         Ok(true) => return Some(Ok(key)),
                         Ok(false) => {}
-                        Err(error) if stretch.goes_on_beside(&self.keyspace, &error) => {}
                         Err(error) => {
-                            if let Some(error) = self.go_round(error) {
+                            let goes_on = stretch.goes_on_beside(&self.keyspace, &error);
+                            let news =
+                                if goes_on { self.news(error) } else { self.go_round(error) };
+                            if let Some(error) = news {
                                 return Some(Err(error));
                             }
                         }

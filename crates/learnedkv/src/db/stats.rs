@@ -9,7 +9,7 @@ use crate::lsm::garbage;
 use crate::lsm::levels::{DUE, Shape};
 use crate::options::Store;
 use crate::tiered::{Debt, Space, price};
-use crate::view::{KeyspaceView, Tables, View};
+use crate::view::{KeyspaceView, SHARES, Tables, View};
 
 /// A level of a keyspace of [`Store::Lsm`] now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -135,6 +135,11 @@ pub struct KeyspaceStats {
     /// With so many of these a sweep is due ([`crate::KeyspaceOptions::settle_for_reads`]), however little there is to
     /// settle, if the disk has room for what that moves. An estimate; 0 where nothing was paid.
     pub settling_price_requests: u64,
+    /// Of what reads paid since runs were merged last, so many requests would not have been made of one run instead of several.
+    pub unmerged_requests: u64,
+    /// With so many of these all runs become one, if that is a quarter of `settling_price_requests` at the most. An estimate; 0
+    /// where nothing was paid.
+    pub merging_price_requests: u64,
     /// How hard background work presses writers, from 0 (they do not pay) to 1000 (they pay the most): see
     /// [`Stats::held_back_ms`] for what that came to.
     pub pressure_permille: u64,
@@ -263,6 +268,10 @@ impl KeyspaceStats {
         self.unsettled_requests = view.rent.paid();
         if self.unsettled_requests > 0 {
             self.settling_price_requests = price::of(view);
+        }
+        self.unmerged_requests = view.merging.paid() / SHARES;
+        if self.unmerged_requests > 0 {
+            self.merging_price_requests = price::of_merge(view);
         }
     }
 
@@ -434,6 +443,8 @@ pub struct Stats {
     pub merged_bytes: u64,
     /// Merges of runs that wrote what lives in the deadest value segments anew: cheaper there than a sweep.
     pub rewrites: u64,
+    /// Merges of all runs of a keyspace that reads had paid for ([`crate::KeyspaceOptions::settle_for_reads`]).
+    pub merges_for_reads: u64,
     /// Sweeps that reached the end.
     pub sweeps: u64,
     /// Steps of sweeps that were committed.
@@ -462,6 +473,10 @@ fn gets(engine: &Engine) -> [GetStats; 4] {
     counts.map(|count| GetStats { gets: count.lookups, requests: count.requests })
 }
 
+fn of_all(view: &View, engine: &Engine) -> Vec<KeyspaceStats> {
+    view.keyspaces.values().map(|keyspace| KeyspaceStats::of(keyspace, engine)).collect()
+}
+
 /// Of value segments what sweeps have moved and snapshots keep.
 fn held_up_bytes(view: &View) -> u64 {
     let segments = view.keyspaces.values().flat_map(|k| k.tables.segments.iter());
@@ -473,8 +488,7 @@ impl Stats {
         let (metrics, reads) = (&engine.metrics, &engine.context.metrics);
         let cache = &engine.context.cache;
         let view = engine.view();
-        let keyspaces: Vec<_> =
-            view.keyspaces.values().map(|k| KeyspaceStats::of(k, engine)).collect();
+        let keyspaces = of_all(&view, engine);
         let gets = gets(engine);
         let [block_gets, apart_gets, unsettled_gets, missed_gets] = gets;
         Stats {
@@ -528,6 +542,7 @@ impl Stats {
             flushed_bytes: metrics.flushed_bytes.load(Relaxed),
             merged_bytes: metrics.merged_bytes.load(Relaxed),
             rewrites: metrics.rewrites.load(Relaxed),
+            merges_for_reads: metrics.merges_for_reads.load(Relaxed),
             sweeps: metrics.sweeps.load(Relaxed),
             sweep_steps: metrics.sweep_steps.load(Relaxed),
             steps_ahead: metrics.steps_ahead.load(Relaxed),

@@ -28,6 +28,8 @@ pub struct EngineMetrics {
     pub merged_bytes: AtomicU64,
     /// Merges of runs that wrote values anew, instead of a sweep.
     pub rewrites: AtomicU64,
+    /// Merges of runs that reads had paid for.
+    pub merges_for_reads: AtomicU64,
     /// Compactions of levels committed that wrote tables.
     pub compactions: AtomicU64,
     /// Bytes of the tables and values they wrote.

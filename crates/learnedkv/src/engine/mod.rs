@@ -66,7 +66,7 @@ use crate::memtable::Memtable;
 use crate::options::{DatabaseOptions, Durability, KeyspaceOptions, MAX_SEALED};
 use crate::sstable::reader::{Table, TableContext};
 use crate::value_log::{Segment, Segments};
-use crate::view::{KeyspaceView, Sealed, Tables, View};
+use crate::view::{KeyspaceView, Rent, Sealed, Tables, View};
 use crate::wal::Log;
 use allowance::Allowance;
 pub use health::{DatabaseHealth, Health, Work};
@@ -575,6 +575,7 @@ fn new_keyspace(
         ingests: 0,
         lengths: Arc::default(),
         rent: Arc::default(),
+        merging: Arc::new(Rent::for_merging()),
         asked_in_vain: Arc::default(),
     })
 }

@@ -45,9 +45,12 @@ pub struct Merge {
     input_bytes: u64,
     /// See [`Merge::rewriting`].
     rewrites: bool,
+    /// See [`Merge::for_reads`].
+    is_for_reads: bool,
 }
 
-fn bytes(run: &Run) -> u64 {
+/// What a run takes, without the values it points at, bytes.
+pub fn bytes(run: &Run) -> u64 {
     run.iter().map(|table| table.file_bytes()).sum()
 }
 
@@ -86,10 +89,14 @@ impl Merge {
 
     /// Whether there is room for all that it may write, and for what is put meanwhile, as far as the disk tells.
     pub fn has_room(&self) -> bool {
-        let options = &self.engine.options;
-        let meanwhile = options.log_segment_bytes + options.memtable_bytes as u64;
-        let room = self.engine.disk().room(self.engine.dir());
-        room.is_none_or(|room| room.free_bytes >= self.input_bytes + meanwhile)
+        Merge::finds_room(&self.engine, self.input_bytes)
+    }
+
+    /// Whether there is room for one that writes so many bytes.
+    pub fn finds_room(engine: &Engine, bytes: u64) -> bool {
+        let meanwhile = engine.options.log_segment_bytes + engine.options.memtable_bytes as u64;
+        let room = engine.disk().room(engine.dir());
+        room.is_none_or(|room| room.free_bytes >= bytes.saturating_add(meanwhile))
     }
 
     /// What it reads, bytes.
@@ -147,12 +154,24 @@ impl Merge {
             table_bytes: engine.sizes(&view.options).table_bytes,
             input_bytes: window.iter().map(bytes).sum(),
             rewrites: false,
+            is_for_reads: false,
         })
     }
 
     /// Whether it is done for the space it gives back, instead of a sweep.
     pub fn is_rewrite(&self) -> bool {
         self.rewrites
+    }
+
+    /// It is done for what reads have paid.
+    pub fn for_reads(mut self) -> Merge {
+        self.is_for_reads = true;
+        self
+    }
+
+    /// Whether it is.
+    pub fn is_for_reads(&self) -> bool {
+        self.is_for_reads
     }
 
     /// Has the values in these segments, of which `live_bytes` are pointed at, be written anew.
@@ -201,8 +220,13 @@ impl Merge {
             let metrics = &self.engine.metrics;
             metrics.merged_bytes.fetch_add(written, Ordering::Relaxed);
             metrics.rewrites.fetch_add(self.rewrites.into(), Ordering::Relaxed);
+            metrics.merges_for_reads.fetch_add(self.is_for_reads.into(), Ordering::Relaxed);
             if self.rewrites {
                 self.engine.note_settled();
+            }
+            if let Ok(view) = self.engine.keyspace(self.keyspace) {
+                // What was paid so far was for more runs.
+                view.merging.begin_anew();
             }
         }
         Ok(())

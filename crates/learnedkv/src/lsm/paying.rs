@@ -11,14 +11,13 @@ use std::sync::Arc;
 use crate::engine::Engine;
 use crate::format::value::ValuePointer;
 use crate::options::Store;
+use crate::sstable::scale;
 use crate::sstable::sought::Sought;
-use crate::view::KeyspaceView;
+use crate::view::{KeyspaceView, Run, SHARES};
 
 /// What a walk reads of settled data with one request, about, bytes.
 const WALKED_BYTES: u64 = 64 << 10;
 
-/// A device answers a request in 50 to 100 us; a share of that is some 40 ns.
-const SHARES: u64 = 2048;
 /// What a walk takes to begin in a run more, shares,
 const SEEK_SHARES: u64 = 24;
 /// and each entry for a run more that it is compared with.
@@ -41,7 +40,7 @@ pub fn owe_for_merging(engine: &Engine, view: &KeyspaceView, entries: usize) {
     let more = (tables.fresh().len() + usize::from(is_settled)).saturating_sub(1) as u64;
     if more > 0 {
         let shares = more.saturating_mul(SEEK_SHARES + STEP_SHARES * entries as u64);
-        owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
+        owe_over_runs(engine, view, shares, more);
     }
 }
 
@@ -51,7 +50,7 @@ pub fn owe_for_runs(engine: &Engine, view: &KeyspaceView, sought: &Sought<'_>) {
     let refused = sought.refused().saturating_sub(1);
     let shares = IN_VAIN_SHARES * sought.asked_in_vain() + REFUSED_SHARES * refused;
     if shares > 0 {
-        owe(engine, view, shares, |by| !by.now.tables.fresh().is_empty());
+        owe_over_runs(engine, view, shares, view.tables.fresh().len() as u64);
     }
 }
 
@@ -99,6 +98,18 @@ pub fn owe_for_values(engine: &Engine, view: &KeyspaceView, apart: Apart) {
     }
 }
 
+/// Counts what runs, and the settled one, took that are so many `more` than one. Merged, the runs would take a part of it less.
+fn owe_over_runs(engine: &Engine, view: &KeyspaceView, shares: u64, more: u64) {
+    let requests = engine.context.metrics.owed.passes(shares, SHARES);
+    if requests == 0 {
+        return;
+    }
+    if let Some(by) = Payer::of(engine, view).filter(|by| !by.now.tables.fresh().is_empty()) {
+        by.pay(requests);
+        by.pay_for_merging(view, requests, more);
+    }
+}
+
 /// Counts shares of a request; a whole one is paid if that brings a sweep which `helps`.
 fn owe(engine: &Engine, view: &KeyspaceView, shares: u64, helps: impl FnOnce(&Payer<'_>) -> bool) {
     let requests = engine.context.metrics.owed.passes(shares, SHARES);
@@ -137,6 +148,20 @@ impl<'a> Payer<'a> {
     /// Counts requests that would not have been made if all were settled.
     pub fn pay(&self, requests: u64) {
         if requests > 0 && self.now.rent.pay(requests) {
+            self.engine.executor.notify();
+        }
+    }
+
+    /// Counts the part of requests that would not have been paid if all runs of `view` were one, where they stand yet: whoever
+    /// reads an older View reads what was merged meanwhile, for as long as it is held.
+    fn pay_for_merging(&self, view: &KeyspaceView, requests: u64, more: u64) {
+        let (runs, now) = (view.tables.fresh(), self.now.tables.fresh());
+        let id = |run: &Run| run.first().map(|table| table.id());
+        let saved = (runs.len() as u64).saturating_sub(1).min(more);
+        if saved > 0
+            && runs.iter().all(|run| now.iter().any(|other| id(other) == id(run)))
+            && self.now.merging.pay(scale(requests * SHARES, saved, more))
+        {
             self.engine.executor.notify();
         }
     }

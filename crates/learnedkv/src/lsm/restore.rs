@@ -164,7 +164,7 @@ impl Restore {
             // Looked at again once a quarter more was paid.
             false => rent.paid().saturating_mul(2),
         };
-        if !rent.covers(|| Some(price())) {
+        if !rent.covers(|_| Some(price())) {
             return None;
         }
         rent.begin_anew();

@@ -1,5 +1,5 @@
 //! The jobs that settle. Each does one thing at a time: the beginning of a sweep, else a merge of runs where
-//! a keyspace has too many, else the next step of a sweep. A sweep begins when it was asked for or a trigger is met
+//! a keyspace has too many, else the next step of a sweep, else a merge that reads have paid for. A sweep begins when it was asked for or a trigger is met
 //! and nothing is cheaper ([`super::rewrite`]): rotate, wait until what was rotated is flushed, freeze;
 //! then steps until the watermark passes the last key.
 //!
@@ -134,11 +134,7 @@ impl SettleJob {
                     self.let_go();
                 }
                 Ok(false) => self.work = Work::Merge(merge),
-                Err(e) => {
-                    self.note_merge(merge.input_bytes(), Some(&e));
-                    merge.give_up();
-                    return Err(e);
-                }
+                Err(e) => return self.give_up_merge(*merge, e),
             },
             Work::Sweep(step) => return self.sweep(step),
             Work::Trim(trim) => return self.trim(trim),
@@ -302,6 +298,7 @@ impl SettleJob {
             || (!full && self.find_merges(&keyspaces, &view)?)
             || self.find_at(&keyspaces, Self::find_step)?
             || (full && self.find_merges(&keyspaces, &view)?)
+            || (!full && self.find_merges_for_reads(&keyspaces, &view)?)
             || (!full && self.find_ahead(&view)))
     }
 
@@ -483,6 +480,7 @@ impl SettleJob {
         };
         self.engine.edit(0, &Opened::default(), plan, |_| {})?;
         keyspace.rent.begin_anew();
+        keyspace.merging.begin_anew();
         Ok(Found::Done)
     }
 

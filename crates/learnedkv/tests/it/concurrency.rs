@@ -1,9 +1,13 @@
-//! Real threads on the system's disk: snapshots are whole, keys never go back, iterators stay as
-//! they were. Bounded by counts, not by time.
+//! Real threads: snapshots are whole, keys never go back, iterators stay as they were, whoever waits is woken. Bounded by
+//! counts; time bounds only what would never end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
+use learnedkv::disk::sim::SimDisk;
 use learnedkv::{Database, Keyspace, KeyspaceOptions, Store};
 
 const WRITERS: u64 = 3;
@@ -164,4 +168,30 @@ fn see_whole_batches(store: Store, metadata_percent: u64) {
     let db = open(dir.path(), metadata_percent);
     let pair = ["a", "b"].map(|name| db.find(name).unwrap());
     assert_eq!(whole(&db, &pair), last, "opened again");
+}
+
+/// Far beyond what a conversion takes here.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Each of two jobs hid the keyspace from the other for the moment of a look, and both went to sleep: one of some 20 conversions
+/// waited for ever.
+#[test]
+fn conversions_end_where_jobs_look_for_work_at_the_same_moment() {
+    let (done, over) = channel();
+    thread::spawn(move || {
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1))).background_threads(4);
+        let db = db.memtable_bytes(64 << 10).memory_budget_bytes(4 << 20).open().unwrap();
+        let keyspace = db.keyspace("k", options(Store::Tiered).partition_bytes(64 << 10)).unwrap();
+        for round in 0..60u32 {
+            for n in 0..500u32 {
+                let key = n.wrapping_mul(2_654_435_761).wrapping_add(round);
+                keyspace.insert(key.to_be_bytes(), [1; 100]).unwrap();
+            }
+            keyspace.convert().unwrap();
+            done.send(round).unwrap();
+        }
+    });
+    for round in 0..60 {
+        assert_eq!(over.recv_timeout(LONG), Ok(round), "it waits for ever");
+    }
 }

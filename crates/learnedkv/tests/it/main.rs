@@ -29,6 +29,7 @@ mod keys;
 mod lifecycle;
 mod long_keys;
 mod many_keyspaces;
+mod merged_for_reads;
 mod metamorphic;
 mod model;
 mod open_errors;

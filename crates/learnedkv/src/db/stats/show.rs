@@ -112,6 +112,13 @@ impl KeyspaceStats {
                 self.unsettled_requests, self.settling_price_requests
             )?;
         }
+        if self.unmerged_requests > 0 && self.merging_price_requests > 0 {
+            writeln!(
+                f,
+                "  unmerged       {:>12}      of them more than if all runs were one; a merge is due at {}, or left to the sweep",
+                self.unmerged_requests, self.merging_price_requests
+            )?;
+        }
         Ok(())
     }
 
@@ -233,7 +240,7 @@ impl Stats {
         )?;
         writeln!(
             f,
-            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes, {} before the log), {:.1} merged ({} rewrites), {:.1} swept \
+            "writes           {:>12.1} MiB  put; {:.1} flushed ({} flushes, {} before the log), {:.1} merged ({} rewrites, {} for reads), {:.1} swept \
              ({} sweeps, {} steps, {} begun ahead, {} tables over replaced ones), {:.1} compacted ({} compactions, {} tables moved); {:.2} bytes per byte; \
              writers held back {} ms",
             self.put_bytes as f64 / MIB,
@@ -242,6 +249,7 @@ impl Stats {
             self.unlogged_flushes,
             self.merged_bytes as f64 / MIB,
             self.rewrites,
+            self.merges_for_reads,
             self.swept_bytes as f64 / MIB,
             self.sweeps,
             self.sweep_steps,
@@ -399,6 +407,8 @@ mod tests {
             garbage_allowed_bytes: n.bytes(),
             unsettled_requests: n.count(),
             settling_price_requests: n.count(),
+            unmerged_requests: n.count(),
+            merging_price_requests: n.count(),
             pressure_permille: n.count(),
             removed_ranges: n.count(),
             damaged_tables: n.count(),
@@ -458,6 +468,7 @@ mod tests {
             flushed_bytes: n.bytes(),
             merged_bytes: n.bytes(),
             rewrites: n.count(),
+            merges_for_reads: n.count(),
             sweeps: n.count(),
             sweep_steps: n.count(),
             steps_ahead: n.count(),

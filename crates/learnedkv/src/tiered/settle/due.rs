@@ -67,7 +67,10 @@ pub(super) fn choice(
 pub fn is_busy(engine: &Engine, view: &View) -> bool {
     let waits = |keyspace: &Arc<KeyspaceView>| {
         let tables = &keyspace.tables;
-        tables.frozen.is_some() || tables.runs.len() > merge::MAX_RUNS || is_due(engine, keyspace)
+        tables.frozen.is_some()
+            || tables.runs.len() > merge::MAX_RUNS
+            || is_due(engine, keyspace)
+            || price::is_merge_due(engine, keyspace)
     };
     let is_wanted = lock(&engine.conversions).wanted().any(|id| view.keyspaces.contains_key(&id));
     let keyspaces = &view.keyspaces;
