@@ -35,7 +35,7 @@ pub fn page(comparison: &Comparison) -> String {
     if let Some(settled) = settled(comparison) {
         let _ = writeln!(out, "<p>{}</p>", escape(&settled));
     }
-    let _ = writeln!(out, "<p>{SAME_WORK}</p>");
+    let _ = writeln!(out, "<p>{SAME_WORK}; {}</p>", machine.clock());
     for note in comparison.cautions.iter().chain(&comparison.notes) {
         let _ = writeln!(out, "<p class=\"bad\">{}</p>", escape(note));
     }

@@ -297,7 +297,7 @@ fn preface(comparison: &Comparison) -> Vec<String> {
         machine.system
     )];
     lines.extend(settled(comparison));
-    lines.push(SAME_WORK.to_string());
+    lines.extend([SAME_WORK.to_string(), machine.clock()]);
     lines.extend(comparison.cautions.iter().chain(&comparison.notes).cloned());
     lines
 }

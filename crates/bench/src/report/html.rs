@@ -216,12 +216,13 @@ fn facts(report: &Report, out: &mut String) {
     let machine = &report.machine;
     let _ = writeln!(
         out,
-        "<h2>Machine and settings</h2>\n<div class=\"card\">\n<p>{}, {} cores, {} of memory, {}</p>\
+        "<h2>Machine and settings</h2>\n<div class=\"card\">\n<p>{}, {} cores, {} of memory, {}; {}</p>\
          \n<pre>{}</pre>\n<table>",
         escape(&machine.processor),
         machine.cores,
         show_bytes(machine.memory_bytes),
         escape(&machine.system),
+        machine.clock(),
         escape(&report.command)
     );
     for (name, value) in &report.settings {
