@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use super::kernel::{Losses, Turns};
+use super::kernel::{Account, Losses};
 use super::sheet::{Rounds, Target};
 use super::store::{MEMTABLE_BYTES, Shape, Store, VALUE_BYTES};
 use super::{Run, remove};
@@ -128,7 +128,7 @@ impl Updates<'_> {
         let mut rng = Rng::seeded(seed);
         let ranks: Vec<u32> = (0..count).map(|_| chooser.next(&mut rng) as u32).collect();
         let mut value = Vec::new();
-        let (before, used, turns) = (self.store.stats(), Usage::now(), Turns::now());
+        let (before, used, account) = (self.store.stats(), Usage::now(), Account::begin());
         let clock = Instant::now();
         for rank in ranks {
             let rank = rank as usize;
@@ -138,7 +138,7 @@ impl Updates<'_> {
             self.store.insert(key.as_ref(), &value)?;
         }
         let client_s = clock.elapsed().as_secs_f64();
-        measured.lost.push(Turns::now().lost_since(turns));
+        measured.lost.push(account.lost());
         let held_ms = self.store.stats().held_back_ms - before.held_back_ms;
         measured.held_back.push(held_ms as f64 / 1e3 / client_s);
         self.store.flush()?;
@@ -174,13 +174,13 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
          when the last flush is committed, and making keys and values ({making_ns:.0} ns) is in it. \
          k puts/s as median (lowest-highest) of {} rounds, from settled to settled; must 400, aim \
          600, and at least {LEAST_FLUSHES} flushes per 256 MiB put. Of the client's time, by the kernel: it wanted to run and had \
-         no processor, or slept; by the store's counter: it was held back, mostly asleep (for its pace, or a flush). Sustained puts: the figure `sustained`.",
+         no processor, or slept (what the host took of the machine's processors, added up, of which some may have been the client's, is beside it); by the store's counter: it was held back, mostly asleep (for its pace, or a flush). Sustained puts: the figure `sustained`.",
         show_count(count),
         run.rounds,
     ));
     let mut rows = Vec::new();
     for (distribution, m) in DISTRIBUTIONS.iter().zip(measured) {
-        let [queued, asleep] = m.lost.show();
+        let [queued, asleep, stolen] = m.lost.show();
         let enough = m.flushes.median() >= LEAST_FLUSHES;
         rows.push(vec![
             distribution.to_string(),
@@ -191,6 +191,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
             m.cpu_us.show(1.0, 2),
             queued,
             asleep,
+            stolen,
             m.held_back.show(0.01, 1),
             m.written_per_s.show(1e6, 0),
             match enough {
@@ -208,6 +209,7 @@ fn tables(run: &mut Run, count: u64, making_ns: f64, measured: &[Measured; 2]) {
         "CPU us a put",
         "no processor, %",
         "asleep, %",
+        "taken by the host, %",
         "held back, %",
         "written MB/s",
         "stands",

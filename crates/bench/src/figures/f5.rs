@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::kernel::{Losses, Lost, Turns};
+use super::kernel::{Account, Losses, Lost, Turns};
 use super::sheet::{Rounds, Target};
 use super::store::{Shape, Store, VALUE_BYTES};
 use super::{Run, remove};
@@ -105,14 +105,14 @@ impl Client<'_> {
     /// Poisson arrivals at `rate` a second until `stop` says so.
     fn open(&mut self, rate: f64, stop: &dyn Fn(Duration) -> bool) -> Result<Latencies> {
         let mut latencies = Latencies::default();
-        let (mut arrivals, turns) = (Arrivals::begin(rate), Turns::now());
+        let (mut arrivals, account) = (Arrivals::begin(rate), Account::begin());
         while !stop(arrivals.next(&mut self.rng)) {
             let due = arrivals.wait(Waiting::Spinning);
             let is_get = self.operate()?;
             let took = due.elapsed().as_nanos() as u64;
             if is_get { latencies.gets.push(took) } else { latencies.puts.push(took) }
         }
-        latencies.lost = Turns::now().lost_since(turns);
+        latencies.lost = account.lost();
         Ok(latencies)
     }
 }
@@ -128,13 +128,13 @@ struct Machine {
 impl Machine {
     fn measure(&mut self, client: &mut Client<'_>, rate: f64, duration: Duration) -> Result<()> {
         let (mut late, mut arrivals) = (Vec::new(), Arrivals::begin(rate));
-        let turns = Turns::now();
+        let account = Account::begin();
         while arrivals.next(&mut client.rng) < duration {
             let due = arrivals.wait(Waiting::Spinning);
             client.get()?;
             late.push(due.elapsed().as_nanos() as u64);
         }
-        self.lost.push(Turns::now().lost_since(turns));
+        self.lost.push(account.lost());
         self.p999.push(percentile(&mut late, 0.999));
         self.longest.push(percentile(&mut late, 1.0));
         Ok(())
@@ -272,15 +272,16 @@ impl Measurements {
         self.show_stranger(run);
         run.sheet.line(
             "The client's time that others had, by the kernel: it wanted to run and had no processor, or slept (for a \
-             lock, the disk, the pace of writers). What the host took of the machine is in neither.",
+             lock, the disk, the pace of writers). And what the host took of the machine's processors, added up, of which some may \
+             have been the client's.",
         );
         let [without, during, beside] = lost;
         let row = |name: &str, lost: &Losses| {
-            let [queued, asleep] = lost.show();
-            vec![name.to_string(), queued, asleep]
+            let shown = lost.show();
+            [name.to_string()].into_iter().chain(shown).collect()
         };
         run.sheet.table(
-            &["phase", "no processor, %", "asleep, %"],
+            &["phase", "no processor, %", "asleep, %", "taken by the host, %"],
             &[
                 row("without", without),
                 row("during", during),

@@ -61,13 +61,52 @@ pub struct Turns {
     ran_and_waited: Option<(u64, u64)>,
 }
 
-/// Where the time of a thread went that would always run.
+/// Where the time of a thread went that would always run, as shares of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lost {
-    /// Waiting for a processor that others had, of all its time.
+    /// Waiting for a processor that others had.
     pub queued: f64,
     /// Asleep: for a lock, the disk, or because it was told to.
     pub asleep: f64,
+    /// While the host ran something else on a processor of this machine, added up over these: some of it may have been
+    /// the thread's. 0 also where it is no guest.
+    pub stolen: f64,
+}
+
+/// The beginning of a time that is taken account of.
+#[derive(Debug)]
+pub struct Account {
+    turns: Turns,
+    stolen_ticks: u64,
+}
+
+impl Account {
+    /// From now on, of this thread.
+    pub fn begin() -> Account {
+        Account { turns: Turns::now(), stolen_ticks: stolen(&ticks()) }
+    }
+
+    /// What was lost until now; `None` where the kernel does not say.
+    pub fn lost(&self) -> Option<Lost> {
+        let now = Turns::now();
+        let (queued, asleep) = now.lost_since(self.turns)?;
+        let seconds = now.at.duration_since(self.turns.at).as_secs_f64();
+        let stolen_ticks = stolen(&ticks()).saturating_sub(self.stolen_ticks);
+        Some(Lost { queued, asleep, stolen: stolen_ticks as f64 / TICKS_PER_SECOND / seconds })
+    }
+}
+
+/// Ticks of all processors since the machine started: user nice system idle iowait irq softirq steal; guests are counted in
+/// user already.
+fn ticks() -> Vec<u64> {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let all = stat.lines().next().unwrap_or_default();
+    all.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Those that the host took.
+fn stolen(ticks: &[u64]) -> u64 {
+    ticks.get(7).copied().unwrap_or(0)
 }
 
 impl Turns {
@@ -88,13 +127,14 @@ impl Turns {
         Some(Duration::from_nanos(ran.saturating_sub(then)))
     }
 
-    /// What this thread lost since `earlier`, which is its own too; `None` where the kernel does not say.
-    pub fn lost_since(self, earlier: Turns) -> Option<Lost> {
+    /// How much of the time since `earlier`, which is this thread's too, it waited for a processor, and slept; `None` where the
+    /// kernel does not say.
+    fn lost_since(self, earlier: Turns) -> Option<(f64, f64)> {
         let ((ran, waited), (ran_then, waited_then)) =
             (self.ran_and_waited?, earlier.ran_and_waited?);
         let all = self.at.duration_since(earlier.at).as_nanos() as f64;
         let [ran, waited] = [ran - ran_then, waited - waited_then].map(|ns| ns as f64 / all);
-        Some(Lost { queued: waited, asleep: (1.0 - ran - waited).max(0.0) })
+        Some((waited, (1.0 - ran - waited).max(0.0)))
     }
 }
 
@@ -103,19 +143,21 @@ impl Turns {
 pub struct Losses {
     queued: Rounds,
     asleep: Rounds,
+    stolen: Rounds,
 }
 
 impl Losses {
     /// Adds a round.
     pub fn push(&mut self, lost: Option<Lost>) {
-        let Some(Lost { queued, asleep }) = lost else { return };
+        let Some(Lost { queued, asleep, stolen }) = lost else { return };
         self.queued.push(queued);
         self.asleep.push(asleep);
+        self.stolen.push(stolen);
     }
 
-    /// Per cent without a processor, and asleep; where the kernel does not say, dashes.
-    pub fn show(&self) -> [String; 2] {
-        [&self.queued, &self.asleep].map(|rounds| match rounds.count() {
+    /// Per cent without a processor, asleep, and taken by the host; where the kernel does not say, dashes.
+    pub fn show(&self) -> [String; 3] {
+        [&self.queued, &self.asleep, &self.stolen].map(|rounds| match rounds.count() {
             0 => "-".to_string(),
             _ => rounds.show(0.01, 1),
         })
@@ -134,11 +176,7 @@ pub struct Busy {
 impl Busy {
     /// The counters now.
     pub fn now() -> Busy {
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let all = stat.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal; guests are counted in user already.
-        let ticks: Vec<u64> =
-            all.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
+        let ticks = ticks();
         let idle_ticks: u64 = ticks.iter().skip(3).take(2).sum();
         let all_ticks = ticks.iter().sum();
         Busy {
@@ -206,23 +244,33 @@ mod tests {
             |ms, ran_and_waited| Turns { at: at + Duration::from_millis(ms), ran_and_waited };
         let then = turns(0, Some((500, 700)));
         let lost = turns(1, Some((500_500, 250_700))).lost_since(then);
-        assert_eq!(lost, Some(Lost { queued: 0.25, asleep: 0.25 }));
+        assert_eq!(lost, Some((0.25, 0.25)));
         assert_eq!(turns(1, None).lost_since(then), None);
         let ran = turns(1, Some((500_500, 700))).ran_since(then);
         assert_eq!(ran, Some(Duration::from_micros(500)));
         assert_eq!(turns(1, None).ran_since(then), None);
         // What ran is counted a little late.
         let lost = turns(1, Some((1_000_600, 700))).lost_since(then);
-        assert_eq!(lost, Some(Lost { queued: 0.0, asleep: 0.0 }));
+        assert_eq!(lost, Some((0.0, 0.0)));
     }
 
     #[test]
     fn where_the_kernel_does_not_say_what_was_lost_nothing_is_said() {
         let mut losses = Losses::default();
         losses.push(None);
-        assert_eq!(losses.show(), ["-", "-"]);
-        losses.push(Some(Lost { queued: 0.02, asleep: 0.5 }));
-        assert_eq!(losses.show(), ["2.0 (2.0-2.0)", "50.0 (50.0-50.0)"]);
+        assert_eq!(losses.show(), ["-", "-", "-"]);
+        losses.push(Some(Lost { queued: 0.02, asleep: 0.5, stolen: 1.5 }));
+        assert_eq!(losses.show(), ["2.0 (2.0-2.0)", "50.0 (50.0-50.0)", "150.0 (150.0-150.0)"]);
+    }
+
+    #[test]
+    fn what_the_host_took_is_the_eighth_of_the_ticks() {
+        assert_eq!(stolen(&[1, 2, 3, 4, 5, 6, 7, 8]), 8);
+        assert_eq!(stolen(&[1, 2, 3, 4]), 0, "an old kernel, or none");
+        let account = Account::begin();
+        std::thread::sleep(Duration::from_millis(20));
+        let lost = account.lost();
+        assert!(lost.is_none_or(|lost| lost.queued + lost.asleep > 0.5), "{lost:?}");
     }
 
     #[test]
