@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 
 pub use self::due::is_busy;
-use self::hold::{LetGo, Shared, Sweeping};
+use self::hold::{Shared, Sweeping};
 use self::patience::Held;
 use super::debt;
 use super::plan::Course;
@@ -83,8 +83,6 @@ struct SettleJob {
     /// How often somebody had asked by then; see `Health::asked`.
     asked: u64,
     held: Held,
-    /// Another passed over a keyspace for its look there; see [`hold`].
-    looks_again: bool,
     /// The tables it looked at last while it merged, if that was in no sweep's way.
     not_in_the_way_of: Option<Weak<Tables>>,
 }
@@ -112,7 +110,6 @@ impl SettleJob {
             room_seen: RoomSeen::default(),
             asked: 0,
             held: Held::Not,
-            looks_again: false,
             not_in_the_way_of: None,
         }
     }
@@ -139,11 +136,7 @@ impl SettleJob {
             Work::Sweep(step) => return self.sweep(step),
             Work::Trim(trim) => return self.trim(trim),
             Work::None => {
-                self.engine.see_room(&mut self.room_seen);
-                self.asked = self.engine.health.asked();
-                let found = self.find();
-                self.engine.see_probes(&mut self.room_seen);
-                return Ok(found? || std::mem::take(&mut self.looks_again));
+                return self.look(Self::find);
             }
         }
         Ok(true)
@@ -230,8 +223,8 @@ impl SettleJob {
         }
     }
 
-    /// Lets go of a keyspace, or hands it over to a step ahead.
-    fn hand_over(&self, at: KeyspaceId) -> LetGo {
+    /// Lets go of a keyspace. True: a step ahead is to go on.
+    fn hand_over(&self, at: KeyspaceId) -> bool {
         let view = self.engine.view();
         let frozen = view.keyspaces.get(&at).and_then(|k| k.tables.frozen.as_ref());
         let watermark = frozen.map(|frozen| frozen.watermark.as_slice());
@@ -276,6 +269,26 @@ impl SettleJob {
         self.engine.executor.notify();
     }
 
+    /// Looks for something to do, unless another job looks now. True: there was some, or it is to look again; see [`hold`].
+    fn look(&mut self, find: impl FnOnce(&mut Self) -> Result<bool>) -> Result<bool> {
+        // While the disk is full the others have nothing to look for.
+        let rests = !self.is_first && self.engine.ballast.is_given_up();
+        if rests || !lock(&self.shared).begin_look() {
+            return Ok(false);
+        }
+        self.engine.see_room(&mut self.room_seen);
+        self.asked = self.engine.health.asked();
+        let found = find(self);
+        self.engine.see_probes(&mut self.room_seen);
+        let somebody_came = lock(&self.shared).end_look();
+        let is_its_turn =
+            matches!(found, Ok(true)) || self.engine.is_given_up_since(self.room_seen);
+        if somebody_came && is_its_turn {
+            self.engine.executor.notify();
+        }
+        Ok(found? || somebody_came)
+    }
+
     fn find(&mut self) -> Result<bool> {
         let mut shared = lock(&self.shared);
         let view = arc_swap::Guard::into_inner(self.engine.view());
@@ -298,7 +311,7 @@ impl SettleJob {
             || (!full && self.find_merges(&keyspaces, &view)?)
             || self.find_at(&keyspaces, Self::find_step)?
             || (full && self.find_merges(&keyspaces, &view)?)
-            || (!full && self.find_merges_for_reads(&keyspaces, &view)?)
+            || (!full && self.find_merges_for_reads(&keyspaces)?)
             || (!full && self.find_ahead(&view)))
     }
 
@@ -316,15 +329,15 @@ impl SettleJob {
     fn in_turn(&self, view: &View) -> Vec<Arc<KeyspaceView>> {
         let asked = self.engine.health.asked();
         let conversions = lock(&self.engine.conversions);
-        let mut shared = lock(&self.shared);
+        let shared = lock(&self.shared);
         // Of idle keyspaces there may be very many.
         let owing = view.keyspaces.unsettled().chain(view.keyspaces.wasteful()).map(|k| k.id);
         let ids: BTreeSet<_> = owing.chain(conversions.wanted()).collect();
         let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
         let ours = ours.filter(|k| k.options.chosen_store() == Store::Tiered);
-        let again = ours.filter(|k| shared.failed.get(&k.id) != Some(&asked));
+        let free = ours.filter(|k| !shared.is_held(k.id));
+        let again = free.filter(|k| shared.failed.get(&k.id) != Some(&asked));
         let mut keyspaces: Vec<_> = again.cloned().collect();
-        keyspaces.retain(|k| !shared.passes_over(k.id));
         keyspaces.sort_by_key(|k| (shared.failed.contains_key(&k.id), k.id <= shared.last, k.id));
         keyspaces
     }
@@ -347,13 +360,12 @@ impl SettleJob {
         }
         // Quietly: a look that finds nothing wakes nobody, unless the first job may wait for that.
         self.at = None;
-        let let_go = self.hand_over(keyspace.id);
-        self.looks_again |= let_go.was_passed_over;
+        let goes_on = self.hand_over(keyspace.id);
         let is_done = matches!(found, Found::Done);
         if is_done {
             lock(&self.shared).last = keyspace.id;
         }
-        if is_done || let_go.is_handed_over || self.engine.is_given_up_since(self.room_seen) {
+        if is_done || goes_on || self.engine.is_given_up_since(self.room_seen) {
             self.engine.executor.notify();
         }
         Ok(is_done)

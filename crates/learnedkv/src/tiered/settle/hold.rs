@@ -3,10 +3,10 @@
 //! A job that works at a keyspace holds it: so a keyspace has one sweep, and the steps of it take effect one after
 //! the other, each where the watermark stands. That step *leads*.
 //!
-//! **A look that hides.** Who looks for work holds the keyspace too, for that moment, and so hides it from another that looks for
-//! something else there: each may find nothing since the other stood in its way, and what there is to do would wait until something
-//! wakes them. So whoever lets go is told that it was passed over ([`LetGo`]), and looks for everything once more. After the last
-//! time that one is passed over another looks, and passes over nothing.
+//! **One looks at a time.** Who looks for work holds a keyspace for that moment too, and two that look at once would hide from each
+//! other what there is to do: each might find nothing, and nobody would be awake who looks again. So a job that comes while another looks
+//! waits, and is known to have come ([`Shared::begin_look`]): whoever finds nothing then looks once more in its stead, and whoever finds
+//! something wakes it. Between jobs that look in vain nothing goes to and fro: the one that came sleeps until it is woken.
 //!
 //! **A step ahead.** Where writers pay for space, the next step is begun while one leads: where that ends, once it is
 //! half way. It holds nothing, and copies all that it will write; what ends its table, and its edit, wait until the watermark stands where
@@ -26,8 +26,10 @@ use crate::value_log::Segments;
 /// What the jobs know together.
 #[derive(Default)]
 pub struct Shared {
-    /// The keyspaces that a job works at, or looks for work; and whether another looked for some meanwhile, and passed over it.
-    held: BTreeMap<KeyspaceId, bool>,
+    /// The keyspaces that a job works at.
+    held: BTreeSet<KeyspaceId>,
+    /// Whether one looks for work now, and whether another came meanwhile.
+    looks: Option<bool>,
     /// The steps ahead.
     ahead: BTreeMap<KeyspaceId, Ahead>,
     /// The keyspace worked at last: the next one's turn it is.
@@ -78,15 +80,6 @@ pub struct Sweeping {
     pub found_no_room: (u64, BTreeSet<Tried>),
 }
 
-/// What whoever lets go of a keyspace is to know.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct LetGo {
-    /// The step ahead has the hold now.
-    pub is_handed_over: bool,
-    /// Another job looked for work meanwhile, and passed over the keyspace.
-    pub was_passed_over: bool,
-}
-
 /// A step ahead.
 struct Ahead {
     /// Where it begins.
@@ -130,20 +123,26 @@ impl Sweeping {
 }
 
 impl Shared {
-    /// Takes hold of a keyspace. False: another job has it, and will know that it was passed over.
+    /// Begins to look for work. False: another does; it will know that somebody came.
+    pub fn begin_look(&mut self) -> bool {
+        let is_first = self.looks.is_none();
+        self.looks = Some(!is_first);
+        is_first
+    }
+
+    /// Whether somebody came during the look that is over.
+    pub fn end_look(&mut self) -> bool {
+        self.looks.take().unwrap_or_default()
+    }
+
+    /// Takes hold of a keyspace. False: another job has it.
     pub fn hold(&mut self, keyspace: KeyspaceId) -> bool {
-        !self.passes_over(keyspace) && self.held.insert(keyspace, false).is_none()
+        self.held.insert(keyspace)
     }
 
-    /// Whether another job has hold of a keyspace. It will know that it was passed over.
-    pub fn passes_over(&mut self, keyspace: KeyspaceId) -> bool {
-        self.held.get_mut(&keyspace).map(|is_passed_over| *is_passed_over = true).is_some()
-    }
-
-    /// Whether a job has hold of a keyspace.
-    #[cfg(test)]
-    fn is_held(&self, keyspace: KeyspaceId) -> bool {
-        self.held.contains_key(&keyspace)
+    /// Whether a job works at a keyspace.
+    pub fn is_held(&self, keyspace: KeyspaceId) -> bool {
+        self.held.contains(&keyspace)
     }
 
     /// A merge of so many bytes was done, or the disk refused it.
@@ -179,23 +178,23 @@ impl Shared {
         self.held.is_empty() && self.ahead.is_empty()
     }
 
-    /// Lets go of a keyspace, whose watermark stands there.
-    pub fn let_go(&mut self, keyspace: KeyspaceId, watermark: Option<&[u8]>) -> LetGo {
+    /// Lets go of a keyspace, whose watermark stands there. True: the step ahead has the hold now.
+    pub fn let_go(&mut self, keyspace: KeyspaceId, watermark: Option<&[u8]>) -> bool {
         if let Some(sweeping) = self.sweeps.get_mut(&keyspace) {
             sweeping.half_way_to = None;
         }
         if let Some((ahead, watermark)) = self.ahead.get_mut(&keyspace).zip(watermark) {
             if ahead.lower == watermark {
                 ahead.leads = true;
-                return LetGo { is_handed_over: true, ..LetGo::default() };
+                return true;
             }
             if ahead.seen != watermark {
                 ahead.seen = watermark.to_vec();
                 ahead.waited += 1;
             }
         }
-        let was_passed_over = self.held.remove(&keyspace).unwrap_or_default();
-        LetGo { was_passed_over, ..LetGo::default() }
+        self.held.remove(&keyspace);
+        false
     }
 
     /// The step that leads is half way to `end`. True: that was not known.
@@ -282,20 +281,16 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::disk::sim::SimDisk;
     use crate::engine::lock;
     use crate::executor::{Job, Step};
-    use crate::tiered::settle::{Found, SettleJob};
+    use crate::tiered::settle::SettleJob;
     use crate::tiered::testing::Without;
     use crate::{Database, KeyspaceOptions};
-
-    fn hands_over(shared: &mut Shared, watermark: &[u8]) -> bool {
-        shared.let_go(7, Some(watermark)).is_handed_over
-    }
 
     fn sweeping() -> Shared {
         let mut shared = Shared::default();
@@ -312,17 +307,17 @@ mod tests {
         assert_eq!(shared.go_ahead(7), Some(b"m".to_vec()));
         assert_eq!(shared.go_ahead(7), None, "one is enough");
         assert!(shared.go_further(7, b"p") && shared.ahead(7) == Some(b"p"));
-        assert!(!hands_over(&mut shared, b"k"), "it ended sooner: somebody leads from there");
+        assert!(!shared.let_go(7, Some(b"k")), "it ended sooner: somebody leads from there");
         assert!(!shared.takes_lead(7) && !shared.is_idle() && shared.may_stay_ahead(7));
-        assert!(shared.hold(7) && hands_over(&mut shared, b"p") && shared.is_held(7));
+        assert!(shared.hold(7) && shared.let_go(7, Some(b"p")) && shared.is_held(7));
         assert!(shared.takes_lead(7) && shared.ahead(7).is_none() && shared.is_held(7));
-        assert!(!hands_over(&mut shared, b"z") && shared.is_idle());
+        assert!(!shared.let_go(7, Some(b"z")) && shared.is_idle());
     }
 
     #[test]
     fn one_that_would_begin_behind_a_watermark_it_was_handed_is_given_up() {
         let mut shared = sweeping();
-        assert!(shared.go_ahead(7).is_some() && hands_over(&mut shared, b"m"));
+        assert!(shared.go_ahead(7).is_some() && shared.let_go(7, Some(b"m")));
         assert!(shared.go_further(7, b"m"), "it leads");
         assert!(!shared.go_further(7, b"n"), "from m to n nobody would move the watermark");
         shared.give_up_ahead(7);
@@ -346,12 +341,12 @@ mod tests {
         let mut shared = sweeping();
         assert!(shared.go_ahead(7).is_some());
         let mut ended = |at: &[u8]| {
-            assert!(!hands_over(&mut shared, at) && shared.hold(7));
+            assert!(!shared.let_go(7, Some(at)) && shared.hold(7));
             shared.may_stay_ahead(7)
         };
         assert!(ended(b"a") && ended(b"a") && ended(b"a"), "nothing was done");
         assert!(ended(b"b") && !ended(b"c"));
-        assert!(hands_over(&mut shared, b"m") && shared.may_stay_ahead(7), "it leads");
+        assert!(shared.let_go(7, Some(b"m")) && shared.may_stay_ahead(7), "it leads");
         assert!(shared.stop_ahead(7) && !shared.may_stay_ahead(7), "its room is needed");
     }
 
@@ -387,45 +382,55 @@ mod tests {
         assert!(shared.is_held(7), "there was none to be given up");
     }
 
-    /// A look that was in another's way told nobody.
     #[test]
-    fn who_lets_go_knows_whether_another_passed_over_the_keyspace() {
+    fn one_looks_at_a_time_and_knows_who_came() {
         let mut shared = Shared::default();
-        let mut look = |meanwhile: fn(&mut Shared)| {
-            assert!(shared.hold(7));
-            meanwhile(&mut shared);
-            shared.let_go(7, None).was_passed_over
-        };
-        assert!(look(|shared| assert!(!shared.hold(7))));
-        assert!(!look(|shared| assert!(shared.hold(8) && !shared.passes_over(9))), "that is over");
-        assert!(look(|shared| assert!(shared.passes_over(7))));
+        assert!(shared.begin_look() && !shared.end_look());
+        assert!(shared.begin_look() && !shared.begin_look() && !shared.begin_look());
+        assert!(shared.end_look());
+        assert!(shared.begin_look() && !shared.end_look(), "that is over");
     }
 
-    thread_local! {
-        static OTHER: RefCell<Option<SettleJob>> = const { RefCell::new(None) };
+    /// Counts its steps: one, and one more each time that it is woken.
+    struct Steps(Arc<AtomicU64>);
+
+    impl Job for Steps {
+        fn name(&self) -> &'static str {
+            "steps"
+        }
+
+        fn step(&mut self) -> Step {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Step::Wait
+        }
     }
 
-    /// Each could end in vain since the other looked at something else there, and `convert` waited for ever.
+    /// Each found nothing while the other looked at something else there, both went to sleep, and `convert` waited for ever.
     #[test]
-    fn who_hid_a_keyspace_from_another_looks_for_everything_again() {
+    fn whoever_comes_during_a_look_is_stood_in_for_or_woken() {
         let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
         let db = db.executor(Arc::new(Without::settling())).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
         keyspace.flush().unwrap();
         let shared = Arc::default();
-        let [mut one, other] =
+        let [mut one, mut other] =
             [true, false].map(|first| SettleJob::new(db.engine(), Arc::clone(&shared), first));
-        assert_eq!(one.step(), Step::Wait, "nothing is due");
-        OTHER.set(Some(other));
-        let view = db.engine().keyspace(keyspace.id()).unwrap();
-        let found = one.work_at(&view, |job, keyspace| {
-            lock(&job.engine.conversions).ask(keyspace.id);
-            OTHER.with_borrow_mut(|other| assert_eq!(other.as_mut().unwrap().step(), Step::Wait));
-            lock(&job.engine.conversions).finish(keyspace.id, 1, None);
-            Ok(Found::Nothing)
-        });
-        assert!(!found.unwrap());
-        assert_eq!([one.step(), one.step()], [Step::Again, Step::Wait]);
+        assert_eq!([one.step(), other.step()], [Step::Wait; 2], "nothing is due");
+        let (executor, steps) = (&db.engine().executor, Arc::new(AtomicU64::new(0)));
+        executor.spawn(Box::new(Steps(steps.clone())));
+        executor.wait_until(&mut || steps.load(Ordering::Relaxed) == 1);
+        // There is work now, for which the one had looked before.
+        lock(&db.engine().conversions).ask(keyspace.id());
+        let mut look = |found| {
+            one.look(|_| {
+                assert_eq!(other.step(), Step::Wait);
+                Ok(found)
+            })
+        };
+        assert!(look(false).unwrap(), "it looks again");
+        assert!(look(true).unwrap());
+        executor.wait_until(&mut || steps.load(Ordering::Relaxed) == 2);
+        assert_ne!([one.step(), other.step()], [Step::Wait; 2], "nobody looks any more");
     }
 }

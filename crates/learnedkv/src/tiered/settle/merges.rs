@@ -26,22 +26,25 @@ impl SettleJob {
     pub(super) fn find_merges_for_reads(
         &mut self,
         keyspaces: &[Arc<KeyspaceView>],
-        view: &View,
     ) -> Result<bool> {
-        if view.keyspaces.with_sealed().next().is_some() {
-            return Ok(false);
+        // Of idle keyspaces there may be very many.
+        let paid = keyspaces.iter().filter(|k| price::is_merge_due(&self.engine, k));
+        self.find_at(&paid.cloned().collect::<Vec<_>>(), Self::find_merge_for_reads)
+    }
+
+    fn find_merge_for_reads(&self, keyspace: &KeyspaceView) -> Result<Found> {
+        let is_swept = lock(&self.shared).sweeps.contains_key(&keyspace.id)
+            || lock(&self.engine.conversions).is_wanted(keyspace.id);
+        let is_flushing = self.engine.view().keyspaces.with_sealed().next().is_some();
+        if is_swept || is_flushing || !price::is_merge_due(&self.engine, keyspace) {
+            return Ok(Found::Nothing);
         }
-        self.find_at(keyspaces, |job, keyspace| {
-            if !price::is_merge_due(&job.engine, keyspace) {
-                return Ok(Found::Nothing);
-            }
-            let runs = 0..keyspace.tables.runs.len();
-            let Ok(merge) = Merge::of(&job.engine, keyspace, runs) else {
-                keyspace.merging.put_off();
-                return Ok(Found::Nothing);
-            };
-            Ok(Found::Begun(Work::Merge(Box::new(merge.for_reads()))))
-        })
+        let runs = 0..keyspace.tables.runs.len();
+        let Ok(merge) = Merge::of(&self.engine, keyspace, runs) else {
+            keyspace.merging.put_off();
+            return Ok(Found::Nothing);
+        };
+        Ok(Found::Begun(Work::Merge(Box::new(merge.for_reads()))))
     }
 
     /// So many runs are merged, at least.
@@ -212,8 +215,7 @@ mod tests {
             assert!(view.merging.pay(1 << 30));
         };
         let is_begun = |job: &mut SettleJob| {
-            let found =
-                job.find_merges_for_reads(&[db.engine().keyspace(1).unwrap()], &db.engine().view());
+            let found = job.find_merges_for_reads(&[db.engine().keyspace(1).unwrap()]);
             let begun = found.unwrap() && matches!(job.work, Work::Merge(_));
             job.drop_work();
             begun
@@ -228,6 +230,13 @@ mod tests {
         other.flush().unwrap();
         assert!(is_begun(&mut job));
         lock(&db.engine().conversions).ask(1);
+        assert!(!is_begun(&mut job), "a sweep is wanted");
+        while !lock(&job.shared).sweeps.contains_key(&1) {
+            job.step();
+        }
+        lock(&db.engine().conversions).finish(1, 1, None);
+        assert!(!is_begun(&mut job), "a sweep is decided on");
+        lock(&db.engine().conversions).ask(1);
         while db.engine().keyspace(1).unwrap().tables.frozen.is_none() {
             job.step();
         }
@@ -235,6 +244,21 @@ mod tests {
         (3..6).for_each(|run| flush_run(&keyspace, run));
         pay(1);
         assert!(!is_begun(&mut job), "something is being settled");
+    }
+
+    /// More and more runs came, and the merge that had become due waited for the one that nobody needs.
+    #[test]
+    fn a_merge_for_reads_is_given_up_where_another_is_due() {
+        let (db, keyspace, mut job) = with_runs(3);
+        assert!(db.engine().keyspace(1).unwrap().merging.pay(1 << 30));
+        job.step();
+        assert!(matches!(&job.work, Work::Merge(merge) if merge.is_for_reads()));
+        flush_run(&keyspace, 3);
+        assert!(!job.is_in_the_way());
+        (4..30).for_each(|run| flush_run(&keyspace, run));
+        assert!(job.is_merge_due(&db.engine().keyspace(1).unwrap()) && job.is_in_the_way());
+        job.step();
+        assert!(matches!(&job.work, Work::Merge(merge) if !merge.is_for_reads()));
     }
 
     #[test]

@@ -101,14 +101,17 @@ impl SettleJob {
         self.at.is_some_and(|at| !self.engine.view().keyspaces.contains_key(&at))
     }
 
-    /// Whether it merges where a sweep would begin that takes the runs. One that is due does not where the merge is, or another
+    /// Whether it merges where a sweep would begin that takes the runs, or for reads alone where others would merge. One that is due does not where the merge is, or another
     /// would be, `instead` of it.
     pub(super) fn is_in_the_way(&mut self) -> bool {
         let Work::Merge(merge) = &self.work else { return false };
-        let instead = merge.is_rewrite();
+        let (instead, is_for_reads) = (merge.is_rewrite(), merge.is_for_reads());
         let Some(at) = self.at.and_then(|at| self.engine.view().keyspaces.get(&at).cloned()) else {
             return false;
         };
+        if is_for_reads && self.is_merge_due(&at) {
+            return true;
+        }
         let tables = &at.tables;
         let is_known = {
             let shared = lock(&self.shared);
