@@ -83,6 +83,8 @@ struct SettleJob {
     /// How often somebody had asked by then; see `Health::asked`.
     asked: u64,
     held: Held,
+    /// It looks once more for another, which came while it looked before; see [`hold`].
+    stands_in: bool,
     /// The tables it looked at last while it merged, if that was in no sweep's way.
     not_in_the_way_of: Option<Weak<Tables>>,
 }
@@ -110,6 +112,7 @@ impl SettleJob {
             room_seen: RoomSeen::default(),
             asked: 0,
             held: Held::Not,
+            stands_in: false,
             not_in_the_way_of: None,
         }
     }
@@ -281,9 +284,11 @@ impl SettleJob {
         let found = find(self);
         self.engine.see_probes(&mut self.room_seen);
         let somebody_came = lock(&self.shared).end_look();
-        let is_its_turn =
-            matches!(found, Ok(true)) || self.engine.is_given_up_since(self.room_seen);
-        if somebody_came && is_its_turn {
+        let is_for_others = matches!(found, Ok(true))
+            || self.engine.is_given_up_since(self.room_seen)
+            || !self.is_first && self.engine.ballast.is_given_up();
+        let stood_in = std::mem::replace(&mut self.stands_in, somebody_came && !is_for_others);
+        if is_for_others && (somebody_came || stood_in) {
             self.engine.executor.notify();
         }
         Ok(found? || somebody_came)

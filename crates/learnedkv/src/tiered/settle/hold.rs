@@ -6,7 +6,7 @@
 //! **One looks at a time.** Who looks for work holds a keyspace for that moment too, and two that look at once would hide from each
 //! other what there is to do: each might find nothing, and nobody would be awake who looks again. So a job that comes while another looks
 //! waits, and is known to have come ([`Shared::begin_look`]): whoever finds nothing then looks once more in its stead, and whoever finds
-//! something wakes it. Between jobs that look in vain nothing goes to and fro: the one that came sleeps until it is woken.
+//! something, then or before, wakes it; so does one that has become none to look for it, on a full disk. Between jobs that look in vain nothing goes to and fro: the one that came sleeps until it is woken.
 //!
 //! **A step ahead.** Where writers pay for space, the next step is begun while one leads: where that ends, once it is
 //! half way. It holds nothing, and copies all that it will write; what ends its table, and its edit, wait until the watermark stands where
@@ -422,15 +422,22 @@ mod tests {
         executor.wait_until(&mut || steps.load(Ordering::Relaxed) == 1);
         // There is work now, for which the one had looked before.
         lock(&db.engine().conversions).ask(keyspace.id());
-        let mut look = |found| {
+        let mut look = |comes: bool, found| {
             one.look(|_| {
-                assert_eq!(other.step(), Step::Wait);
+                assert!(!comes || other.step() == Step::Wait);
                 Ok(found)
             })
+            .unwrap()
         };
-        assert!(look(false).unwrap(), "it looks again");
-        assert!(look(true).unwrap());
-        executor.wait_until(&mut || steps.load(Ordering::Relaxed) == 2);
+        let wakes = |steps_by_then| {
+            executor.wait_until(&mut || steps.load(Ordering::Relaxed) == steps_by_then);
+        };
+        assert!(look(true, true));
+        wakes(2);
+        assert!(look(true, false), "it looks again");
+        assert!(look(false, true), "for the other, which might do more");
+        wakes(3);
+        assert!(look(true, false) && !look(false, false), "there is nothing for either");
         assert_ne!([one.step(), other.step()], [Step::Wait; 2], "nobody looks any more");
     }
 }

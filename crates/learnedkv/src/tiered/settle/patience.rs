@@ -109,7 +109,7 @@ impl SettleJob {
         let Some(at) = self.at.and_then(|at| self.engine.view().keyspaces.get(&at).cloned()) else {
             return false;
         };
-        if is_for_reads && self.is_merge_due(&at) {
+        if is_for_reads && at.tables.runs.len() > merge::MAX_RUNS && self.is_merge_due(&at) {
             return true;
         }
         let tables = &at.tables;
