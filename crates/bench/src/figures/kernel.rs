@@ -88,10 +88,13 @@ impl Account {
 
     /// What was lost until now; `None` where the kernel does not say.
     pub fn lost(&self) -> Option<Lost> {
-        let now = Turns::now();
-        let (queued, asleep) = now.lost_since(self.turns)?;
-        let seconds = now.at.duration_since(self.turns.at).as_secs_f64();
-        let stolen_ticks = stolen(&ticks()).saturating_sub(self.stolen_ticks);
+        self.lost_until(&Account::begin())
+    }
+
+    fn lost_until(&self, now: &Account) -> Option<Lost> {
+        let (queued, asleep) = now.turns.lost_since(self.turns)?;
+        let seconds = now.turns.at.duration_since(self.turns.at).as_secs_f64();
+        let stolen_ticks = now.stolen_ticks.saturating_sub(self.stolen_ticks);
         Some(Lost { queued, asleep, stolen: stolen_ticks as f64 / TICKS_PER_SECOND / seconds })
     }
 }
@@ -267,10 +270,20 @@ mod tests {
     fn what_the_host_took_is_the_eighth_of_the_ticks() {
         assert_eq!(stolen(&[1, 2, 3, 4, 5, 6, 7, 8]), 8);
         assert_eq!(stolen(&[1, 2, 3, 4]), 0, "an old kernel, or none");
-        let account = Account::begin();
-        std::thread::sleep(Duration::from_millis(20));
-        let lost = account.lost();
-        assert!(lost.is_none_or(|lost| lost.queued + lost.asleep > 0.5), "{lost:?}");
+        let at = Instant::now();
+        let account = |ms, ran_and_waited, stolen_ticks| Account {
+            turns: Turns { at: at + Duration::from_millis(ms), ran_and_waited },
+            stolen_ticks,
+        };
+        let then = account(0, Some((0, 0)), 40);
+        // Of two processors, for longer than there was on one.
+        let now = account(250, Some((125_000_000, 62_500_000)), 90);
+        let lost = Lost { queued: 0.25, asleep: 0.25, stolen: 2.0 };
+        assert_eq!(then.lost_until(&now), Some(lost));
+        assert_eq!(then.lost_until(&account(250, None, 90)), None);
+        // What it is said to have taken grows less at times.
+        let lost = then.lost_until(&account(250, Some((125_000_000, 0)), 39));
+        assert_eq!(lost, Some(Lost { queued: 0.0, asleep: 0.5, stolen: 0.0 }));
     }
 
     #[test]
