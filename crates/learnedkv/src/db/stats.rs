@@ -523,7 +523,7 @@ impl Stats {
             index_fallbacks: reads.fallbacks.load(Relaxed),
             wide_bounds: reads.wide_bounds.load(Relaxed),
             rebuilt_indexes: reads.rebuilt_indexes.load(Relaxed),
-            filter_stops: reads.filter_stops.sum(),
+            filter_stops: reads.lookups.stops(),
             filter_false_positives: reads.filter_false_positives.load(Relaxed),
             attached_filters: reads.attached_filters.load(Relaxed),
             dropped_filters: reads.dropped_filters.load(Relaxed),

@@ -299,9 +299,11 @@ fn find_at_once(tables: &Tables, sought: &Sought<'_>, caching: Caching) -> Resul
 }
 
 fn find_in_tables(tables: &Tables, sought: &Sought<'_>) -> Result<Lookup> {
-    // Most keys are settled, or nowhere: the filter asked last comes from memory while the runs' are asked.
+    // Most keys are settled, or nowhere: the filters asked last come from memory while the runs' are asked.
     let settled = partition_of(tables, sought);
-    settled.and_then(|partition| partition.base.as_ref()).inspect(|base| base.expect(sought));
+    if let Some(Partition { base, delta, .. }) = settled {
+        base.iter().chain(delta).for_each(|table| table.expect(sought));
+    }
     match find_in_groups(&tables.groups, &tables.runs, sought)? {
         Lookup::Absent => {
             sought.pass(tables.spares());

@@ -88,8 +88,6 @@ pub struct ReadMetrics {
     pub rebuilt_indexes: AtomicU64,
     /// Indexes read because their tables do not keep them in memory.
     pub index_loads: AtomicU64,
-    /// Lookups of a table that its filter ended, or that of its generation.
-    pub filter_stops: Tally,
     /// Lookups of a table that its filter let pass, though the key is not there.
     pub filter_false_positives: AtomicU64,
     /// Filters that came into memory because misses paid for that: they were at rest, or made anew.

@@ -202,12 +202,9 @@ impl<'a> Sought<'a> {
 
     /// Adds itself, and what it came to, to `metrics`.
     pub fn count(&self, metrics: &ReadMetrics) {
-        let requests = self.reads.requests.take();
-        metrics.lookups.count(self.answer.get(), self.asks_settled.get(), requests);
-        let (stops, false_positives) = (self.stops.take(), self.false_positives.take());
-        if stops > 0 {
-            metrics.filter_stops.add(stops);
-        }
+        let (requests, stops) = (self.reads.requests.take(), self.stops.take());
+        metrics.lookups.count(self.answer.get(), self.asks_settled.get(), stops, requests);
+        let false_positives = self.false_positives.take();
         if false_positives > 0 {
             metrics.filter_false_positives.fetch_add(false_positives, Relaxed);
         }
