@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ::learnedkv::disk::real::ManyReads;
+use ::learnedkv::disk::real::{ManyReads, Waiting};
 
 use super::sheet::{Rounds, Target};
 use super::store::{Shape, Store, VALUE_BYTES, budget_bytes};
@@ -27,6 +27,13 @@ const TIMES_BUDGET: u64 = 8;
 const KEYS_OF_A_ROUND: u64 = 32_768;
 
 /// The rounds of one way of asking.
+/// The ways of reading. Calls for many are waited for asleep in all of them.
+const WAYS: [(ManyReads, Waiting); 3] = [
+    (ManyReads::IoUring, Waiting::Awake),
+    (ManyReads::IoUring, Waiting::Asleep),
+    (ManyReads::OneByOne, Waiting::Asleep),
+];
+
 #[derive(Default)]
 struct Measured {
     keys: Rounds,
@@ -45,19 +52,24 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
         "{} uniform settled keys of {} ({}, {TIMES_BUDGET} times the budget), {VALUE_BYTES} B, direct \
          reads, no block cache, one client. k keys/s as median (lowest-highest) of {} rounds, the \
          ways of asking taking turns; each value is checked byte by byte in the clock. Calls of \
-         {JUDGED} keys must bring 3 times as many keys a second as gets. `one by one`: without \
-         io_uring, as where the kernel forbids it.",
+         {JUDGED} keys must bring 3 times as many keys a second as gets. `asleep`: gets wait for the device asleep (by default awake, \
+         where nobody else wants the processor). `one by one`: without io_uring, as where the kernel forbids it.",
         show_count(asked),
         show_count(count),
         show_bytes(count * entry_bytes),
         run.rounds,
     ));
     let mut rows = Vec::new();
-    for many_reads in [ManyReads::IoUring, ManyReads::OneByOne] {
-        let shape =
-            Shape { reads: Reads::Direct, block_cache: false, many_reads, ..Shape::default() };
+    for (number, (many_reads, waiting)) in WAYS.into_iter().enumerate() {
+        let shape = Shape {
+            reads: Reads::Direct,
+            block_cache: false,
+            many_reads,
+            waiting,
+            ..Shape::default()
+        };
         let store = Store::open(&run.dir, run.scale, shape)?;
-        if many_reads == ManyReads::IoUring {
+        if number == 0 {
             store.ingest(&keys, &values)?;
         }
         let mut measured: [Measured; KEYS_OF_A_CALL.len()] = Default::default();
@@ -69,11 +81,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
                 ask.round(asked, seed, &mut measured[way])?;
             }
         }
-        let used = match (many_reads, shape.disk().uses_io_uring()) {
-            (ManyReads::IoUring, true) => "io_uring",
-            (ManyReads::IoUring, false) => "io_uring (refused)",
-            (ManyReads::OneByOne, _) => "one by one",
-        };
+        let used = name_of(&shape);
         let (single, rounds) = (measured[0].keys.median(), measured[0].keys.count());
         for (together, measured) in KEYS_OF_A_CALL.into_iter().zip(&measured) {
             let times = measured.keys.median() / single;
@@ -102,6 +110,16 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     ];
     run.sheet.table(&names, &rows);
     Ok(())
+}
+
+/// What a way of reading is called.
+fn name_of(shape: &Shape) -> &'static str {
+    match (shape.many_reads, shape.waiting, shape.disk().uses_io_uring()) {
+        (ManyReads::IoUring, Waiting::Awake, true) => "io_uring",
+        (ManyReads::IoUring, Waiting::Asleep, true) => "io_uring, asleep",
+        (ManyReads::IoUring, _, false) => "io_uring (refused)",
+        (ManyReads::OneByOne, ..) => "one by one",
+    }
 }
 
 /// A way of asking.

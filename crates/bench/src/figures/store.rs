@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ::learnedkv::disk::real::{ManyReads, RealDisk};
+use ::learnedkv::disk::real::{ManyReads, RealDisk, Waiting};
 use ::learnedkv::{
     Compression, Database, IndexKind, Keyspace, KeyspaceOptions, KeyspaceStats, Stats,
 };
@@ -46,6 +46,8 @@ pub struct Shape {
     pub automatic_conversion: bool,
     /// How many reads at once are done.
     pub many_reads: ManyReads,
+    /// How single ones around the system's cache are waited for.
+    pub waiting: Waiting,
     /// What is settled at least, at full scale, bytes.
     pub min_conversion_bytes: u64,
     /// Whether filters at rest come into memory when misses have paid for that.
@@ -57,7 +59,7 @@ pub struct Shape {
 impl Shape {
     /// The disk it is opened on.
     pub fn disk(&self) -> RealDisk {
-        RealDisk::new().with_many_reads(self.many_reads)
+        RealDisk::new().with_many_reads(self.many_reads).with_waiting(self.waiting)
     }
 }
 
@@ -71,6 +73,7 @@ impl Default for Shape {
             block_cache: true,
             automatic_conversion: true,
             many_reads: ManyReads::default(),
+            waiting: Waiting::default(),
             min_conversion_bytes: MIN_CONVERSION_BYTES,
             attach_filters: true,
             lsm_filters: true,

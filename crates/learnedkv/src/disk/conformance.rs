@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::faulty::FaultyDisk;
-use super::real::{LogRegionKind, ManyReads, RealDisk};
+use super::real::{LogRegionKind, ManyReads, RealDisk, Waiting};
 use super::sim::SimDisk;
 use super::{Access, Disk, File, Mapping, ReadRequest};
 use crate::error::{Error, ErrorKind};
@@ -21,10 +21,11 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn real(kind: LogRegionKind, many_reads: ManyReads) -> Fixture {
+    fn real(kind: LogRegionKind, many_reads: ManyReads, waiting: Waiting) -> Fixture {
         let temporary = tempfile::tempdir().unwrap();
+        let disk = RealDisk::with_log_regions(kind).with_many_reads(many_reads);
         Fixture {
-            disk: Arc::new(RealDisk::with_log_regions(kind).with_many_reads(many_reads)),
+            disk: Arc::new(disk.with_waiting(waiting)),
             dir: temporary.path().to_path_buf(),
             temporary: Some(temporary),
         }
@@ -511,8 +512,8 @@ macro_rules! battery {
 }
 
 battery! {
-    real_mapped: Fixture::real(LogRegionKind::Mapped, ManyReads::IoUring);
-    real_buffered: Fixture::real(LogRegionKind::Buffered, ManyReads::OneByOne);
+    real_mapped: Fixture::real(LogRegionKind::Mapped, ManyReads::IoUring, Waiting::Awake);
+    real_buffered: Fixture::real(LogRegionKind::Buffered, ManyReads::OneByOne, Waiting::Asleep);
     sim: Fixture::sim();
     observed_sim: Fixture::observed_sim();
     faulty: Fixture::faulty();

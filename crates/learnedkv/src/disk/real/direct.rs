@@ -1,10 +1,11 @@
 //! Reads around the page cache: aligned in file offset, length and memory.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::Result;
 
-use super::platform;
+use super::Readers;
+use super::platform::{self, RawRead};
 
 /// Alignment that every common device and file system accepts.
 pub(super) const ALIGNMENT_BYTES: usize = 4096;
@@ -12,9 +13,14 @@ pub(super) const ALIGNMENT_BYTES: usize = 4096;
 /// Most bytes of one request, so that the scratch of a thread stays small.
 pub(super) const MAX_REQUEST_BYTES: usize = 1 << 20;
 
+/// Larger reads are not waited for awake: the device takes its time for them.
+const MOST_AWAKE_BYTES: usize = 32 << 10;
+
 thread_local! {
     /// Aligned reads land here, unless the caller's buffer is aligned itself.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// And those that are waited for awake here; the kernel has it meanwhile.
+    static LENT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Fills `buffer` from `offset_bytes` as far as the file goes; returns the bytes filled.
@@ -42,6 +48,37 @@ pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset_bytes: u64) -> R
         }
         Ok(filled_bytes)
     })
+}
+
+/// Fills `buffer` from `offset_bytes` by a read that is waited for awake. False: it is to be read as if this had not been tried.
+pub(super) fn read_awake(
+    readers: &Readers,
+    file: &File,
+    buffer: &mut [u8],
+    offset_bytes: u64,
+) -> bool {
+    if buffer.is_empty() || buffer.len() > MOST_AWAKE_BYTES {
+        return false;
+    }
+    let Some(turn) = readers.awake.turn() else { return false };
+    let lead = (offset_bytes % ALIGNMENT_BYTES as u64) as usize;
+    let length = (lead + buffer.len()).next_multiple_of(ALIGNMENT_BYTES);
+    let mut scratch = LENT.take();
+    scratch.resize(length + ALIGNMENT_BYTES, 0);
+    let start = scratch.as_ptr().align_offset(ALIGNMENT_BYTES);
+    scratch.truncate(start + length);
+    let offset_bytes = offset_bytes - lead as u64;
+    let read = RawRead { file, offset_bytes, buffer: scratch, start };
+    let mut is_filled = false;
+    let mut fill = |_, RawRead { buffer: scratch, .. }: RawRead<'_>, found: Result<usize>| {
+        if found.is_ok_and(|found| found >= lead + buffer.len()) {
+            buffer.copy_from_slice(&scratch[start + lead..][..buffer.len()]);
+            is_filled = true;
+        }
+        LENT.set(scratch);
+    };
+    readers.rings.read_awake(read, &mut fill, &turn);
+    is_filled
 }
 
 fn is_aligned(buffer: &[u8], offset_bytes: u64) -> bool {
@@ -79,8 +116,12 @@ fn aligned_slice(scratch: &mut Vec<u8>, length_bytes: usize) -> &mut [u8] {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use learnedkv_skips::skip;
+
     use super::*;
+    use crate::disk::real::awake::Awake;
 
     #[test]
     fn scratch_slices_are_aligned_at_every_size() {
@@ -91,5 +132,34 @@ mod tests {
             assert_eq!(slice.len(), blocks * ALIGNMENT_BYTES);
             assert!(!is_aligned(&slice[1..], 0));
         }
+    }
+
+    /// Wherever it begins, however long it is; and what goes beyond the file's end is left to who says so.
+    #[test]
+    fn what_is_waited_for_awake_is_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let written: Vec<u8> = (0..100_000u32).map(|at| (at * 7 / 5) as u8).collect();
+        std::fs::write(&path, &written).unwrap();
+        let file = platform::open_direct(&path).unwrap().unwrap_or(File::open(&path).unwrap());
+        // One that has not waited in vain yet.
+        let readers = || Readers { awake: Awake::of(1), ..Readers::default() };
+        if !readers().rings.are_allowed() {
+            return skip("io_uring", "the kernel gives none, so that nobody waits awake");
+        }
+        for (offset, length) in
+            [(0, 1), (0, 4096), (1, 4096), (4095, 2), (8192, 32 << 10), (99_990, 10)]
+        {
+            let mut read = vec![0; length];
+            assert!(read_awake(&readers(), &file, &mut read, offset as u64), "{offset} {length}");
+            assert!(read == written[offset..offset + length], "{offset} {length}");
+        }
+        for (offset, length) in [(0, 0), (0, (32 << 10) + 1), (99_990, 11), (200_000, 1)] {
+            let mut read = vec![0; length];
+            assert!(!read_awake(&readers(), &file, &mut read, offset as u64), "{offset} {length}");
+        }
+        let readers = readers();
+        let turn = readers.awake.turn();
+        assert!(turn.is_some() && !read_awake(&readers, &file, &mut [0], 0), "no turn is left");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use super::{direct, platform};
+use super::{Readers, direct, platform};
 use crate::disk::{File, Mapping, region};
 use crate::error::{Error, Result};
 
@@ -23,6 +23,8 @@ pub(super) struct RealFile {
     may_write: bool,
     /// Up to here the system was told to begin writing.
     handed_bytes: AtomicU64,
+    /// For reads around the cache that are waited for awake.
+    awake: Option<Arc<Readers>>,
 }
 
 /// What is written in order is handed to the device in pieces of so many bytes, whole ones: so it is written beside
@@ -35,6 +37,7 @@ impl RealFile {
         file: fs::File,
         direct: Option<fs::File>,
         may_write: bool,
+        awake: Option<Arc<Readers>>,
     ) -> RealFile {
         RealFile {
             path: path.to_path_buf(),
@@ -43,6 +46,7 @@ impl RealFile {
             around: OnceLock::new(),
             may_write,
             handed_bytes: AtomicU64::new(0),
+            awake,
         }
     }
 
@@ -65,16 +69,21 @@ impl RealFile {
     }
 
     fn read(&self, buffer: &mut [u8], offset_bytes: u64, around: bool) -> Result<()> {
+        let (file, is_direct) = self.for_reads(around);
+        let awake = self.awake.as_deref().filter(|_| is_direct);
+        if awake.is_some_and(|readers| direct::read_awake(readers, file, buffer, offset_bytes)) {
+            return Ok(());
+        }
         let failed = |e| Error::io("read", &self.path, &e).at_offset(offset_bytes);
-        let found_bytes = match self.for_reads(around) {
-            (direct, true) => match direct::read_up_to(direct, buffer, offset_bytes) {
+        let found_bytes = match is_direct {
+            true => match direct::read_up_to(file, buffer, offset_bytes) {
                 // Some file systems accept the flag and refuse the reads.
                 Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
                     platform::read_up_to(&self.file, buffer, offset_bytes)
                 }
                 other => other,
             },
-            (file, false) => platform::read_up_to(file, buffer, offset_bytes),
+            false => platform::read_up_to(file, buffer, offset_bytes),
         }
         .map_err(failed)?;
         if found_bytes < buffer.len() {
@@ -178,7 +187,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let options = fs::File::options().read(true).write(true).create_new(true).open(&path);
-        let file = RealFile::new(&path, options.unwrap(), None, true);
+        let file = RealFile::new(&path, options.unwrap(), None, true, None);
         let (piece, part) = (HANDED_BYTES as usize, HANDED_BYTES as usize * 3 / 8);
         let written: Vec<u8> = (0..5 * part).map(|at| (at / 1000) as u8).collect();
         for (number, handed_pieces) in [0, 0, 1, 1, 1].into_iter().enumerate() {

@@ -156,7 +156,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, [7; 100]).unwrap();
-        let file = RealFile::new(&path, std::fs::File::open(&path).unwrap(), None, false);
+        let file = RealFile::new(&path, std::fs::File::open(&path).unwrap(), None, false, None);
         let mut wanted = Wanted {
             offset_bytes: 10,
             length_bytes: 50,

@@ -278,6 +278,14 @@ impl Rings {
     }
 
     pub(super) fn read<'a>(&self, _reads: &mut MakeRaw<'_, 'a>, _take: &mut TakeRaw<'_, 'a>) {}
+
+    pub(super) fn read_awake<'a>(
+        &self,
+        _read: RawRead<'a>,
+        _take: &mut TakeRaw<'_, 'a>,
+        _turn: &super::awake::Turn<'_>,
+    ) {
+    }
 }
 
 /// A handle for reads around the page cache, or `None` where the file system refuses. An error only

@@ -194,7 +194,7 @@ fn what_is_said_of_others_files_is_not_believed() {
         _ => None,
     };
     let with = |may_write: bool| {
-        RealFile::new(&path, std::fs::File::open(&path).unwrap(), None, may_write)
+        RealFile::new(&path, std::fs::File::open(&path).unwrap(), None, may_write, None)
     };
     let Some(of_ours) = said(&with(true)) else {
         return skip("page_cache", &format!("{} is not mapped", dir.path().display()));

@@ -17,6 +17,7 @@ use io_uring::{IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 
 use super::{MakeRaw, RawRead, TakeRaw};
+use crate::disk::real::awake::Turn;
 
 /// How many reads a ring has under way at once. Devices gain little beyond.
 const DEPTH: usize = 64;
@@ -25,6 +26,9 @@ const DEPTH: usize = 64;
 const GROUP: usize = 8;
 /// The most rings at once: each takes some pages that the kernel locks in memory.
 const MOST_RINGS: usize = 16;
+/// Whoever waits awake looks so often before he asks the kernel, which tells what came only where it is called.
+const LOOKS_A_CALL: u32 = 32;
+const GET_EVENTS: u32 = 1; // IORING_ENTER_GETEVENTS
 /// How often a kernel short of memory is asked again before the reads are done in another way.
 const MOST_REFUSALS: u32 = 100;
 
@@ -65,8 +69,27 @@ impl Rings {
         reads: &mut MakeRaw<'_, 'a>,
         take: &mut TakeRaw<'_, 'a>,
     ) {
+        self.do_reads(reads, take, None);
+    }
+
+    /// The same of one read that is waited for awake, as long as it is the `turn` for that.
+    pub(in crate::disk::real) fn read_awake<'a>(
+        &self,
+        read: RawRead<'a>,
+        take: &mut TakeRaw<'_, 'a>,
+        turn: &Turn<'_>,
+    ) {
+        self.do_reads(&mut std::iter::once(read), take, Some(turn));
+    }
+
+    fn do_reads<'a>(
+        &self,
+        reads: &mut MakeRaw<'_, 'a>,
+        take: &mut TakeRaw<'_, 'a>,
+        turn: Option<&Turn<'_>>,
+    ) {
         if let Some(ring) = self.borrow() {
-            Borrowed { rings: self, ring: Some(ring) }.read(reads, take);
+            Borrowed { rings: self, ring: Some(ring) }.read(reads, take, turn);
         }
     }
 
@@ -122,9 +145,14 @@ struct Borrowed<'r> {
 }
 
 impl Borrowed<'_> {
-    fn read<'a>(&mut self, reads: &mut MakeRaw<'_, 'a>, take: &mut TakeRaw<'_, 'a>) {
+    fn read<'a>(
+        &mut self,
+        reads: &mut MakeRaw<'_, 'a>,
+        take: &mut TakeRaw<'_, 'a>,
+        turn: Option<&Turn<'_>>,
+    ) {
         if let Some(ring) = &mut self.ring {
-            ring.read(reads, take);
+            ring.read(reads, take, turn);
         }
     }
 }
@@ -180,7 +208,12 @@ impl Ring {
         self.free.len() == DEPTH
     }
 
-    fn read<'a>(&mut self, reads: &mut MakeRaw<'_, 'a>, take: &mut TakeRaw<'_, 'a>) {
+    fn read<'a>(
+        &mut self,
+        reads: &mut MakeRaw<'_, 'a>,
+        take: &mut TakeRaw<'_, 'a>,
+        turn: Option<&Turn<'_>>,
+    ) {
         let mut reads = reads.peekable();
         // Those that were queued, by their numbers; the ring has their buffers.
         let mut queued: Vec<RawRead<'a>> = Vec::new();
@@ -196,7 +229,7 @@ impl Ring {
             if self.is_idle() {
                 return;
             }
-            if !self.enter((DEPTH - self.free.len()).min(GROUP)) {
+            if !self.wait(turn) {
                 return;
             }
             self.reap(|UnderWay { read, buffer }, result| {
@@ -228,6 +261,35 @@ impl Ring {
         pushed.expect("a ring has room for as many reads as may be under way");
         self.free.pop();
         self.queued += 1;
+    }
+
+    /// Gives what is queued to the kernel and waits for completions: awake for one, asleep for several. False: the kernel
+    /// does not go on.
+    fn wait(&mut self, turn: Option<&Turn<'_>>) -> bool {
+        let Some(turn) = turn.filter(|turn| turn.is_on()) else {
+            return self.enter((DEPTH - self.free.len()).min(GROUP));
+        };
+        if !self.enter(0) {
+            return false;
+        }
+        let mut looks = 0;
+        while self.ring.completion().is_empty() {
+            looks += 1;
+            if looks % LOOKS_A_CALL != 0 {
+                std::hint::spin_loop();
+            } else if !self.collect() || !turn.goes_on() {
+                return self.enter(1);
+            }
+        }
+        turn.end();
+        true
+    }
+
+    /// Has the kernel say what came. False: it does not.
+    #[allow(unsafe_code)]
+    fn collect(&mut self) -> bool {
+        // SAFETY: no argument goes with the call: it waits for nothing and enters nothing.
+        unsafe { self.ring.submitter().enter::<()>(0, 0, GET_EVENTS, None) }.is_ok()
     }
 
     /// Gives what is queued to the kernel and waits for `wanted` completions, or fewer. False: the
@@ -273,7 +335,6 @@ impl Ring {
 impl Drop for Ring {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        const GET_EVENTS: u32 = 1; // IORING_ENTER_GETEVENTS
         // What is only queued is never entered from here on, and needs no waiting for.
         while DEPTH - self.free.len() > self.queued {
             self.reap(drop_both);

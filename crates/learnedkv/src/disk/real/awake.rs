@@ -1,0 +1,182 @@
+//! Waiting for the device awake.
+//!
+//! A device that answers in 40 us is waited for by going to sleep and being woken, which takes as long as a third of that where the
+//! processor itself falls asleep meanwhile (a virtual one most of all). Whoever looks for the answer all the while has it sooner, and
+//! keeps a processor busy that would have rested. So it is done only where that costs nobody else anything:
+//!
+//! 1. By at most half of the processors that the process may use, at a time; by none where it has one.
+//! 2. Every [`YIELD_EVERY`] the processor is offered to others. Was it taken, somebody wants it: the read is waited for
+//!    asleep, and so are the next ones.
+//! 3. Not for longer than [`MOST`]: then the device is slow, and the next few reads are waited for asleep too.
+//!
+//! How many are waited for asleep before it is tried again doubles each time that it was in vain, and begins anew
+//! once it was not: at few after an answer that was late, which cost but a little of a processor; at many where somebody wanted that, who may have had
+//! it for a slice of some milliseconds (as the rival RocksDB has its writers wait: `enable_write_thread_adaptive_yield`).
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The processor is offered to others so often.
+const YIELD_EVERY: Duration = Duration::from_micros(25);
+/// Who is away for longer after such an offer was not alone: the kernel's own work between two instructions is shorter.
+const TAKEN: Duration = Duration::from_micros(30);
+/// A wait is so long at most.
+const MOST: Duration = Duration::from_micros(150);
+/// So many reads are waited for asleep after one that was in vain: at least, since the device was late, or somebody wanted
+/// the processor, and at most.
+const LEAST_LATE: u32 = 1 << 4;
+const LEAST_TAKEN: u32 = 1 << 10;
+const MOST_ASLEEP: u32 = 1 << 16;
+
+/// Who waits awake, of all readers of a disk. Counts are imprecise among threads: no answer depends on them.
+#[derive(Debug)]
+pub(super) struct Awake {
+    /// So many may at a time.
+    most: usize,
+    now: AtomicUsize,
+    /// So many more reads are waited for asleep.
+    left: AtomicU32,
+    /// How many will be at least after the next that is in vain.
+    next: AtomicU32,
+}
+
+impl Default for Awake {
+    fn default() -> Awake {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        Awake::of(processors / 2)
+    }
+}
+
+impl Awake {
+    /// By so many at a time.
+    pub(super) fn of(most: usize) -> Awake {
+        Awake { most, now: AtomicUsize::new(0), left: AtomicU32::new(0), next: AtomicU32::new(0) }
+    }
+
+    /// A turn to wait awake, if there is one.
+    pub(super) fn turn(&self) -> Option<Turn<'_>> {
+        let left = self.left.load(Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Relaxed);
+            return None;
+        }
+        if self.now.fetch_add(1, Relaxed) >= self.most {
+            self.now.fetch_sub(1, Relaxed);
+            return None;
+        }
+        let now = Instant::now();
+        Some(Turn {
+            awake: self,
+            is_on: Cell::new(true),
+            begun: Cell::new(None),
+            offered: Cell::new(now),
+        })
+    }
+
+    /// It was in vain: so many at least are waited for asleep.
+    fn rest(&self, least: u32) {
+        let next = self.next.load(Relaxed).max(least);
+        self.left.store(next, Relaxed);
+        self.next.store((next * 2).min(MOST_ASLEEP), Relaxed);
+    }
+}
+
+/// One who waits awake.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    awake: &'a Awake,
+    is_on: Cell<bool>,
+    /// When this wait began.
+    begun: Cell<Option<Instant>>,
+    /// When the processor was offered to others.
+    offered: Cell<Instant>,
+}
+
+impl Turn<'_> {
+    /// Whether the next wait is awake.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.get()
+    }
+
+    /// Whether this wait goes on awake. It offers the processor to others.
+    pub(super) fn goes_on(&self) -> bool {
+        if !self.is_on() {
+            return false;
+        }
+        let mut now = Instant::now();
+        let begun = self.begun.get().unwrap_or_else(|| {
+            self.offered.set(now);
+            self.begun.set(Some(now));
+            now
+        });
+        let mut is_taken = false;
+        if now - self.offered.get() >= YIELD_EVERY {
+            std::thread::yield_now();
+            let back = Instant::now();
+            is_taken = back - now > TAKEN;
+            now = back;
+            self.offered.set(now);
+        }
+        if is_taken || now - begun > MOST {
+            self.is_on.set(false);
+            self.awake.rest(if is_taken { LEAST_TAKEN } else { LEAST_LATE });
+        }
+        self.is_on.get()
+    }
+
+    /// What was waited for came.
+    pub(super) fn end(&self) {
+        self.begun.set(None);
+        self.awake.next.store(0, Relaxed);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.awake.now.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_wait_awake_at_a_time() {
+        let awake = Awake::of(2);
+        let (one, two) = (awake.turn(), awake.turn());
+        assert!(one.is_some() && two.is_some() && awake.turn().is_none());
+        drop(one);
+        assert!(awake.turn().is_some());
+        assert!(Awake::of(0).turn().is_none(), "one processor");
+    }
+
+    /// How many are waited for asleep now.
+    fn asleep(awake: &Awake) -> u32 {
+        (0..).take_while(|_| awake.turn().is_none()).count() as u32
+    }
+
+    /// It is tried again, later each time; and soon once it was not in vain.
+    #[test]
+    fn who_waited_in_vain_sleeps_the_next_times() {
+        let (awake, mut before) = (Awake::of(1), 0);
+        for _ in 0..16 {
+            let turn = awake.turn().unwrap();
+            assert!(turn.is_on());
+            assert!(std::iter::repeat_with(|| turn.goes_on()).any(|goes_on| !goes_on), "for ever");
+            assert!(!turn.is_on() && !turn.goes_on());
+            drop(turn);
+            let now = asleep(&awake);
+            // Where others had the processor meanwhile it is more.
+            assert!(now >= (2 * before).clamp(LEAST_LATE, MOST_ASLEEP), "{now} after {before}");
+            before = now;
+        }
+        assert_eq!(before, MOST_ASLEEP);
+        for least in [LEAST_LATE, LEAST_TAKEN] {
+            awake.turn().unwrap().end();
+            awake.rest(least);
+            assert_eq!(asleep(&awake), least);
+        }
+    }
+}
