@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 /// The processor is offered to others so often.
 const YIELD_EVERY: Duration = Duration::from_micros(25);
 /// Who is away for longer after such an offer was not alone: the kernel's own work between two instructions is shorter.
-const TAKEN: Duration = Duration::from_micros(30);
+const TAKEN: Duration = Duration::from_micros(100);
 /// A wait is so long at most.
 const MOST: Duration = Duration::from_micros(150);
 /// So many reads are waited for asleep after one that was in vain: at least, since the device was late, or somebody wanted
 /// the processor, and at most.
 const LEAST_LATE: u32 = 1 << 4;
-const LEAST_TAKEN: u32 = 1 << 10;
+const LEAST_TAKEN: u32 = 1 << 8;
 const MOST_ASLEEP: u32 = 1 << 16;
 
 /// Who waits awake, of all readers of a disk. Counts are imprecise among threads: no answer depends on them.
