@@ -4,12 +4,12 @@
 //! processor itself falls asleep meanwhile (a virtual one most of all). Whoever looks for the answer all the while has it sooner, and
 //! keeps a processor busy that would have rested. So it is done only where that costs nobody else anything:
 //!
-//! 1. By at most half of the processors that the process may use, at a time; by none where it has one.
+//! 1. By at most half of the processors that the process may use, at a time, whatever databases it has; by none where it has one.
 //! 2. Every [`YIELD_EVERY`] the processor is offered to others. Was it taken, somebody wants it: the read is waited for
 //!    asleep, and so are the next ones.
 //! 3. Not for longer than [`MOST`]: then the device is slow, and the next few reads are waited for asleep too.
 //!
-//! How many are waited for asleep before it is tried again doubles each time that it was in vain, and begins anew
+//! How many are waited for asleep before it is tried again grows fourfold each time that it was in vain, and begins anew
 //! once it was not: at few after an answer that was late, which cost but a little of a processor; at many where somebody wanted that, who may have had
 //! it for a slice of some milliseconds (as the rival RocksDB has its writers wait: `enable_write_thread_adaptive_yield`).
 
@@ -29,12 +29,15 @@ const LEAST_LATE: u32 = 1 << 4;
 const LEAST_TAKEN: u32 = 1 << 8;
 const MOST_ASLEEP: u32 = 1 << 16;
 
+/// How many of the process wait awake.
+static NOW: AtomicUsize = AtomicUsize::new(0);
+
 /// Who waits awake, of all readers of a disk. Counts are imprecise among threads: no answer depends on them.
 #[derive(Debug)]
 pub(super) struct Awake {
     /// So many may at a time.
     most: usize,
-    now: AtomicUsize,
+    now: &'static AtomicUsize,
     /// So many more reads are waited for asleep.
     left: AtomicU32,
     /// How many will be at least after the next that is in vain.
@@ -44,14 +47,14 @@ pub(super) struct Awake {
 impl Default for Awake {
     fn default() -> Awake {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Awake::of(processors / 2)
+        Awake::of(processors / 2, &NOW)
     }
 }
 
 impl Awake {
-    /// By so many at a time.
-    pub(super) fn of(most: usize) -> Awake {
-        Awake { most, now: AtomicUsize::new(0), left: AtomicU32::new(0), next: AtomicU32::new(0) }
+    /// By so many at a time, of those that `now` counts.
+    pub(super) fn of(most: usize, now: &'static AtomicUsize) -> Awake {
+        Awake { most, now, left: AtomicU32::new(0), next: AtomicU32::new(0) }
     }
 
     /// A turn to wait awake, if there is one.
@@ -78,7 +81,12 @@ impl Awake {
     fn rest(&self, least: u32) {
         let next = self.next.load(Relaxed).max(least);
         self.left.store(next, Relaxed);
-        self.next.store((next * 2).min(MOST_ASLEEP), Relaxed);
+        self.next.store((next * 4).min(MOST_ASLEEP), Relaxed);
+    }
+
+    /// Nothing came of a read, or not enough: it is done once more in another way, which is not to be so each time.
+    pub(super) fn fail(&self) {
+        self.rest(LEAST_LATE);
     }
 }
 
@@ -142,14 +150,27 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
+    fn fresh(most: usize) -> Awake {
+        Awake::of(most, Box::leak(Box::default()))
+    }
+
     #[test]
     fn so_many_wait_awake_at_a_time() {
-        let awake = Awake::of(2);
+        let awake = fresh(2);
         let (one, two) = (awake.turn(), awake.turn());
         assert!(one.is_some() && two.is_some() && awake.turn().is_none());
         drop(one);
         assert!(awake.turn().is_some());
-        assert!(Awake::of(0).turn().is_none(), "one processor");
+        assert!(fresh(0).turn().is_none(), "one processor");
+    }
+
+    #[test]
+    fn disks_of_one_process_share_its_processors() {
+        let awake = fresh(2);
+        let other = Awake::of(2, awake.now);
+        let (one, two) = (awake.turn(), other.turn());
+        assert!(one.is_some() && two.is_some());
+        assert!(awake.turn().is_none() && other.turn().is_none());
     }
 
     /// How many are waited for asleep now.
@@ -160,7 +181,7 @@ mod tests {
     /// It is tried again, later each time; and soon once it was not in vain.
     #[test]
     fn who_waited_in_vain_sleeps_the_next_times() {
-        let (awake, mut before) = (Awake::of(1), 0);
+        let (awake, mut before) = (fresh(1), 0);
         for _ in 0..16 {
             let turn = awake.turn().unwrap();
             assert!(turn.is_on());
@@ -169,7 +190,7 @@ mod tests {
             drop(turn);
             let now = asleep(&awake);
             // Where others had the processor meanwhile it is more.
-            assert!(now >= (2 * before).clamp(LEAST_LATE, MOST_ASLEEP), "{now} after {before}");
+            assert!(now >= (4 * before).clamp(LEAST_LATE, MOST_ASLEEP), "{now} after {before}");
             before = now;
         }
         assert_eq!(before, MOST_ASLEEP);

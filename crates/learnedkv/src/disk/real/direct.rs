@@ -1,8 +1,9 @@
 //! Reads around the page cache: aligned in file offset, length and memory.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Result;
+use std::thread::LocalKey;
 
 use super::Readers;
 use super::platform::{self, RawRead};
@@ -18,7 +19,7 @@ const MOST_AWAKE_BYTES: usize = 32 << 10;
 
 thread_local! {
     /// Aligned reads land here, unless the caller's buffer is aligned itself.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     /// And those that are waited for awake here; the kernel has it meanwhile.
     static LENT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
@@ -30,24 +31,34 @@ pub(super) fn read_up_to(file: &File, buffer: &mut [u8], offset_bytes: u64) -> R
     if is_aligned(buffer, offset_bytes) {
         return read_aligned(file, buffer, offset_bytes);
     }
-    SCRATCH.with_borrow_mut(|scratch| {
-        let mut filled_bytes = 0;
-        while filled_bytes < buffer.len() {
-            let start = offset_bytes + filled_bytes as u64;
-            let lead = (start % ALIGNMENT_BYTES as u64) as usize;
-            let wanted = (buffer.len() - filled_bytes).min(MAX_REQUEST_BYTES - lead);
-            let request = aligned_slice(scratch, (lead + wanted).next_multiple_of(ALIGNMENT_BYTES));
-            let found = read_aligned(file, request, start - lead as u64)?;
-            let usable = found.saturating_sub(lead).min(wanted);
-            buffer[filled_bytes..filled_bytes + usable]
-                .copy_from_slice(&request[lead..lead + usable]);
-            filled_bytes += usable;
-            if usable < wanted {
-                break;
-            }
+    let mut scratch = take(&SCRATCH);
+    let mut filled_bytes = 0;
+    while filled_bytes < buffer.len() {
+        let start = offset_bytes + filled_bytes as u64;
+        let lead = (start % ALIGNMENT_BYTES as u64) as usize;
+        let wanted = (buffer.len() - filled_bytes).min(MAX_REQUEST_BYTES - lead);
+        let length = (lead + wanted).next_multiple_of(ALIGNMENT_BYTES);
+        let request = aligned_slice(&mut scratch, length);
+        let found = read_aligned(file, request, start - lead as u64)?;
+        let usable = found.saturating_sub(lead).min(wanted);
+        buffer[filled_bytes..filled_bytes + usable].copy_from_slice(&request[lead..lead + usable]);
+        filled_bytes += usable;
+        if usable < wanted {
+            break;
         }
-        Ok(filled_bytes)
-    })
+    }
+    give_back(&SCRATCH, scratch);
+    Ok(filled_bytes)
+}
+
+/// This thread's; an empty one where the thread ends, and what it had is gone.
+fn take(buffer: &'static LocalKey<Cell<Vec<u8>>>) -> Vec<u8> {
+    buffer.try_with(Cell::take).unwrap_or_default()
+}
+
+fn give_back(place: &'static LocalKey<Cell<Vec<u8>>>, buffer: Vec<u8>) {
+    // Where the thread ends there is nobody to keep it for.
+    let _ = place.try_with(|place| place.set(buffer));
 }
 
 /// Fills `buffer` from `offset_bytes` by a read that is waited for awake. False: it is to be read as if this had not been tried.
@@ -63,7 +74,7 @@ pub(super) fn read_awake(
     let Some(turn) = readers.awake.turn() else { return false };
     let lead = (offset_bytes % ALIGNMENT_BYTES as u64) as usize;
     let length = (lead + buffer.len()).next_multiple_of(ALIGNMENT_BYTES);
-    let mut scratch = LENT.take();
+    let mut scratch = take(&LENT);
     scratch.resize(length + ALIGNMENT_BYTES, 0);
     let start = scratch.as_ptr().align_offset(ALIGNMENT_BYTES);
     scratch.truncate(start + length);
@@ -75,9 +86,12 @@ pub(super) fn read_awake(
             buffer.copy_from_slice(&scratch[start + lead..][..buffer.len()]);
             is_filled = true;
         }
-        LENT.set(scratch);
+        give_back(&LENT, scratch);
     };
     readers.rings.read_awake(read, &mut fill, &turn);
+    if !is_filled {
+        readers.awake.fail();
+    }
     is_filled
 }
 
@@ -143,7 +157,8 @@ mod tests {
         std::fs::write(&path, &written).unwrap();
         let file = platform::open_direct(&path).unwrap().unwrap_or(File::open(&path).unwrap());
         // One that has not waited in vain yet.
-        let readers = || Readers { awake: Awake::of(1), ..Readers::default() };
+        let readers =
+            || Readers { awake: Awake::of(1, Box::leak(Box::default())), ..Readers::default() };
         if !readers().rings.are_allowed() {
             return skip("io_uring", "the kernel gives none, so that nobody waits awake");
         }
@@ -161,5 +176,36 @@ mod tests {
         let readers = readers();
         let turn = readers.awake.turn();
         assert!(turn.is_some() && !read_awake(&readers, &file, &mut [0], 0), "no turn is left");
+    }
+
+    /// It ended the process: by then the thread's buffers are gone.
+    #[test]
+    fn what_a_thread_leaves_behind_may_read_as_it_goes() {
+        struct Reads(File, Readers);
+        impl Drop for Reads {
+            fn drop(&mut self) {
+                let mut read = [0; 5];
+                assert_eq!(read_up_to(&self.0, &mut read, 1).unwrap(), 5);
+                read_awake(&self.1, &self.0, &mut read, 1);
+                assert_eq!(read, *b"earne");
+            }
+        }
+        thread_local!(static LAST: Cell<Option<Reads>> = const { Cell::new(None) });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "learned").unwrap();
+        let reads = Reads(File::open(&path).unwrap(), Readers::default());
+        let thread = std::thread::spawn(|| {
+            // Made before this thread's buffers are, so it goes after them.
+            LAST.set(Some(reads));
+            let is_read = LAST.with(|last| {
+                let reads = last.take().unwrap();
+                let found = read_up_to(&reads.0, &mut [0; 5], 1).unwrap();
+                last.set(Some(reads));
+                found
+            });
+            assert_eq!(is_read, 5);
+        });
+        thread.join().unwrap();
     }
 }

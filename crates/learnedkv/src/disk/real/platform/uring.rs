@@ -8,6 +8,9 @@
 //! **Rings** are made when they are needed, used by one call at a time, and kept for the next: at most
 //! [`MOST_RINGS`]; who finds none goes without. A kernel that refuses the first is not asked again.
 //! Nothing here starts a thread: no `SQPOLL`.
+//!
+//! **A process that was forked** has the rings of the one that it was forked from, and may not use them: both would put their
+//! reads into one queue, and take each other's completions. It goes without.
 
 use std::io::Result;
 use std::os::fd::AsRawFd;
@@ -33,9 +36,17 @@ const GET_EVENTS: u32 = 1; // IORING_ENTER_GETEVENTS
 const MOST_REFUSALS: u32 = 100;
 
 /// The rings of a disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::disk::real) struct Rings {
     state: Mutex<State>,
+    /// Whose they are.
+    process: u32,
+}
+
+impl Default for Rings {
+    fn default() -> Rings {
+        Rings { state: Mutex::default(), process: std::process::id() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +65,9 @@ impl Rings {
 
     /// Whether the kernel allows rings; asked once.
     pub(in crate::disk::real) fn are_allowed(&self) -> bool {
+        if !self.are_ours() {
+            return false;
+        }
         if let Some(refused) = self.state().are_refused {
             return !refused;
         }
@@ -93,7 +107,14 @@ impl Rings {
         }
     }
 
+    fn are_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     fn borrow(&self) -> Option<Ring> {
+        if !self.are_ours() {
+            return None;
+        }
         let mut state = self.state();
         if state.are_refused == Some(true) {
             return None;
@@ -443,6 +464,15 @@ mod tests {
             came[at] = found.unwrap();
         });
         assert_eq!(came, [100, 300], "the next ring is a fresh one");
+    }
+
+    /// Parent and child took each other's completions: one waited for ever, the other gave what the kernel still wrote to.
+    #[test]
+    fn a_process_that_was_forked_uses_no_ring_of_the_one_before() {
+        let rings = Rings { process: std::process::id() ^ 1, ..Rings::default() };
+        let file = tempfile::tempfile().unwrap();
+        rings.read(&mut [raw(&file, 1), raw(&file, 1)].into_iter(), &mut |_, _, _| panic!("read"));
+        assert!(!rings.are_allowed() && counts(&rings) == (0, 0));
     }
 
     /// Whoever takes a read may do so while others are under way: their buffers are the kernel's until it has filled them.
