@@ -37,6 +37,9 @@ impl Drop for Handle {
 ///
 /// Handles are cheap to clone and may be used from any thread. The database is closed when the last
 /// handle (of it, its keyspaces, snapshots and iterators) is dropped, or by [`Database::close`].
+///
+/// It is of the process that opened it. One that was forked from that may not use it, nor drop a handle of it (end it with `_exit`, or by
+/// executing another program, as `std::process::Command` does): its threads are not there, and two processes would write the same log.
 #[derive(Debug, Clone)]
 pub struct Database {
     handle: Arc<Handle>,
