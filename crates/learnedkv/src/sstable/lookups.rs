@@ -35,7 +35,7 @@ pub struct Count {
 }
 
 /// What the lookups of some threads came to. One that is answered in memory adds to one count mostly: each more would take a
-/// tenth of what such a lookup takes.
+/// twentieth of what such a lookup takes (decision 22).
 #[derive(Debug, Default)]
 struct Line {
     /// By the answer: those that did not ask the settled run, and those that did; of each by the tables for which filters ended it,
@@ -147,5 +147,18 @@ mod tests {
         assert_eq!((lookups.settled(), lookups.all()), (each / 2, 4 * each));
         // From 0 to 9, as often each.
         assert_eq!(lookups.stops(), THREADS * 100 * 45);
+    }
+
+    #[test]
+    fn a_lookup_that_asks_no_device_adds_to_one_count() {
+        for (asks_settled, stops) in [(false, 0), (true, 1), (true, STOPS as u64 - 1)] {
+            let lookups = Lookups::default();
+            lookups.count(Answer::Nothing, asks_settled, stops, 0);
+            let line = lookups.lines.own();
+            let counts = line.lookups.as_flattened().as_flattened();
+            let others = line.requests.iter().chain([&line.more_stops]);
+            assert_eq!(counts.iter().chain(others).filter(|n| n.load(Relaxed) > 0).count(), 1);
+            assert_eq!((lookups.all(), lookups.stops()), (1, stops));
+        }
     }
 }

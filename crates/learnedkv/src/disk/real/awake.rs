@@ -68,13 +68,8 @@ impl Awake {
             self.now.fetch_sub(1, Relaxed);
             return None;
         }
-        let now = Instant::now();
-        Some(Turn {
-            awake: self,
-            is_on: Cell::new(true),
-            begun: Cell::new(None),
-            offered: Cell::new(now),
-        })
+        let begun = Instant::now();
+        Some(Turn { awake: self, is_on: Cell::new(true), begun, offered: Cell::new(begun) })
     }
 
     /// It was in vain: so many at least are waited for asleep.
@@ -90,34 +85,28 @@ impl Awake {
     }
 }
 
-/// One who waits awake.
+/// One who waits awake, for one read.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     awake: &'a Awake,
     is_on: Cell<bool>,
-    /// When this wait began.
-    begun: Cell<Option<Instant>>,
+    begun: Instant,
     /// When the processor was offered to others.
     offered: Cell<Instant>,
 }
 
 impl Turn<'_> {
-    /// Whether the next wait is awake.
+    /// Whether it is waited awake still.
     pub(super) fn is_on(&self) -> bool {
         self.is_on.get()
     }
 
-    /// Whether this wait goes on awake. It offers the processor to others.
+    /// Whether the wait goes on awake. Offers the processor to others now and then.
     pub(super) fn goes_on(&self) -> bool {
         if !self.is_on() {
             return false;
         }
         let mut now = Instant::now();
-        let begun = self.begun.get().unwrap_or_else(|| {
-            self.offered.set(now);
-            self.begun.set(Some(now));
-            now
-        });
         let mut is_taken = false;
         if now - self.offered.get() >= YIELD_EVERY {
             std::thread::yield_now();
@@ -126,7 +115,7 @@ impl Turn<'_> {
             now = back;
             self.offered.set(now);
         }
-        if is_taken || now - begun > MOST {
+        if is_taken || now - self.begun > MOST {
             self.is_on.set(false);
             self.awake.rest(if is_taken { LEAST_TAKEN } else { LEAST_LATE });
         }
@@ -135,7 +124,6 @@ impl Turn<'_> {
 
     /// What was waited for came.
     pub(super) fn end(&self) {
-        self.begun.set(None);
         self.awake.next.store(0, Relaxed);
     }
 }

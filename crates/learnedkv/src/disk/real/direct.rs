@@ -173,6 +173,11 @@ mod tests {
             let mut read = vec![0; length];
             assert!(!read_awake(&readers(), &file, &mut read, offset as u64), "{offset} {length}");
         }
+        // It is not tried in vain each time.
+        let in_vain = readers();
+        assert!(
+            !read_awake(&in_vain, &file, &mut [0; 11], 99_990) && in_vain.awake.turn().is_none()
+        );
         let readers = readers();
         let turn = readers.awake.turn();
         assert!(turn.is_some() && !read_awake(&readers, &file, &mut [0], 0), "no turn is left");

@@ -64,8 +64,8 @@ pub enum ManyReads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Waiting {
     /// Awake, where that costs nobody else anything: by at most half of the processors that the process may use at a time, not for
-    /// longer than a fast device takes, and not while others want the processor. A device behind a virtual machine's interrupts that
-    /// answers in 54 us answers in 38 then; for each such read the process uses some 14 us more of a processor. The default. It takes
+    /// longer than a fast device takes, and not while others want the processor. A cold get that took
+    /// 55 us on a virtual machine's disk takes 39 then, and 12 us more of a processor (`figures multiget`). The default. It takes
     /// an io_uring ([`ManyReads::IoUring`]); where there is none it is as asleep.
     #[default]
     Awake,

@@ -388,6 +388,7 @@ mod tests {
     use learnedkv_skips::skip;
 
     use super::*;
+    use crate::disk::real::awake::Awake;
 
     /// A ring, or `None`, said aloud, where the kernel forbids them.
     fn ring() -> Option<Ring> {
@@ -466,7 +467,30 @@ mod tests {
         assert_eq!(came, [100, 300], "the next ring is a fresh one");
     }
 
-    /// Parent and child took each other's completions: one waited for ever, the other gave what the kernel still wrote to.
+    /// A device may take its time: nobody spins for that long, and the answer is not missed.
+    #[test]
+    fn what_comes_late_is_waited_for_asleep() {
+        let (rings, awake) = (Rings::default(), Awake::of(1, Box::leak(Box::default())));
+        if !rings.are_allowed() {
+            return skip("io_uring", "the kernel gives none");
+        }
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = File::from(OwnedFd::from(reader));
+        let (turn, mut came) = (awake.turn().unwrap(), None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                writer.write_all(b"late").unwrap();
+            });
+            rings.read_awake(raw(&reader, 4), &mut |_, read, _| came = Some(read.buffer), &turn);
+        });
+        assert_eq!(came.as_deref(), Some(&b"late"[..]));
+        drop(turn);
+        assert!(awake.turn().is_none(), "the next ones sleep");
+        assert_eq!(counts(&rings), (1, 1));
+    }
+
+    /// Parent and child took each other's completions: one waited for ever, or crashed, or told of damage that was none.
     #[test]
     fn a_process_that_was_forked_uses_no_ring_of_the_one_before() {
         let rings = Rings { process: std::process::id() ^ 1, ..Rings::default() };
