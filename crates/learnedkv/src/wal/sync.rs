@@ -7,10 +7,12 @@
 //!
 //! Those whom one sync covered come back with their next commits soon after it, but not at once: a sync
 //! that began at its end would cover one or two of them, and the rest would need another. So whoever
-//! makes the next first waits for as many as wanted the one before, some 100 us at most.
+//! makes the next first waits for as many as wanted the one before: no longer than that took, and 200 us at
+//! most. Asleep: those he waits for may need his processor.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::segments::MOST_RECYCLED;
 use super::{Log, Segment, lock};
@@ -20,8 +22,8 @@ use crate::format::entry::SequenceNumber;
 /// A segment that has ended, and how much of it was reserved, bytes.
 type Reserved = (Arc<Segment>, u64);
 
-/// How often whoever has the turn looks whether others came: some 10 to 50 ns each.
-const LOOKS: usize = 4000;
+/// Whoever has the turn waits so long at most for others; and not for longer than the last sync took.
+const MOST: Duration = Duration::from_micros(200);
 
 /// Whether somebody syncs, and who waits for his end. Not a mutex held meanwhile: who had it just now
 /// takes that again before those who wait have woken, time after time.
@@ -29,37 +31,46 @@ const LOOKS: usize = 4000;
 pub(super) struct Turns {
     now: Mutex<Now>,
     ended: Condvar,
-    /// How many came since the last turn ended, and wait. Changed under the lock.
-    waiting: AtomicUsize,
-    looks: usize,
+    /// As many wait as whoever has the turn waits for.
+    gathered: Condvar,
+    most: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Now {
     taken: bool,
-    /// How many turns have ended, and how many wanted the last one.
+    /// How many came since the last turn ended, and wait; for so many whoever has the turn waits.
+    waiting: usize,
+    awaited: usize,
+    /// How many turns have ended, how many wanted the last one, and how long its sync took.
     ended: u64,
     crowd: usize,
+    took: Duration,
 }
 
 impl Default for Turns {
     fn default() -> Turns {
-        let (now, ended, waiting) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        Turns { now, ended, waiting, looks: LOOKS }
+        let (ended, gathered) = (Condvar::new(), Condvar::new());
+        Turns { now: Mutex::default(), ended, gathered, most: MOST }
     }
 }
 
 /// The turn to sync. Dropped, it is another's.
 #[derive(Debug)]
-struct Turn<'a>(&'a Turns);
+struct Turn<'a> {
+    turns: &'a Turns,
+    begun: Instant,
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut now = lock(&self.0.now);
-        let crowd = self.0.waiting.swap(0, Ordering::Relaxed) + 1;
-        *now = Now { taken: false, ended: now.ended + 1, crowd };
+        let mut now = lock(&self.turns.now);
+        let (ended, waiting, took) = (now.ended + 1, now.waiting, self.begun.elapsed());
+        *now = Now { ended, crowd: waiting + 1, took, ..Now::default() };
         drop(now);
-        self.0.ended.notify_all();
+        if waiting > 0 {
+            self.turns.ended.notify_all();
+        }
     }
 }
 
@@ -71,34 +82,39 @@ impl Turns {
         while !is_covered() {
             if !now.taken {
                 now.taken = true;
-                let crowd = now.crowd;
-                drop(now);
-                let turn = Turn(self);
-                self.gather(crowd);
-                return Some(turn);
+                drop(self.gather(now));
+                return Some(Turn { turns: self, begun: Instant::now() });
             }
             if counted != Some(now.ended) {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
+                now.waiting += 1;
                 counted = Some(now.ended);
+                if now.waiting == now.awaited {
+                    self.gathered.notify_one();
+                }
             }
             now = self.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
         }
         None
     }
 
-    /// Waits a little until as many as a `crowd` want the turn just taken.
-    fn gather(&self, crowd: usize) {
-        for _ in 0..self.looks {
-            if self.waiting() + 1 >= crowd {
-                return;
-            }
-            std::hint::spin_loop();
+    /// Waits a little until as many want the turn just taken as wanted the last one.
+    fn gather<'a>(&self, mut now: MutexGuard<'a, Now>) -> MutexGuard<'a, Now> {
+        now.awaited = now.crowd.saturating_sub(1);
+        let most = now.took.min(self.most);
+        let begun = (now.waiting < now.awaited).then(Instant::now);
+        while now.waiting < now.awaited
+            && let Some(left) = begun.and_then(|begun| most.checked_sub(begun.elapsed()))
+        {
+            now = self.gathered.wait_timeout(now, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        now.awaited = 0;
+        now
     }
 
     /// How many wait for the turn that is taken to end.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        lock(&self.now).waiting
     }
 }
 
@@ -196,21 +212,21 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use super::*;
 
-    /// Of whom two wanted the last turn.
-    fn after_two(looks: usize) -> Turns {
-        let turns = Turns { looks, ..Turns::default() };
-        *lock(&turns.now) = Now { crowd: 2, ..Now::default() };
+    /// Of whom two wanted the last turn, which took so long.
+    fn after_two(took: Duration) -> Turns {
+        let turns = Turns { most: Duration::MAX, ..Turns::default() };
+        *lock(&turns.now) = Now { crowd: 2, took, ..Now::default() };
         turns
     }
 
     /// Whoever came first had the turn at once, and whoever had wanted the last one too came too late for it.
     #[test]
     fn a_turn_waits_for_as_many_as_wanted_the_last() {
-        let (turns, covered) = (after_two(usize::MAX), AtomicBool::new(false));
+        let (turns, covered) = (after_two(Duration::from_secs(3600)), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
                 let turn = turns.take(|| false).unwrap();
@@ -229,9 +245,37 @@ mod tests {
 
     #[test]
     fn a_turn_does_not_wait_long_for_those_who_stay_away() {
-        let turns = after_two(10);
-        drop(turns.take(|| false).unwrap());
-        assert_eq!(lock(&turns.now).crowd, 1, "and not at all the next time");
-        assert!(turns.take(|| true).is_none());
+        for took in [Duration::ZERO, Duration::from_millis(1)] {
+            let turns = after_two(took);
+            drop(turns.take(|| false).unwrap());
+            assert_eq!(lock(&turns.now).crowd, 1, "and not at all the next time");
+            assert!(turns.take(|| true).is_none());
+        }
+    }
+
+    /// Whoever waits is told, though a turn that nobody else wanted tells nobody: several threads take turns, each waiting
+    /// for the others.
+    #[test]
+    fn nobody_waits_for_ever() {
+        let (turns, left) = (Turns::default(), AtomicUsize::new(4000));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    loop {
+                        let seen = left.load(Ordering::SeqCst);
+                        if seen == 0 {
+                            break;
+                        }
+                        let Some(_turn) = turns.take(|| left.load(Ordering::SeqCst) < seen) else {
+                            continue;
+                        };
+                        left.fetch_sub(1, Ordering::SeqCst);
+                        std::thread::sleep(Duration::from_micros(5));
+                    }
+                });
+            }
+        });
+        let now = lock(&turns.now);
+        assert!(!now.taken && now.ended >= 4000, "{now:?}");
     }
 }
