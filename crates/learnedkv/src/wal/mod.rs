@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use self::segments::{Segment, Spare, create_segment, next_at};
+use self::segments::{Purpose, Segment, Spare, create_segment, next_at};
 pub use self::segments::{segment_id, segment_path, small_segment_bytes};
 
 use crate::disk::{Disk, LogRegion, Reservation};
@@ -206,7 +206,7 @@ impl Log {
         let id = recovered.next_segment;
         let bytes = small_segment_bytes(segment_bytes);
         let sizes = (bytes, if frugal { 0 } else { next_at(bytes, segment_bytes) });
-        let made_for = (synced_often, Duration::ZERO);
+        let made_for = Purpose { synced_often, is_in_time: true, made: Duration::ZERO };
         let active = create_segment((&*disk, dir), database, (id, sizes), made_for, None)?;
         let mut log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
         log.set_frugal(frugal);

@@ -8,6 +8,9 @@
 //! they are another segment's, and numbers are never reused. At most [`MOST_RECYCLED`] files are kept, for as
 //! long as segments follow one another ([`Log::give_back`]).
 //!
+//! A fresh segment that nobody waits for yet, and whose records will be synced every few, is written full of zeros before it comes
+//! into use: blocks that are only reserved are marked as written by the sync that first comes to each, which writes that down too.
+//!
 //! Crashes: a file that is kept still has its old name, which the manifest does not need any more (the edit
 //! was durable before), so the next open removes it. The new name is durable before the first record is reserved
 //! there, as a fresh one's is. The new header need not be: the old one says the same of the version, and recovery
@@ -56,6 +59,8 @@ pub(super) struct Segment {
     pub(super) next_at_bytes: u64,
 }
 
+/// So much of a segment is written at a time before it comes into use: what commits sync meanwhile waits for no more.
+const WRITTEN_BYTES: u64 = 1 << 20;
 /// So much memory is made ready at a time, 2 to 7 ms, up to a multiple of it.
 const READY_BYTES: u64 = 4 << 20;
 /// Where pages are larger the system refuses the hint for a piece that begins within one.
@@ -101,7 +106,7 @@ pub(super) const MOST_RECYCLED: usize = 2;
 pub(super) const OLDEST_RECYCLED: Duration = Duration::from_secs(20);
 
 impl Log {
-    /// Makes a segment with room for `wanted_bytes`, after one that was synced so often while it was active; in a file that is
+    /// Makes a segment with room for `wanted_bytes` (0: nobody waits for it), after one that was synced so often while it was active; in a file that is
     /// `oldest` at most, if one was kept.
     pub(super) fn create_segment(
         &self,
@@ -121,6 +126,8 @@ impl Log {
         };
         let bytes = usual.max(wanted_bytes);
         let synced_often = self.synced_often || active_syncs >= before.div_ceil(SHORT_SYNC_BYTES);
+        let is_in_time = wanted_bytes == 0;
+        let purpose = Purpose { synced_often, is_in_time, made: spare.time };
         self.segments_made.fetch_add(1, Ordering::Relaxed);
         let again = self.begin_again(id, bytes, synced_often, spare.time.saturating_sub(oldest));
         let (made, again) = again.map_or((spare.time, None), |(made, region)| (made, Some(region)));
@@ -128,7 +135,7 @@ impl Log {
         let next_at_bytes = if is_frugal { 0 } else { next_at(bytes, self.segment_bytes) };
         let sizes = (bytes, next_at_bytes);
         let segment =
-            create_segment(place, self.database, (id, sizes), (synced_often, made), again)?;
+            create_segment(place, self.database, (id, sizes), Purpose { made, ..purpose }, again)?;
         spare.last_bytes = usual;
         Ok(segment)
     }
@@ -288,6 +295,17 @@ impl Log {
     }
 }
 
+/// What a segment is made for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Purpose {
+    /// Its records will be synced every few.
+    pub(super) synced_often: bool,
+    /// Nobody waits for it.
+    pub(super) is_in_time: bool,
+    /// What time it is, or was when its file was made.
+    pub(super) made: Duration,
+}
+
 /// How much of a segment of `bytes` is used when the next one is to be made; see [`USED_PART`].
 pub(super) fn next_at(bytes: u64, segment_bytes: u64) -> u64 {
     if bytes < segment_bytes { bytes / USED_PART } else { 0 }
@@ -299,7 +317,7 @@ pub(super) fn create_segment(
     (disk, dir): (&dyn Disk, &Path),
     database: u64,
     (id, (bytes, next_at_bytes)): (u64, (u64, u64)),
-    (synced_often, made): (bool, Duration),
+    Purpose { synced_often, is_in_time, made }: Purpose,
     again: Option<Arc<dyn LogRegion>>,
 ) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
@@ -316,7 +334,14 @@ pub(super) fn create_segment(
         region.publish(header, &mut |out| {
             out.copy_from_slice(&encode_segment_header(id, database))
         })?;
-        if is_fresh {
+        if is_fresh && synced_often && is_in_time {
+            region.expect_syncs(true);
+            for from in (0..bytes).step_by(WRITTEN_BYTES as usize) {
+                let to = (from + WRITTEN_BYTES).min(bytes);
+                region.make_ready(from..to);
+                region.sync(to)?;
+            }
+        } else if is_fresh {
             region.sync(SEGMENT_HEADER_BYTES as u64)?;
         }
         disk.sync_dir(dir)
@@ -326,7 +351,7 @@ pub(super) fn create_segment(
         let _ = disk.remove(&path);
     })?;
     region.expect_syncs(synced_often);
-    // None is yet: the sync of the header would go through it.
+    // None is, or not any more: a sync goes through it, and lets it go.
     let ready_bytes = AtomicU64::new(0);
     Ok(Arc::new(Segment { id, region, synced_often, made, ready_bytes, next_at_bytes }))
 }

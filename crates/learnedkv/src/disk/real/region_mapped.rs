@@ -144,6 +144,7 @@ impl LogRegion for MappedRegion {
     #[cfg(target_os = "linux")]
     fn make_ready(&self, bytes: Range<u64>) {
         let end = (bytes.end as usize).min(self.map.len());
+        self.let_go_to.fetch_min(bytes.start as usize, Relaxed);
         populate(&self.map, bytes.start as usize, end);
     }
 

@@ -55,3 +55,34 @@ fn a_segment_that_was_not_made_has_the_same_size_at_the_next_try() {
     log.keep_nothing();
     assert_eq!((log.capacity_bytes(), disk.list(Path::new("/")).unwrap().len()), (MIB, 1));
 }
+
+/// The first syncs of each block of a file had to write down that it was written: half of a young log's rate.
+#[test]
+fn a_segment_that_nobody_waits_for_is_written_before_short_syncs_come_to_it() {
+    for synced_often in [true, false] {
+        let disk = SimDisk::new(1);
+        let synced: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let seen = synced.clone();
+        disk.observe(move |operation, _| {
+            if operation.kind == OperationKind::SyncLog && operation.stage == Stage::Before {
+                lock(&seen).push(operation.length_bytes);
+            }
+        });
+        let recovered = recovery::Recovered { next_segment: 1, ..Default::default() };
+        let (disk, dir) = (Arc::new(disk.clone()), Path::new("/"));
+        let log = Log::begin(disk, dir, DATABASE, 32 * MIB, &recovered, false, synced_often);
+        let log = log.unwrap();
+        commit(&log, MIB as usize / 4);
+        assert!(log.prepare_spare(Duration::ZERO).unwrap());
+        // A commit that needs one, and finds none made, does not wait for that.
+        commit(&log, MIB as usize - 1000);
+        commit(&log, 5 * MIB as usize);
+        assert_eq!(lock(&log.order).active.region.capacity_bytes(), 16 * MIB);
+        let header = SEGMENT_HEADER_BYTES as u64;
+        // A MiB at a time.
+        let written = [1, 1, 2, 3, 4].map(|size| size * MIB);
+        let expected =
+            if synced_often { &[&written[..], &[header]].concat() } else { &vec![header; 3] };
+        assert_eq!(&*lock(&synced), expected, "{synced_often}");
+    }
+}
