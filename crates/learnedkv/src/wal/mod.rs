@@ -205,8 +205,9 @@ impl Log {
     ) -> Result<Log> {
         let id = recovered.next_segment;
         let bytes = small_segment_bytes(segment_bytes);
-        let sizes = (bytes, if frugal { 0 } else { next_at(bytes, segment_bytes) });
-        let made_for = Purpose { synced_often, is_in_time: true, made: Duration::ZERO };
+        let sizes = (bytes, if frugal { 0 } else { next_at(bytes, segment_bytes, synced_often) });
+        // Whoever opens waits for it.
+        let made_for = Purpose { synced_often, is_written: false, made: Duration::ZERO };
         let active = create_segment((&*disk, dir), database, (id, sizes), made_for, None)?;
         let mut log = Log::after(disk, dir, database, segment_bytes, recovered, active.clone());
         log.set_frugal(frugal);

@@ -8,7 +8,7 @@
 //! they are another segment's, and numbers are never reused. At most [`MOST_RECYCLED`] files are kept, for as
 //! long as segments follow one another ([`Log::give_back`]).
 //!
-//! A fresh segment that nobody waits for yet, and whose records will be synced every few, is written full of zeros before it comes
+//! A fresh segment that nobody waits for yet, and whose records will be synced by ones and twos, is written full of zeros before it comes
 //! into use: blocks that are only reserved are marked as written by the sync that first comes to each, which writes that down too.
 //!
 //! Crashes: a file that is kept still has its old name, which the manifest does not need any more (the edit
@@ -60,7 +60,7 @@ pub(super) struct Segment {
 }
 
 /// So much of a segment is written at a time before it comes into use: what commits sync meanwhile waits for no more.
-const WRITTEN_BYTES: u64 = 1 << 20;
+const WRITTEN_BYTES: u64 = 256 << 10;
 /// So much memory is made ready at a time, 2 to 7 ms, up to a multiple of it.
 const READY_BYTES: u64 = 4 << 20;
 /// Where pages are larger the system refuses the hint for a piece that begins within one.
@@ -70,6 +70,8 @@ const PAGE_BYTES: u64 = 4096;
 const GROWTH: u64 = 4;
 /// The one after it is made when one part in so many of it is used: of a database that is hardly written to there is one.
 const USED_PART: u64 = 8;
+/// Where each commit is synced: they are slower, and it is written.
+const USED_PART_SYNCED: u64 = 2;
 
 impl Segment {
     /// The next piece of its memory that is to be made ready, behind what is reserved: pages below were let go if they were
@@ -99,6 +101,8 @@ pub(super) struct Spare {
 /// Where a segment was synced after so few bytes in the mean while it was active, the next that is made is made for
 /// that: large folios would be written more than once.
 const SHORT_SYNC_BYTES: u64 = 64 << 10;
+/// And is written before it comes into use where these were so few: others fill segments faster than they are written.
+const WRITTEN_FOR_BYTES: u64 = 8 << 10;
 /// So many files of segments are kept to be used again: what one flush sets free, mostly.
 pub(super) const MOST_RECYCLED: usize = 2;
 /// Older files are not used again. Linux writes what has been dirty for half a minute, and of a file that stays all that is;
@@ -126,13 +130,15 @@ impl Log {
         };
         let bytes = usual.max(wanted_bytes);
         let synced_often = self.synced_often || active_syncs >= before.div_ceil(SHORT_SYNC_BYTES);
-        let is_in_time = wanted_bytes == 0;
-        let purpose = Purpose { synced_often, is_in_time, made: spare.time };
+        let is_synced = self.synced_often || active_syncs >= before.div_ceil(WRITTEN_FOR_BYTES);
+        let is_written = is_synced && wanted_bytes == 0;
+        let purpose = Purpose { synced_often, is_written, made: spare.time };
         self.segments_made.fetch_add(1, Ordering::Relaxed);
         let again = self.begin_again(id, bytes, synced_often, spare.time.saturating_sub(oldest));
         let (made, again) = again.map_or((spare.time, None), |(made, region)| (made, Some(region)));
         let place = (&*self.disk, &*self.dir);
-        let next_at_bytes = if is_frugal { 0 } else { next_at(bytes, self.segment_bytes) };
+        let next_at_bytes =
+            if is_frugal { 0 } else { next_at(bytes, self.segment_bytes, self.synced_often) };
         let sizes = (bytes, next_at_bytes);
         let segment =
             create_segment(place, self.database, (id, sizes), Purpose { made, ..purpose }, again)?;
@@ -300,15 +306,16 @@ impl Log {
 pub(super) struct Purpose {
     /// Its records will be synced every few.
     pub(super) synced_often: bool,
-    /// Nobody waits for it.
-    pub(super) is_in_time: bool,
+    /// It is written before it comes into use.
+    pub(super) is_written: bool,
     /// What time it is, or was when its file was made.
     pub(super) made: Duration,
 }
 
 /// How much of a segment of `bytes` is used when the next one is to be made; see [`USED_PART`].
-pub(super) fn next_at(bytes: u64, segment_bytes: u64) -> u64 {
-    if bytes < segment_bytes { bytes / USED_PART } else { 0 }
+pub(super) fn next_at(bytes: u64, segment_bytes: u64, is_synced: bool) -> u64 {
+    let part = if is_synced { USED_PART_SYNCED } else { USED_PART };
+    if bytes < segment_bytes { bytes / part } else { 0 }
 }
 
 /// Makes a segment, in a fresh file, whose header is durable, or in `again`, which has its name already. The name is
@@ -317,7 +324,7 @@ pub(super) fn create_segment(
     (disk, dir): (&dyn Disk, &Path),
     database: u64,
     (id, (bytes, next_at_bytes)): (u64, (u64, u64)),
-    Purpose { synced_often, is_in_time, made }: Purpose,
+    Purpose { synced_often, is_written, made }: Purpose,
     again: Option<Arc<dyn LogRegion>>,
 ) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
@@ -334,7 +341,7 @@ pub(super) fn create_segment(
         region.publish(header, &mut |out| {
             out.copy_from_slice(&encode_segment_header(id, database))
         })?;
-        if is_fresh && synced_often && is_in_time {
+        if is_fresh && is_written {
             region.expect_syncs(true);
             for from in (0..bytes).step_by(WRITTEN_BYTES as usize) {
                 let to = (from + WRITTEN_BYTES).min(bytes);

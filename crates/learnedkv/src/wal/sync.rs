@@ -8,7 +8,8 @@
 //! Those whom one sync covered come back with their next commits soon after it, but not at once: a sync
 //! that began at its end would cover one or two of them, and the rest would need another. So whoever
 //! makes the next first waits for as many as wanted the one before: no longer than that took, and 200 us at
-//! most. Asleep: those he waits for may need his processor.
+//! most. Asleep: those he waits for may need his processor. Who come as they please, and met by chance, are waited for in
+//! vain: where that is so of one turn in four or more it is tried now and then only ([`Trust`]).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,45 @@ pub(super) struct Turns {
     most: Duration,
 }
 
+/// Whether it was worth it to wait for others, of late. One who came too late weighs as much as three who came.
+#[derive(Debug, Clone, Copy)]
+struct Trust {
+    level: u32,
+    /// So many turns more do not wait.
+    resting: u32,
+}
+
+impl Trust {
+    const MOST: u32 = 16;
+    /// From here on turns wait; below, one of so many.
+    const ENOUGH: u32 = 8;
+    const ONE_OF: u32 = 16;
+
+    /// Whether this turn waits.
+    fn waits(&mut self) -> bool {
+        if self.level >= Trust::ENOUGH {
+            return true;
+        }
+        let is_tried = self.resting == 0;
+        self.resting = if is_tried { Trust::ONE_OF - 1 } else { self.resting - 1 };
+        is_tried
+    }
+
+    /// It was worth it, or in vain.
+    fn note(&mut self, all_came: bool) {
+        self.level = match all_came {
+            true => (self.level + 1).min(Trust::MOST),
+            false => self.level.saturating_sub(3),
+        };
+    }
+}
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust { level: Trust::ENOUGH, resting: 0 }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Now {
     taken: bool,
@@ -46,6 +86,7 @@ struct Now {
     ended: u64,
     crowd: usize,
     took: Duration,
+    trust: Trust,
 }
 
 impl Default for Turns {
@@ -66,7 +107,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut now = lock(&self.turns.now);
         let (ended, waiting, took) = (now.ended + 1, now.waiting, self.begun.elapsed());
-        *now = Now { ended, crowd: waiting + 1, took, ..Now::default() };
+        *now = Now { ended, crowd: waiting + 1, took, trust: now.trust, ..Now::default() };
         drop(now);
         if waiting > 0 {
             self.turns.ended.notify_all();
@@ -99,15 +140,20 @@ impl Turns {
 
     /// Waits a little until as many want the turn just taken as wanted the last one.
     fn gather<'a>(&self, mut now: MutexGuard<'a, Now>) -> MutexGuard<'a, Now> {
-        now.awaited = now.crowd.saturating_sub(1);
-        let most = now.took.min(self.most);
-        let begun = (now.waiting < now.awaited).then(Instant::now);
-        while now.waiting < now.awaited
-            && let Some(left) = begun.and_then(|begun| most.checked_sub(begun.elapsed()))
+        let awaited = now.crowd.saturating_sub(1);
+        if now.waiting >= awaited || !now.trust.waits() {
+            return now;
+        }
+        now.awaited = awaited;
+        let (begun, most) = (Instant::now(), now.took.min(self.most));
+        while now.waiting < awaited
+            && let Some(left) = most.checked_sub(begun.elapsed())
         {
             now = self.gathered.wait_timeout(now, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         now.awaited = 0;
+        let all_came = now.waiting >= awaited;
+        now.trust.note(all_came);
         now
     }
 
@@ -251,6 +297,27 @@ mod tests {
             assert_eq!(lock(&turns.now).crowd, 1, "and not at all the next time");
             assert!(turns.take(|| true).is_none());
         }
+    }
+
+    /// Two who came as they pleased, and had met once, waited for each other for ever after: both took a third longer.
+    #[test]
+    fn whoever_waits_in_vain_waits_seldom_until_others_come_again() {
+        let turns = after_two(Duration::from_micros(1));
+        drop(turns.take(|| false).unwrap());
+        assert!(lock(&turns.now).trust.level < Trust::ENOUGH, "the other did not come");
+        let turns = after_two(Duration::from_secs(3600));
+        lock(&turns.now).trust = Trust { level: 0, resting: 1 };
+        drop(turns.take(|| false).unwrap()); // or the test lasts an hour
+        let waits = |trust: &mut Trust| (0..160).filter(|_| trust.waits()).count();
+        let mut trust = Trust { level: 0, resting: 0 };
+        assert_eq!(waits(&mut trust), 10);
+        (0..8).for_each(|_| trust.note(true));
+        assert_eq!(waits(&mut trust), 160);
+        trust.note(false);
+        assert_eq!(waits(&mut trust), 10);
+        (0..100).for_each(|_| trust.note(true));
+        (0..2).for_each(|_| trust.note(false));
+        assert_eq!(waits(&mut trust), 160, "now and then somebody is late");
     }
 
     /// Whoever waits is told, though a turn that nobody else wanted tells nobody: several threads take turns, each waiting

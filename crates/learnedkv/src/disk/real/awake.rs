@@ -4,7 +4,9 @@
 //! processor itself falls asleep meanwhile (a virtual one most of all). Whoever looks for the answer all the while has it sooner, and
 //! keeps a processor busy that would have rested. So it is done only where that costs nobody else anything:
 //!
-//! 1. By at most half of the processors that the process may use, at a time, whatever databases it has; by none where it has one.
+//! 1. By one where no more than half as many read at a time as the process may use processors, whatever databases it has; where there
+//!    are more, all sleep: the others would have used the processor, and a device that has several reads to do answers one or
+//!    another of them soon. By none where there is one processor.
 //! 2. Every [`YIELD_EVERY`] the processor is offered to others. Was it taken, somebody wants it: the read is waited for
 //!    asleep, and so are the next ones.
 //! 3. Not for longer than [`MOST`]: then the device is slow, and the next few reads are waited for asleep too.
@@ -29,13 +31,13 @@ const LEAST_LATE: u32 = 1 << 4;
 const LEAST_TAKEN: u32 = 1 << 8;
 const MOST_ASLEEP: u32 = 1 << 16;
 
-/// How many of the process wait awake.
+/// How many small reads of the process go on.
 static NOW: AtomicUsize = AtomicUsize::new(0);
 
 /// Who waits awake, of all readers of a disk. Counts are imprecise among threads: no answer depends on them.
 #[derive(Debug)]
 pub(super) struct Awake {
-    /// So many may at a time.
+    /// Where no more than so many read at a time.
     most: usize,
     now: &'static AtomicUsize,
     /// So many more reads are waited for asleep.
@@ -52,24 +54,14 @@ impl Default for Awake {
 }
 
 impl Awake {
-    /// By so many at a time, of those that `now` counts.
+    /// Where at most so many read at a time, of those that `now` counts.
     pub(super) fn of(most: usize, now: &'static AtomicUsize) -> Awake {
         Awake { most, now, left: AtomicU32::new(0), next: AtomicU32::new(0) }
     }
 
-    /// A turn to wait awake, if there is one.
-    pub(super) fn turn(&self) -> Option<Turn<'_>> {
-        let left = self.left.load(Relaxed);
-        if left > 0 {
-            self.left.store(left - 1, Relaxed);
-            return None;
-        }
-        if self.now.fetch_add(1, Relaxed) >= self.most {
-            self.now.fetch_sub(1, Relaxed);
-            return None;
-        }
-        let begun = Instant::now();
-        Some(Turn { awake: self, is_on: Cell::new(true), begun, offered: Cell::new(begun) })
+    /// A small read begins.
+    pub(super) fn begin(&self) -> Reading<'_> {
+        Reading { awake: self, before: self.now.fetch_add(1, Relaxed) }
     }
 
     /// It was in vain: so many at least are waited for asleep.
@@ -82,6 +74,36 @@ impl Awake {
     /// Nothing came of a read, or not enough: it is done once more in another way, which is not to be so each time.
     pub(super) fn fail(&self) {
         self.rest(LEAST_LATE);
+    }
+}
+
+/// A small read, counted until it is over, however it is waited for.
+#[derive(Debug)]
+pub(super) struct Reading<'a> {
+    awake: &'a Awake,
+    /// So many went on when it began.
+    before: usize,
+}
+
+impl<'a> Reading<'a> {
+    /// A turn to wait awake for it, if there is one.
+    pub(super) fn turn(&self) -> Option<Turn<'a>> {
+        if self.before >= self.awake.most {
+            return None;
+        }
+        let left = self.awake.left.load(Relaxed);
+        if left > 0 {
+            self.awake.left.store(left - 1, Relaxed);
+            return None;
+        }
+        let begun = Instant::now();
+        Some(Turn { awake: self.awake, is_on: Cell::new(true), begun, offered: Cell::new(begun) })
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.awake.now.fetch_sub(1, Relaxed);
     }
 }
 
@@ -128,12 +150,6 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.awake.now.fetch_sub(1, Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,27 +159,38 @@ mod tests {
     }
 
     #[test]
-    fn so_many_wait_awake_at_a_time() {
+    fn where_more_read_than_may_wait_awake_the_others_sleep() {
         let awake = fresh(2);
-        let (one, two) = (awake.turn(), awake.turn());
-        assert!(one.is_some() && two.is_some() && awake.turn().is_none());
+        let reads = [awake.begin(), awake.begin(), awake.begin()];
+        assert_eq!(reads.each_ref().map(|read| read.turn().is_some()), [true, true, false]);
+        drop(reads);
+        assert!(awake.begin().turn().is_some());
+        assert!(fresh(0).begin().turn().is_none(), "one processor");
+    }
+
+    /// A second reader had the first wait awake for nothing: together they were no faster, for thrice the processor time.
+    #[test]
+    fn a_read_that_sleeps_counts_until_it_is_over() {
+        let awake = fresh(1);
+        let (one, asleep) = (awake.begin(), awake.begin());
+        assert!(one.turn().is_some() && asleep.turn().is_none());
         drop(one);
-        assert!(awake.turn().is_some());
-        assert!(fresh(0).turn().is_none(), "one processor");
+        assert!(awake.begin().turn().is_none());
+        drop(asleep);
+        assert!(awake.begin().turn().is_some());
     }
 
     #[test]
     fn disks_of_one_process_share_its_processors() {
         let awake = fresh(2);
         let other = Awake::of(2, awake.now);
-        let (one, two) = (awake.turn(), other.turn());
-        assert!(one.is_some() && two.is_some());
-        assert!(awake.turn().is_none() && other.turn().is_none());
+        let _reads = (awake.begin(), other.begin());
+        assert!(awake.begin().turn().is_none() && other.begin().turn().is_none());
     }
 
     /// How many are waited for asleep now.
     fn asleep(awake: &Awake) -> u32 {
-        (0..).take_while(|_| awake.turn().is_none()).count() as u32
+        (0..).take_while(|_| awake.begin().turn().is_none()).count() as u32
     }
 
     /// It is tried again, later each time; and soon once it was not in vain.
@@ -171,7 +198,7 @@ mod tests {
     fn who_waited_in_vain_sleeps_the_next_times() {
         let (awake, mut before) = (fresh(1), 0);
         for _ in 0..16 {
-            let turn = awake.turn().unwrap();
+            let turn = awake.begin().turn().unwrap();
             assert!(turn.is_on());
             assert!(std::iter::repeat_with(|| turn.goes_on()).any(|goes_on| !goes_on), "for ever");
             assert!(!turn.is_on() && !turn.goes_on());
@@ -183,7 +210,7 @@ mod tests {
         }
         assert_eq!(before, MOST_ASLEEP);
         for least in [LEAST_LATE, LEAST_TAKEN] {
-            awake.turn().unwrap().end();
+            awake.begin().turn().unwrap().end();
             awake.rest(least);
             assert_eq!(asleep(&awake), least);
         }

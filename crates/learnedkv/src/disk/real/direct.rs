@@ -6,6 +6,7 @@ use std::io::Result;
 use std::thread::LocalKey;
 
 use super::Readers;
+use super::awake::Turn;
 use super::platform::{self, RawRead};
 
 /// Alignment that every common device and file system accepts.
@@ -61,17 +62,20 @@ fn give_back(place: &'static LocalKey<Cell<Vec<u8>>>, buffer: Vec<u8>) {
     let _ = place.try_with(|place| place.set(buffer));
 }
 
-/// Fills `buffer` from `offset_bytes` by a read that is waited for awake. False: it is to be read as if this had not been tried.
+/// Whether a read of so many bytes may be waited for awake.
+pub(super) fn is_small(length_bytes: usize) -> bool {
+    (1..=MOST_AWAKE_BYTES).contains(&length_bytes)
+}
+
+/// Fills `buffer` from `offset_bytes` by a read that [`is_small`], and is waited for awake as long as it is the `turn` for that.
+/// False: it is to be read as if this had not been tried.
 pub(super) fn read_awake(
     readers: &Readers,
+    turn: &Turn<'_>,
     file: &File,
     buffer: &mut [u8],
     offset_bytes: u64,
 ) -> bool {
-    if buffer.is_empty() || buffer.len() > MOST_AWAKE_BYTES {
-        return false;
-    }
-    let Some(turn) = readers.awake.turn() else { return false };
     let lead = (offset_bytes % ALIGNMENT_BYTES as u64) as usize;
     let length = (lead + buffer.len()).next_multiple_of(ALIGNMENT_BYTES);
     let mut scratch = take(&LENT);
@@ -88,7 +92,7 @@ pub(super) fn read_awake(
         }
         give_back(&LENT, scratch);
     };
-    readers.rings.read_awake(read, &mut fill, &turn);
+    readers.rings.read_awake(read, &mut fill, turn);
     if !is_filled {
         readers.awake.fail();
     }
@@ -162,25 +166,24 @@ mod tests {
         if !readers().rings.are_allowed() {
             return skip("io_uring", "the kernel gives none, so that nobody waits awake");
         }
+        let reads = |readers: &Readers, read: &mut [u8], offset: u64| {
+            let turn = readers.awake.begin().turn().unwrap();
+            read_awake(readers, &turn, &file, read, offset)
+        };
         for (offset, length) in
             [(0, 1), (0, 4096), (1, 4096), (4095, 2), (8192, 32 << 10), (99_990, 10)]
         {
             let mut read = vec![0; length];
-            assert!(read_awake(&readers(), &file, &mut read, offset as u64), "{offset} {length}");
+            assert!(is_small(length));
+            assert!(reads(&readers(), &mut read, offset as u64), "{offset} {length}");
             assert!(read == written[offset..offset + length], "{offset} {length}");
         }
-        for (offset, length) in [(0, 0), (0, (32 << 10) + 1), (99_990, 11), (200_000, 1)] {
-            let mut read = vec![0; length];
-            assert!(!read_awake(&readers(), &file, &mut read, offset as u64), "{offset} {length}");
+        assert!(!is_small(0) && !is_small((32 << 10) + 1));
+        for (offset, length) in [(99_990, 11), (200_000, 1)] {
+            let in_vain = readers();
+            assert!(!reads(&in_vain, &mut vec![0; length], offset), "{offset} {length}");
+            assert!(in_vain.awake.begin().turn().is_none(), "it is not tried in vain each time");
         }
-        // It is not tried in vain each time.
-        let in_vain = readers();
-        assert!(
-            !read_awake(&in_vain, &file, &mut [0; 11], 99_990) && in_vain.awake.turn().is_none()
-        );
-        let readers = readers();
-        let turn = readers.awake.turn();
-        assert!(turn.is_some() && !read_awake(&readers, &file, &mut [0], 0), "no turn is left");
     }
 
     /// It ended the process: by then the thread's buffers are gone.
@@ -191,7 +194,9 @@ mod tests {
             fn drop(&mut self) {
                 let mut read = [0; 5];
                 assert_eq!(read_up_to(&self.0, &mut read, 1).unwrap(), 5);
-                read_awake(&self.1, &self.0, &mut read, 1);
+                if let Some(turn) = self.1.awake.begin().turn() {
+                    read_awake(&self.1, &turn, &self.0, &mut read, 1);
+                }
                 assert_eq!(read, *b"earne");
             }
         }

@@ -70,8 +70,13 @@ impl RealFile {
 
     fn read(&self, buffer: &mut [u8], offset_bytes: u64, around: bool) -> Result<()> {
         let (file, is_direct) = self.for_reads(around);
-        let awake = self.awake.as_deref().filter(|_| is_direct);
-        if awake.is_some_and(|readers| direct::read_awake(readers, file, buffer, offset_bytes)) {
+        let readers = self.awake.as_deref().filter(|_| is_direct && direct::is_small(buffer.len()));
+        // Until it is over.
+        let reading = readers.map(|readers| (readers, readers.awake.begin()));
+        if let Some((readers, reading)) = &reading
+            && let Some(turn) = reading.turn()
+            && direct::read_awake(readers, &turn, file, buffer, offset_bytes)
+        {
             return Ok(());
         }
         let failed = |e| Error::io("read", &self.path, &e).at_offset(offset_bytes);

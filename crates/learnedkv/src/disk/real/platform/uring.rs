@@ -476,7 +476,7 @@ mod tests {
         }
         let (reader, mut writer) = std::io::pipe().unwrap();
         let reader = File::from(OwnedFd::from(reader));
-        let (turn, mut came) = (awake.turn().unwrap(), None);
+        let (turn, mut came) = (awake.begin().turn().unwrap(), None);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
@@ -486,7 +486,7 @@ mod tests {
         });
         assert_eq!(came.as_deref(), Some(&b"late"[..]));
         drop(turn);
-        assert!(awake.turn().is_none(), "the next ones sleep");
+        assert!(awake.begin().turn().is_none(), "the next ones sleep");
         assert_eq!(counts(&rings), (1, 1));
     }
 
