@@ -197,7 +197,8 @@ impl Database {
     }
 
     /// Waits until there is no background work: flushes, merges, sweeps and compactions that are under way or due
-    /// are done, and files that nobody uses any more are removed.
+    /// are done, and files that nobody uses any more are removed. On a full disk what waits for room, or for the moment when
+    /// what was removed is settled (`Builder::ballast_bytes`), is not waited for.
     ///
     /// # Errors
     /// The error that background work met; `Closed` once the database is closed.
