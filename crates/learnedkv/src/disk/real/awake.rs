@@ -207,7 +207,6 @@ mod tests {
             assert!(turn.is_on());
             assert!(std::iter::repeat_with(|| turn.goes_on()).any(|goes_on| !goes_on), "for ever");
             assert!(!turn.is_on() && !turn.goes_on());
-            drop(turn);
             let now = asleep(&awake);
             // Where others had the processor meanwhile it is more.
             assert!(now >= (4 * before).clamp(LEAST_LATE, MOST_ASLEEP), "{now} after {before}");

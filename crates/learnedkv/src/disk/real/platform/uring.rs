@@ -485,7 +485,6 @@ mod tests {
             rings.read_awake(raw(&reader, 4), &mut |_, read, _| came = Some(read.buffer), &turn);
         });
         assert_eq!(came.as_deref(), Some(&b"late"[..]));
-        drop(turn);
         assert!(awake.begin().turn().is_none(), "the next ones sleep");
         assert_eq!(counts(&rings), (1, 1));
     }
