@@ -7,13 +7,12 @@
 //!
 //! Those whom one sync covered come back with their next commits soon after it, but not at once: a sync
 //! that began at its end would cover one or two of them, and the rest would need another. So whoever
-//! makes the next first waits for as many as wanted the one before: no longer than that took, and 200 us at
-//! most. Asleep: those he waits for may need his processor. Who come as they please, and met by chance, are waited for in
+//! makes the next first waits for as many as wanted the one before, 100 us at most. Asleep: those he waits for may need his processor. Who come as they please, and met by chance, are waited for in
 //! vain: where that is so of one turn in four or more it is tried now and then only ([`Trust`]).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::segments::MOST_RECYCLED;
 use super::{Log, Segment, lock};
@@ -23,8 +22,8 @@ use crate::format::entry::SequenceNumber;
 /// A segment that has ended, and how much of it was reserved, bytes.
 type Reserved = (Arc<Segment>, u64);
 
-/// Whoever has the turn waits so long at most for others; and not for longer than the last sync took.
-const MOST: Duration = Duration::from_micros(200);
+/// Whoever has the turn waits so long at most for others: about as long as a fast device takes for a sync.
+const MOST: Duration = Duration::from_micros(100);
 
 /// Whether somebody syncs, and who waits for his end. Not a mutex held meanwhile: who had it just now
 /// takes that again before those who wait have woken, time after time.
@@ -82,10 +81,9 @@ struct Now {
     /// How many came since the last turn ended, and wait; for so many whoever has the turn waits.
     waiting: usize,
     awaited: usize,
-    /// How many turns have ended, how many wanted the last one, and how long its sync took.
+    /// How many turns have ended, and how many wanted the last one.
     ended: u64,
     crowd: usize,
-    took: Duration,
     trust: Trust,
 }
 
@@ -98,19 +96,16 @@ impl Default for Turns {
 
 /// The turn to sync. Dropped, it is another's.
 #[derive(Debug)]
-struct Turn<'a> {
-    turns: &'a Turns,
-    begun: Instant,
-}
+struct Turn<'a>(&'a Turns);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut now = lock(&self.turns.now);
-        let (ended, waiting, took) = (now.ended + 1, now.waiting, self.begun.elapsed());
-        *now = Now { ended, crowd: waiting + 1, took, trust: now.trust, ..Now::default() };
+        let mut now = lock(&self.0.now);
+        let (ended, waiting) = (now.ended + 1, now.waiting);
+        *now = Now { ended, crowd: waiting + 1, trust: now.trust, ..Now::default() };
         drop(now);
         if waiting > 0 {
-            self.turns.ended.notify_all();
+            self.0.ended.notify_all();
         }
     }
 }
@@ -124,7 +119,7 @@ impl Turns {
             if !now.taken {
                 now.taken = true;
                 drop(self.gather(now));
-                return Some(Turn { turns: self, begun: Instant::now() });
+                return Some(Turn(self));
             }
             if counted != Some(now.ended) {
                 now.waiting += 1;
@@ -145,12 +140,9 @@ impl Turns {
             return now;
         }
         now.awaited = awaited;
-        let (begun, most) = (Instant::now(), now.took.min(self.most));
-        while now.waiting < awaited
-            && let Some(left) = most.checked_sub(begun.elapsed())
-        {
-            now = self.gathered.wait_timeout(now, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let waits = |now: &mut Now| now.waiting < awaited;
+        let waited = self.gathered.wait_timeout_while(now, self.most, waits);
+        now = waited.unwrap_or_else(PoisonError::into_inner).0;
         now.awaited = 0;
         let all_came = now.waiting >= awaited;
         now.trust.note(all_came);
@@ -262,10 +254,10 @@ mod tests {
 
     use super::*;
 
-    /// Of whom two wanted the last turn, which took so long.
-    fn after_two(took: Duration) -> Turns {
-        let turns = Turns { most: Duration::MAX, ..Turns::default() };
-        *lock(&turns.now) = Now { crowd: 2, took, ..Now::default() };
+    /// Of whom two wanted the last turn, and the next waits so long.
+    fn after_two(most: Duration) -> Turns {
+        let turns = Turns { most, ..Turns::default() };
+        *lock(&turns.now) = Now { crowd: 2, ..Now::default() };
         turns
     }
 
@@ -291,8 +283,8 @@ mod tests {
 
     #[test]
     fn a_turn_does_not_wait_long_for_those_who_stay_away() {
-        for took in [Duration::ZERO, Duration::from_millis(1)] {
-            let turns = after_two(took);
+        for most in [Duration::ZERO, Duration::from_millis(1)] {
+            let turns = after_two(most);
             drop(turns.take(|| false).unwrap());
             assert_eq!(lock(&turns.now).crowd, 1, "and not at all the next time");
             assert!(turns.take(|| true).is_none());
