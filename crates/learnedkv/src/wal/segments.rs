@@ -329,6 +329,7 @@ pub(super) fn create_segment(
 ) -> Result<Arc<Segment>> {
     let path = segment_path(dir, id);
     let is_fresh = again.is_none();
+    let is_written = is_written && is_fresh;
     let region = match again {
         Some(region) => region,
         // Fails if the file is there already; then it is not ours to remove.
@@ -341,7 +342,7 @@ pub(super) fn create_segment(
         region.publish(header, &mut |out| {
             out.copy_from_slice(&encode_segment_header(id, database))
         })?;
-        if is_fresh && is_written {
+        if is_written {
             region.expect_syncs(true);
             for from in (0..bytes).step_by(WRITTEN_BYTES as usize) {
                 let to = (from + WRITTEN_BYTES).min(bytes);
@@ -357,7 +358,9 @@ pub(super) fn create_segment(
         // What cannot be removed now is an orphan that the next open removes.
         let _ = disk.remove(&path);
     })?;
-    region.expect_syncs(synced_often);
+    if !is_written {
+        region.expect_syncs(synced_often);
+    }
     // None is, or not any more: a sync goes through it, and lets it go.
     let ready_bytes = AtomicU64::new(0);
     Ok(Arc::new(Segment { id, region, synced_often, made, ready_bytes, next_at_bytes }))

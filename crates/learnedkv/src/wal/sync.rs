@@ -7,8 +7,9 @@
 //!
 //! Those whom one sync covered come back with their next commits soon after it, but not at once: a sync
 //! that began at its end would cover one or two of them, and the rest would need another. So whoever
-//! makes the next first waits for as many as wanted the one before, 100 us at most. Asleep: those he waits for may need his processor. Who come as they please, and met by chance, are waited for in
-//! vain: where that is so of one turn in four or more it is tried now and then only ([`Trust`]).
+//! makes the next first waits for as many as wanted the one before, 100 us at most. Asleep: those he waits
+//! for may need his processor. Who come as they please, and met by chance, are waited for in vain: where that
+//! is so of one turn in four or more it is tried now and then only ([`Trust`]).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -329,7 +330,8 @@ mod tests {
                             continue;
                         };
                         left.fetch_sub(1, Ordering::SeqCst);
-                        std::thread::sleep(Duration::from_micros(5));
+                        // Others come while this one has the turn.
+                        std::thread::yield_now();
                     }
                 });
             }

@@ -4,9 +4,8 @@
 //! processor itself falls asleep meanwhile (a virtual one most of all). Whoever looks for the answer all the while has it sooner, and
 //! keeps a processor busy that would have rested. So it is done only where that costs nobody else anything:
 //!
-//! 1. By one where no more than half as many read at a time as the process may use processors, whatever databases it has; where there
-//!    are more, all sleep: the others would have used the processor, and a device that has several reads to do answers one or
-//!    another of them soon. By none where there is one processor.
+//! 1. Where at most half as many read at a time as the process may use processors, whatever databases it has; by none where it has
+//!    one. Where more read, those that come sleep: one of two on two processors was waited for awake for nothing (decision 69).
 //! 2. Every [`YIELD_EVERY`] the processor is offered to others. Was it taken, somebody wants it: the read is waited for
 //!    asleep, and so are the next ones.
 //! 3. Not for longer than [`MOST`]: then the device is slow, and the next few reads are waited for asleep too.

@@ -65,7 +65,7 @@ pub enum ManyReads {
 pub enum Waiting {
     /// Awake, where that costs nobody else anything: where no more read at a time than half as many as the process may use
     /// processors, not for longer than a fast device takes, and not while others want the processor. A cold get that took
-    /// 55 us on a virtual machine's disk takes 39 then, and 12 us more of a processor (`figures multiget`; 18 on another machine). The default. It takes
+    /// 55 us on a virtual machine's disk takes 39 then, and 12 us more of a processor (`figures multiget`). The default. It takes
     /// an io_uring ([`ManyReads::IoUring`]); where there is none it is as asleep.
     #[default]
     Awake,
