@@ -9,13 +9,15 @@
 //! 2. Every [`YIELD_EVERY`] the processor is offered to others. Was it taken, somebody wants it: the read is waited for
 //!    asleep, and so are the next ones.
 //! 3. Not for longer than [`MOST`]: then the device is slow, and the next few reads are waited for asleep too.
+//! 4. Where it is worth a processor ([`Worth`]): of a few reads every other one is waited for asleep, and the times are compared. What
+//!    awake is not a seventh quicker is waited for asleep from then on, until it is tried again: how much is won is the machine's.
 //!
 //! How many are waited for asleep before it is tried again grows fourfold each time that it was in vain, and begins anew
 //! once it was not: at few after an answer that was late, which cost but a little of a processor; at many where somebody wanted that, who may have had
 //! it for a slice of some milliseconds (as the rival RocksDB has its writers wait: `enable_write_thread_adaptive_yield`).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The processor is offered to others so often.
@@ -32,6 +34,12 @@ const MOST_ASLEEP: u32 = 1 << 16;
 /// And so many after one that went on beside too many others: these come again, if not at the same time.
 const AFTER_OTHERS: u32 = 1 << 5;
 
+/// So many reads of each kind are compared.
+const PAIRS: u32 = 32;
+/// So many reads go by what was found: at least, and at most, where it is found again and again.
+const LEAST_FOUND: u32 = 1 << 10;
+const MOST_FOUND: u32 = 1 << 16;
+
 /// How many small reads of the process go on.
 static NOW: AtomicUsize = AtomicUsize::new(0);
 
@@ -45,24 +53,32 @@ pub(super) struct Awake {
     left: AtomicU32,
     /// How many will be at least after the next that is in vain.
     next: AtomicU32,
+    worth: Worth,
 }
 
 impl Default for Awake {
     fn default() -> Awake {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Awake::of(processors / 2, &NOW)
+        Awake::of(processors / 2, &NOW, Worth::default())
     }
 }
 
 impl Awake {
     /// Where at most so many read at a time, of those that `now` counts.
-    pub(super) fn of(most: usize, now: &'static AtomicUsize) -> Awake {
-        Awake { most, now, left: AtomicU32::new(0), next: AtomicU32::new(0) }
+    fn of(most: usize, now: &'static AtomicUsize, worth: Worth) -> Awake {
+        Awake { most, now, left: AtomicU32::new(0), next: AtomicU32::new(0), worth }
+    }
+
+    /// One with readers of its own, that it was found to be worth it for.
+    #[cfg(test)]
+    pub(super) fn alone(most: usize) -> Awake {
+        let worth = Worth { left: AtomicU32::new(u32::MAX), ..Worth::default() };
+        Awake::of(most, Box::leak(Box::default()), worth)
     }
 
     /// A small read begins.
     pub(super) fn begin(&self) -> Reading<'_> {
-        Reading { awake: self, before: self.now.fetch_add(1, Relaxed) }
+        Reading { awake: self, before: self.now.fetch_add(1, Relaxed), compared: Cell::new(None) }
     }
 
     /// It was in vain: so many at least are waited for asleep.
@@ -84,6 +100,8 @@ pub(super) struct Reading<'a> {
     awake: &'a Awake,
     /// So many went on when it began.
     before: usize,
+    /// Since when, where its time is compared with another's.
+    compared: Cell<Option<(Kind, Instant)>>,
 }
 
 impl<'a> Reading<'a> {
@@ -100,14 +118,103 @@ impl<'a> Reading<'a> {
             self.awake.left.store(left - 1, Relaxed);
             return None;
         }
+        let (kind, is_compared) = self.awake.worth.next();
+        if kind == Kind::Asleep && !is_compared {
+            return None;
+        }
         let begun = Instant::now();
-        Some(Turn { awake: self.awake, is_on: Cell::new(true), begun, offered: Cell::new(begun) })
+        self.compared.set(is_compared.then_some((kind, begun)));
+        (kind == Kind::Awake).then(|| Turn {
+            awake: self.awake,
+            is_on: Cell::new(true),
+            begun,
+            offered: Cell::new(begun),
+        })
     }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         self.awake.now.fetch_sub(1, Relaxed);
+        if let Some((kind, begun)) = self.compared.get() {
+            self.awake.worth.took(kind, begun.elapsed());
+        }
+    }
+}
+
+/// How a read is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Awake,
+    Asleep,
+}
+
+/// Whether waiting awake is worth a processor here: found by [`PAIRS`] reads awake, each compared with one asleep that
+/// came after it, and looked into again fourfold as many reads later each time that the same was found. More than half of the pairs
+/// must have it a seventh quicker: so one that took long by chance says as much as any.
+#[derive(Debug)]
+struct Worth {
+    is_found: AtomicBool,
+    /// So many more reads go by that.
+    left: AtomicU32,
+    /// So many will if it is found once more.
+    next: AtomicU32,
+    /// Whose turn it is where reads are compared: those awake are even.
+    turn: AtomicU32,
+    /// What the last one awake took, ns.
+    awake_ns: AtomicU64,
+    /// Pairs so far, and those in which it was quicker.
+    pairs: AtomicU32,
+    won: AtomicU32,
+}
+
+impl Default for Worth {
+    fn default() -> Worth {
+        Worth {
+            is_found: AtomicBool::new(true),
+            left: AtomicU32::new(0),
+            next: AtomicU32::new(LEAST_FOUND),
+            turn: AtomicU32::new(0),
+            awake_ns: AtomicU64::new(0),
+            pairs: AtomicU32::new(0),
+            won: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Worth {
+    /// How the next read is waited for, and whether its time is to be told.
+    fn next(&self) -> (Kind, bool) {
+        let left = self.left.load(Relaxed);
+        let is_compared = left == 0;
+        let is_awake = if is_compared {
+            self.turn.fetch_add(1, Relaxed).is_multiple_of(2)
+        } else {
+            self.left.store(left - 1, Relaxed);
+            self.is_found.load(Relaxed)
+        };
+        (if is_awake { Kind::Awake } else { Kind::Asleep }, is_compared)
+    }
+
+    /// What a read took that is compared.
+    fn took(&self, kind: Kind, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        if kind == Kind::Awake {
+            return self.awake_ns.store(ns, Relaxed);
+        }
+        if ns / 8 > self.awake_ns.load(Relaxed) / 7 {
+            self.won.fetch_add(1, Relaxed);
+        }
+        // Where several read at once a pair may be of other two, or one too many: it is one of many.
+        if self.pairs.fetch_add(1, Relaxed) + 1 < PAIRS {
+            return;
+        }
+        self.pairs.store(0, Relaxed);
+        let is_found = 2 * self.won.swap(0, Relaxed) > PAIRS;
+        let is_again = self.is_found.swap(is_found, Relaxed) == is_found;
+        let now = if is_again { self.next.load(Relaxed) } else { LEAST_FOUND };
+        self.next.store((now * 4).min(MOST_FOUND), Relaxed);
+        self.left.store(now, Relaxed);
     }
 }
 
@@ -158,24 +265,20 @@ impl Turn<'_> {
 mod tests {
     use super::*;
 
-    fn fresh(most: usize) -> Awake {
-        Awake::of(most, Box::leak(Box::default()))
-    }
-
     #[test]
     fn where_more_read_than_may_wait_awake_all_sleep_for_a_while() {
-        let awake = fresh(2);
+        let awake = Awake::alone(2);
         let reads = [awake.begin(), awake.begin(), awake.begin()];
         assert_eq!(reads.each_ref().map(|read| read.turn().is_some()), [true, true, false]);
         drop(reads);
         assert_eq!(asleep(&awake), AFTER_OTHERS);
-        assert!(fresh(0).begin().turn().is_none(), "one processor");
+        assert!(Awake::alone(0).begin().turn().is_none(), "one processor");
     }
 
     /// A second reader had the first wait awake for nothing: together they were no faster, for thrice the processor time.
     #[test]
     fn a_read_that_sleeps_counts_until_it_is_over() {
-        let awake = fresh(1);
+        let awake = Awake::alone(1);
         let (one, other) = (awake.begin(), awake.begin());
         assert!(one.turn().is_some() && other.turn().is_none());
         drop(one);
@@ -186,8 +289,8 @@ mod tests {
 
     #[test]
     fn disks_of_one_process_share_its_processors() {
-        let awake = fresh(2);
-        let other = Awake::of(2, awake.now);
+        let awake = Awake::alone(2);
+        let other = Awake { now: awake.now, ..Awake::alone(2) };
         let _reads = (awake.begin(), other.begin());
         assert!(awake.begin().turn().is_none() && other.begin().turn().is_none());
     }
@@ -200,7 +303,7 @@ mod tests {
     /// It is tried again, later each time; and soon once it was not in vain.
     #[test]
     fn who_waited_in_vain_sleeps_the_next_times() {
-        let (awake, mut before) = (fresh(1), 0);
+        let (awake, mut before) = (Awake::alone(1), 0);
         for _ in 0..16 {
             let turn = awake.begin().turn().unwrap();
             assert!(turn.is_on());
@@ -217,5 +320,76 @@ mod tests {
             awake.rest(least);
             assert_eq!(asleep(&awake), least);
         }
+    }
+    /// Gives `worth` as many pairs as it asks for, of reads that take so long in ns.
+    fn compare(worth: &Worth, awake_ns: u64, asleep_ns: u64) {
+        for _ in 0..PAIRS {
+            for (expected, ns) in [(Kind::Awake, awake_ns), (Kind::Asleep, asleep_ns)] {
+                assert_eq!(worth.next(), (expected, true));
+                worth.took(expected, Duration::from_nanos(ns));
+            }
+        }
+    }
+
+    /// How many reads go by what was found, and how.
+    fn found(worth: &Worth) -> (u32, Kind) {
+        let (kind, is_compared) = worth.next();
+        assert!(!is_compared);
+        let more =
+            (0..).take_while(|_| worth.left.load(Relaxed) > 0 && worth.next() == (kind, false));
+        (1 + more.count() as u32, kind)
+    }
+
+    /// On one machine a get takes 39 us for 55, on another 27 for 30: there a processor was kept busy for a tenth.
+    #[test]
+    fn who_gains_little_by_it_sleeps_and_tries_again_more_and_more_seldom() {
+        let worth = Worth::default();
+        compare(&worth, 27_000, 30_000);
+        let mut expected = LEAST_FOUND;
+        for _ in 0..8 {
+            assert_eq!(found(&worth), (expected, Kind::Asleep));
+            compare(&worth, 27_000, 30_000);
+            expected = (expected * 4).min(MOST_FOUND);
+        }
+        assert_eq!(found(&worth), (MOST_FOUND, Kind::Asleep));
+        compare(&worth, 39_000, 55_000);
+        assert_eq!(found(&worth), (LEAST_FOUND, Kind::Awake), "the machine became another one");
+    }
+
+    /// Of pairs in which now one, now the other took long, more than half must be won.
+    #[test]
+    fn a_read_that_took_long_by_chance_is_one_of_many() {
+        for (of_three, expected) in [(1, Kind::Asleep), (2, Kind::Awake)] {
+            let worth = Worth::default();
+            for pair in 0..PAIRS {
+                let awake_ns = if pair % 3 < of_three { 39_000 } else { 9_000_000_000 };
+                for (kind, ns) in [(Kind::Awake, awake_ns), (Kind::Asleep, 55_000)] {
+                    assert_eq!(worth.next(), (kind, true));
+                    worth.took(kind, Duration::from_nanos(ns));
+                }
+            }
+            assert_eq!(found(&worth).1, expected, "{of_three} of three");
+        }
+    }
+
+    /// The times are those of whole reads, and only where they are compared.
+    #[test]
+    fn reads_of_a_disk_are_compared_before_they_are_believed() {
+        let awake = Awake { worth: Worth::default(), ..Awake::alone(1) };
+        for pair in 0..PAIRS {
+            let first = awake.begin();
+            assert!(first.turn().is_some(), "{pair}");
+            drop(first);
+            assert!(awake.worth.awake_ns.swap(u64::MAX, Relaxed) < u64::MAX);
+            let second = awake.begin();
+            assert!(second.turn().is_none(), "{pair}");
+            drop(second);
+        }
+        // Each of those awake was noted to have taken for ever.
+        assert_eq!(asleep(&awake), LEAST_FOUND);
+        assert!(
+            awake.worth.awake_ns.load(Relaxed) < u64::MAX,
+            "the one after these is compared again"
+        );
     }
 }

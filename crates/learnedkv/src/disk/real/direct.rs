@@ -161,8 +161,7 @@ mod tests {
         std::fs::write(&path, &written).unwrap();
         let file = platform::open_direct(&path).unwrap().unwrap_or(File::open(&path).unwrap());
         // One that has not waited in vain yet.
-        let readers =
-            || Readers { awake: Awake::of(1, Box::leak(Box::default())), ..Readers::default() };
+        let readers = || Readers { awake: Awake::alone(1), ..Readers::default() };
         if !readers().rings.are_allowed() {
             return skip("io_uring", "the kernel gives none, so that nobody waits awake");
         }

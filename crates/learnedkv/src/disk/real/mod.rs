@@ -5,6 +5,7 @@
 //! for [`Disk::sync_dir`], and an advisory lock of the open file for [`Disk::lock`] (it excludes
 //! other handles of this process too, and ends with the process). [`Disk::read_many`] is `many`.
 
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only a ring is waited for awake"))]
 mod awake;
 mod direct;
 mod file;

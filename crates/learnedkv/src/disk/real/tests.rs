@@ -48,6 +48,36 @@ fn a_log_region_that_is_synced_often_asks_for_no_large_folios() {
     }
 }
 
+/// How much of the mapped file is in the address space.
+#[cfg(target_os = "linux")]
+fn resident_kib(path: &std::path::Path) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let of_region = maps.split_once(path.to_str().unwrap()).unwrap().1;
+    let rss = of_region.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    rss.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// A segment is made ready a piece at a time, with syncs between: what was mapped after a sync stayed so.
+#[cfg(target_os = "linux")]
+#[test]
+fn pages_made_ready_behind_a_sync_leave_the_address_space_at_the_next() {
+    const LENGTH: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("region");
+    let disk = RealDisk::with_log_regions(LogRegionKind::Mapped);
+    let region = disk.create_log_region(&path, LENGTH).unwrap();
+    region.make_ready(0..LENGTH);
+    if !format!("{region:?}").starts_with("MappedRegion") || resident_kib(&path) < 1 << 10 {
+        return skip("mapped_logs", &format!("{}: no memory is made ready", path.display()));
+    }
+    region.sync(LENGTH).unwrap();
+    assert!(resident_kib(&path) <= 64, "{} KiB", resident_kib(&path));
+    region.make_ready(LENGTH / 4..LENGTH / 2);
+    assert!(resident_kib(&path) >= 256, "{} KiB", resident_kib(&path));
+    region.sync(LENGTH).unwrap();
+    assert!(resident_kib(&path) <= 64, "{} KiB", resident_kib(&path));
+}
+
 /// The system took them out one by one as it wrote them, and interrupted every thread's processor for each: 37 ms for 8 MB.
 #[cfg(target_os = "linux")]
 #[test]
@@ -57,12 +87,7 @@ fn pages_that_are_synced_leave_the_address_space_and_keep_what_was_written() {
     let disk = RealDisk::with_log_regions(LogRegionKind::Mapped);
     let path = dir.path().join("region");
     let mut region = disk.create_log_region(&path, LENGTH as u64).unwrap();
-    let resident_kib = || {
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let of_region = maps.split_once(path.to_str().unwrap()).unwrap().1;
-        let rss = of_region.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
-        rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
-    };
+    let resident_kib = || resident_kib(&path);
     for life in 1..=3 {
         region.expect_syncs(false);
         region.make_ready(0..LENGTH as u64);

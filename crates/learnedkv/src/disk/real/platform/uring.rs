@@ -470,7 +470,7 @@ mod tests {
     /// A device may take its time: nobody spins for that long, and the answer is not missed.
     #[test]
     fn what_comes_late_is_waited_for_asleep() {
-        let (rings, awake) = (Rings::default(), Awake::of(1, Box::leak(Box::default())));
+        let (rings, awake) = (Rings::default(), Awake::alone(1));
         if !rings.are_allowed() {
             return skip("io_uring", "the kernel gives none");
         }
