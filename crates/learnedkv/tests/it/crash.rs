@@ -24,7 +24,8 @@ use learnedkv::{Database, KeyspaceStats, Store};
 
 use crate::keys::Keys;
 use crate::workload::{
-    KEYS, Model, Op, Random, Removal, Setup, Swap, contents, difference, draw, guarded,
+    KEYS, Model, Op, Random, Removal, Setup, Swap, contents, contents_in_turn, difference, draw,
+    guarded,
 };
 
 /// Workloads of a plain run.
@@ -106,11 +107,12 @@ fn clone_of(
     Crash { disk: disk.crash_clone(kind, seed), kind, seed, allowed: progress.allowed(kind), at }
 }
 
-/// Opens what a crash left and finds which commit it is the state after.
+/// Opens what a crash left and finds which commit it is the state after. Read in all ways, or by `turn` in a few of them.
 fn recover(
     setup: &Setup,
     crash: &Crash,
     states: &[Model],
+    turn: Option<usize>,
     sum: &mut Crashed,
 ) -> Result<(Database, usize), String> {
     let db = setup.open(&crash.disk, crash.seed).map_err(|e| format!("open: {e:?}"))?;
@@ -118,7 +120,11 @@ fn recover(
     // Behind its first step: below the watermark it has settled, above it not.
     let is_amid = |k: &KeyspaceStats| k.watermark.as_ref().is_some_and(|key| !key.is_empty());
     sum.sweeps += u64::from(db.stats().keyspaces.iter().any(is_amid));
-    let found = contents(&db, setup.keys).map_err(|e| format!("reading: {e:?}"))?;
+    let found = match turn {
+        None => contents(&db, setup.keys),
+        Some(turn) => contents_in_turn(&db, setup.keys, turn as u64),
+    };
+    let found = found.map_err(|e| format!("reading: {e:?}"))?;
     // A filter is synced before an edit names it.
     let dropped = db.stats().dropped_filters;
     if dropped > 0 {
@@ -153,7 +159,7 @@ fn check(
     sum: &mut Crashed,
 ) -> Result<(), String> {
     let again = crash.disk.crash_clone(CrashKind::Process, 0);
-    let (db, k) = recover(setup, crash, states, sum)?;
+    let (db, k) = recover(setup, crash, states, None, sum)?;
     // What was recovered is durable.
     let left = crash.disk.crash_clone(CrashKind::Machine, crash.seed % EXTREMES);
     if nested {
@@ -163,7 +169,7 @@ fn check(
         let at = "after the opening".to_owned();
         let allowed = k..=k;
         let second = Crash { disk: left, kind: CrashKind::Machine, seed: 0, allowed, at };
-        recover(setup, &second, states, sum).map_err(|e| format!("{}: {e}", second.at))?;
+        recover(setup, &second, states, None, sum).map_err(|e| format!("{}: {e}", second.at))?;
         use_on(setup, db, crash, states[k].clone()).map_err(|e| format!("used further: {e}"))?;
     }
     Ok(())
@@ -190,8 +196,10 @@ fn check_nested(
     disk.stop_observing();
     drop(opened);
     let taken = std::mem::take(&mut *taken.lock().unwrap());
-    for inner in &taken {
-        guarded(|| recover(setup, inner, states, sum))
+    // What the first opening found was read in all ways: here another one is to find the same.
+    for (number, inner) in taken.iter().enumerate() {
+        let turn = Some(crash.seed as usize + number);
+        guarded(|| recover(setup, inner, states, turn, sum))
             .map_err(|e| format!("then {}: {e}", inner.at))?;
     }
     Ok(())

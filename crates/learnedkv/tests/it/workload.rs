@@ -14,7 +14,9 @@ use learnedkv::{
 };
 
 use crate::contents::read_in_all_ways;
-pub use crate::contents::{Content, Model, content, contents, contents_by, difference};
+pub use crate::contents::{
+    Content, Model, content, contents, contents_by, contents_in_turn, difference,
+};
 use crate::keys::Keys;
 
 /// SplitMix64: a test's own random numbers, from its seed.
