@@ -1,7 +1,6 @@
 //! A database of many files in a process that may have few open.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use learnedkv::disk::faulty::{Fault, FaultyDisk};
@@ -159,7 +158,7 @@ fn a_database_of_more_tables_than_the_process_may_open_works() {
     let tables = names.filter(|name| name.to_string_lossy().starts_with("table-")).count();
     assert!(tables > 200, "{tables}");
     for how in ["usual", DIRECT, GREEDY, SHORT_SEGMENTS] {
-        let worked = Command::new("sh")
+        let worked = std::process::Command::new("sh")
             .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "open_files::works_with_few_files", "--nocapture"])
