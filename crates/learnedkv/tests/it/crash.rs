@@ -36,6 +36,8 @@ const MACHINES: u64 = 2;
 const NESTED_EVERY: u64 = 40;
 /// One in so many recovered databases is used further.
 const USED_EVERY: u64 = 8;
+/// Every so many is read in all ways; the others upwards, in one way more, and each key in one.
+const ALL_WAYS_EVERY: u64 = 4;
 /// Operations of a workload.
 const LENGTH: usize = 70;
 /// The same where keys are very long: each fills a memtable, so that there is as much to crash.
@@ -107,12 +109,13 @@ fn clone_of(
     Crash { disk: disk.crash_clone(kind, seed), kind, seed, allowed: progress.allowed(kind), at }
 }
 
-/// Opens what a crash left and finds which commit it is the state after. Read in all ways, or by `turn` in a few of them.
+/// Opens what a crash left and finds which commit it is the state after. Read in all ways, or by `turn` in a few of them:
+/// unless seeds were asked for, which is done where time is at hand.
 fn recover(
     setup: &Setup,
     crash: &Crash,
     states: &[Model],
-    turn: Option<usize>,
+    turn: Option<u64>,
     sum: &mut Crashed,
 ) -> Result<(Database, usize), String> {
     let db = setup.open(&crash.disk, crash.seed).map_err(|e| format!("open: {e:?}"))?;
@@ -120,9 +123,9 @@ fn recover(
     // Behind its first step: below the watermark it has settled, above it not.
     let is_amid = |k: &KeyspaceStats| k.watermark.as_ref().is_some_and(|key| !key.is_empty());
     sum.sweeps += u64::from(db.stats().keyspaces.iter().any(is_amid));
-    let found = match turn {
+    let found = match turn.filter(|_| asked_seeds().is_none()) {
         None => contents(&db, setup.keys),
-        Some(turn) => contents_in_turn(&db, setup.keys, turn as u64),
+        Some(turn) => contents_in_turn(&db, setup.keys, turn),
     };
     let found = found.map_err(|e| format!("reading: {e:?}"))?;
     // A filter is synced before an edit names it.
@@ -154,18 +157,18 @@ fn check(
     setup: &Setup,
     crash: &Crash,
     states: &[Model],
-    nested: bool,
-    used: bool,
+    number: u64,
     sum: &mut Crashed,
 ) -> Result<(), String> {
     let again = crash.disk.crash_clone(CrashKind::Process, 0);
-    let (db, k) = recover(setup, crash, states, None, sum)?;
+    let turn = (!number.is_multiple_of(ALL_WAYS_EVERY)).then_some(number / ALL_WAYS_EVERY);
+    let (db, k) = recover(setup, crash, states, turn, sum)?;
     // What was recovered is durable.
     let left = crash.disk.crash_clone(CrashKind::Machine, crash.seed % EXTREMES);
-    if nested {
+    if number.is_multiple_of(NESTED_EVERY) {
         check_nested(setup, crash, again, states, k, sum)?;
     }
-    if used {
+    if number % USED_EVERY == 1 {
         let at = "after the opening".to_owned();
         let allowed = k..=k;
         let second = Crash { disk: left, kind: CrashKind::Machine, seed: 0, allowed, at };
@@ -196,9 +199,8 @@ fn check_nested(
     disk.stop_observing();
     drop(opened);
     let taken = std::mem::take(&mut *taken.lock().unwrap());
-    // What the first opening found was read in all ways: here another one is to find the same.
-    for (number, inner) in taken.iter().enumerate() {
-        let turn = Some(crash.seed as usize + number);
+    for (inner, turn) in taken.iter().zip(crash.seed..) {
+        let turn = Some(turn);
         guarded(|| recover(setup, inner, states, turn, sum))
             .map_err(|e| format!("then {}: {e}", inner.at))?;
     }
@@ -417,9 +419,7 @@ fn crash_everywhere(store: Store, seed: u64, spread: Spread) -> Result<Crashed, 
     let mut check_taken = |states: &[Model]| -> Result<(), String> {
         for crash in std::mem::take(&mut *taken.lock().unwrap()) {
             number += 1;
-            let nested = (number + seed).is_multiple_of(NESTED_EVERY);
-            let used = (number + seed) % USED_EVERY == 1;
-            guarded(|| check(&setup, &crash, states, nested, used, &mut sum))
+            guarded(|| check(&setup, &crash, states, number + seed, &mut sum))
                 .map_err(|e| format!("{}: {e}", crash.at))?;
         }
         Ok(())
