@@ -36,9 +36,11 @@ impl Doubt {
         }
     }
 
-    /// What there is to doubt about a phase. Arrivals are random: three deviations are no doubt.
+    /// What there is to doubt about a phase. Arrivals are random: three deviations are no doubt, of one client's: each has its
+    /// share of them, and a mix ends with the last.
     fn of(phase: &PhaseResult) -> impl Iterator<Item = Doubt> {
-        let by_chance = 3.0 / (phase.operations.max(1) as f64).sqrt();
+        let of_one = phase.operations as f64 / phase.threads.max(1) as f64;
+        let by_chance = 3.0 / of_one.max(1.0).sqrt();
         let reached = phase.operations as f64 / phase.seconds.max(1e-9);
         let missed = |rate: f64| reached < rate * (REACHED - by_chance);
         let below = phase.rate_per_second.is_some_and(missed).then_some(Doubt::BelowRate);

@@ -209,7 +209,7 @@ const DURABLE: Case = Case {
 };
 /// Rates that RocksDB and fjall meet with 4 clients (LMDB, which syncs each commit by itself, not all of them).
 const PLEASED: Case = Case {
-    workloads: "ingest,settle,~batch/100,settle,update/2=1k,update=2k,update=4k,settle",
+    workloads: "ingest,settle,~batch/100,settle,update=1k,update=2k,update=4k,settle",
     ..DURABLE
 };
 pub(super) const PROVISION: Case = Case {

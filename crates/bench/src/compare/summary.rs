@@ -305,6 +305,7 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use super::super::caution::Doubt;
     use super::super::metrics::WRITTEN;
     use super::super::tables;
     use super::*;
@@ -385,6 +386,22 @@ mod tests {
         assert_eq!(first(&found, "A", BY_CLOCK), Some(0.0));
         assert_eq!(first(&found, "C=1k", "reached"), Some(0.0));
         assert!(found.rows.iter().all(|row| row.metric != "time"), "{:?}", found.rows);
+    }
+
+    /// Sixteen clients of 625 arrivals each: who came last by chance ended at 0.93 of the rate, beside every engine.
+    #[test]
+    fn the_last_of_many_clients_is_late_by_chance() {
+        for (threads, is_marked) in [(16, false), (1, true)] {
+            let open = PhaseResult {
+                threads,
+                rate_per_second: Some(1e3),
+                seconds: 10_000.0 / 930.0,
+                ..phase("update=1k", 10_000, 10_000)
+            };
+            let found = comparison(&["learnedkv"], &[open]);
+            let is_below = found.marks.iter().any(|mark| mark.doubt == Doubt::BelowRate);
+            assert_eq!(is_below, is_marked, "{threads} clients");
+        }
     }
 
     #[test]
