@@ -53,7 +53,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
          reads, no block cache, one client. k keys/s as median (lowest-highest) of {} rounds, the \
          ways of asking taking turns; each value is checked byte by byte in the clock. Calls of \
          {JUDGED} keys must bring 3 times as many keys a second as gets. `asleep`: gets wait for the device asleep (by default awake, \
-         where nobody else wants the processor). `one by one`: without io_uring, as where the kernel forbids it.",
+         where nobody else wants the processor and it is found to be worth it). `one by one`: without io_uring, as where the kernel forbids it.",
         show_count(asked),
         show_count(count),
         show_bytes(count * entry_bytes),

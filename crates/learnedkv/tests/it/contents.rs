@@ -319,3 +319,18 @@ pub fn difference(found: &Model, expected: &Model) -> String {
 fn borrowed<'a>(entry: Option<(&'a Vec<u8>, &'a Vec<u8>)>) -> Option<(&'a [u8], &'a [u8])> {
     entry.map(|(key, value)| (key.as_slice(), value.as_slice()))
 }
+
+/// One that is never taken would be read in no opening of three in four.
+#[test]
+fn each_way_has_its_turn() {
+    for count in [4, 7] {
+        for number in 0..count {
+            let taken =
+                |turn| (0..count).filter(|way| Ways::Few(turn).has(*way, count, number)).collect();
+            let mut taken: Vec<Vec<u64>> = (0..count).map(taken).collect();
+            taken.sort();
+            assert_eq!(taken, (0..count).map(|way| vec![way]).collect::<Vec<_>>());
+        }
+    }
+    assert!((0..7).all(|way| Ways::All.has(way, 7, 3)));
+}

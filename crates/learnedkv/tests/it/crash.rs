@@ -161,12 +161,11 @@ fn check(
     sum: &mut Crashed,
 ) -> Result<(), String> {
     let again = crash.disk.crash_clone(CrashKind::Process, 0);
-    let turn = (!number.is_multiple_of(ALL_WAYS_EVERY)).then_some(number / ALL_WAYS_EVERY);
-    let (db, k) = recover(setup, crash, states, turn, sum)?;
+    let (db, k) = recover(setup, crash, states, turn(number), sum)?;
     // What was recovered is durable.
     let left = crash.disk.crash_clone(CrashKind::Machine, crash.seed % EXTREMES);
     if number.is_multiple_of(NESTED_EVERY) {
-        check_nested(setup, crash, again, states, k, sum)?;
+        check_nested(setup, crash, again, states, (k, number), sum)?;
     }
     if number % USED_EVERY == 1 {
         let at = "after the opening".to_owned();
@@ -178,13 +177,18 @@ fn check(
     Ok(())
 }
 
-/// Crashes the opening of `disk`, whose first opening found the state after `k` commits.
+/// In which ways the `number`th opening is read.
+fn turn(number: u64) -> Option<u64> {
+    (!number.is_multiple_of(ALL_WAYS_EVERY)).then_some(number / ALL_WAYS_EVERY)
+}
+
+/// Crashes the opening of `disk`, the `number`th, whose first opening found the state after `k` commits.
 fn check_nested(
     setup: &Setup,
     crash: &Crash,
     disk: SimDisk,
     states: &[Model],
-    k: usize,
+    (k, number): (usize, u64),
     sum: &mut Crashed,
 ) -> Result<(), String> {
     // After the process died the machine may still lose what was not durable.
@@ -199,9 +203,9 @@ fn check_nested(
     disk.stop_observing();
     drop(opened);
     let taken = std::mem::take(&mut *taken.lock().unwrap());
-    for (inner, turn) in taken.iter().zip(crash.seed..) {
-        let turn = Some(turn);
-        guarded(|| recover(setup, inner, states, turn, sum))
+    // Each that is crashed again begins one further, so that the same operation is met in another way.
+    for (inner, number) in taken.iter().zip(number / NESTED_EVERY..) {
+        guarded(|| recover(setup, inner, states, turn(number), sum))
             .map_err(|e| format!("then {}: {e}", inner.at))?;
     }
     Ok(())

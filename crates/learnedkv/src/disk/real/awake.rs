@@ -9,7 +9,7 @@
 //! 2. Every [`YIELD_EVERY`] the processor is offered to others. Was it taken, somebody wants it: the read is waited for
 //!    asleep, and so are the next ones.
 //! 3. Not for longer than [`MOST`]: then the device is slow, and the next few reads are waited for asleep too.
-//! 4. Where it is worth a processor ([`Worth`]): of a few reads every other one is waited for asleep, and the times are compared. What
+//! 4. Where it is worth a processor ([`Worth`]): of a few reads half are waited for asleep, and the times are compared. What
 //!    awake is not a seventh quicker is waited for asleep from then on, until it is tried again: how much is won is the machine's.
 //!
 //! How many are waited for asleep before it is tried again grows fourfold each time that it was in vain, and begins anew
@@ -36,6 +36,8 @@ const AFTER_OTHERS: u32 = 1 << 5;
 
 /// So many reads of each kind are compared.
 const PAIRS: u32 = 32;
+/// 2^32 by the golden ratio: multiples of it lie evenly below and above the half, whichever are taken.
+const GOLDEN: u32 = 0x9E37_79B9;
 /// So many reads go by what was found: at least, and at most, where it is found again and again.
 const LEAST_FOUND: u32 = 1 << 10;
 const MOST_FOUND: u32 = 1 << 16;
@@ -149,8 +151,8 @@ enum Kind {
     Asleep,
 }
 
-/// Whether waiting awake is worth a processor here: found by [`PAIRS`] reads awake, each compared with one asleep that
-/// came after it, and looked into again fourfold as many reads later each time that the same was found. More than half of the pairs
+/// Whether waiting awake is worth a processor here: found by [`PAIRS`] reads asleep, each compared with the last one awake
+/// before it, and looked into again fourfold as many reads later each time that the same was found. More than half of the pairs
 /// must have it a seventh quicker: so one that took long by chance says as much as any.
 #[derive(Debug)]
 struct Worth {
@@ -159,7 +161,8 @@ struct Worth {
     left: AtomicU32,
     /// So many will if it is found once more.
     next: AtomicU32,
-    /// Whose turn it is where reads are compared: those awake are even.
+    /// Reads that were compared so far. Half of them are awake, in no order that a program's own reads may have: where each
+    /// second one is of a value, say.
     turn: AtomicU32,
     /// What the last one awake took, ns.
     awake_ns: AtomicU64,
@@ -188,7 +191,7 @@ impl Worth {
         let left = self.left.load(Relaxed);
         let is_compared = left == 0;
         let is_awake = if is_compared {
-            self.turn.fetch_add(1, Relaxed).is_multiple_of(2)
+            self.turn.fetch_add(1, Relaxed).wrapping_mul(GOLDEN) < 1 << 31
         } else {
             self.left.store(left - 1, Relaxed);
             self.is_found.load(Relaxed)
@@ -205,8 +208,8 @@ impl Worth {
         if ns / 8 > self.awake_ns.load(Relaxed) / 7 {
             self.won.fetch_add(1, Relaxed);
         }
-        // Where several read at once a pair may be of other two, or one too many: it is one of many.
-        if self.pairs.fetch_add(1, Relaxed) + 1 < PAIRS {
+        // Where several read at once a pair may be of other two: it is one of many. Of those that end together one is the last.
+        if self.pairs.fetch_add(1, Relaxed) + 1 != PAIRS {
             return;
         }
         self.pairs.store(0, Relaxed);
@@ -321,54 +324,73 @@ mod tests {
             assert_eq!(asleep(&awake), least);
         }
     }
-    /// Gives `worth` as many pairs as it asks for, of reads that take so long in ns.
-    fn compare(worth: &Worth, awake_ns: u64, asleep_ns: u64) {
-        for _ in 0..PAIRS {
-            for (expected, ns) in [(Kind::Awake, awake_ns), (Kind::Asleep, asleep_ns)] {
-                assert_eq!(worth.next(), (expected, true));
-                worth.took(expected, Duration::from_nanos(ns));
-            }
+
+    /// Gives `worth` as many reads as it compares, each of which takes as long as `ns` says.
+    fn compare(worth: &Worth, mut ns: impl FnMut(Kind) -> u64) {
+        while worth.left.load(Relaxed) == 0 {
+            let (kind, is_compared) = worth.next();
+            assert!(is_compared);
+            worth.took(kind, Duration::from_nanos(ns(kind)));
         }
     }
 
     /// How many reads go by what was found, and how.
     fn found(worth: &Worth) -> (u32, Kind) {
-        let (kind, is_compared) = worth.next();
-        assert!(!is_compared);
-        let more =
-            (0..).take_while(|_| worth.left.load(Relaxed) > 0 && worth.next() == (kind, false));
-        (1 + more.count() as u32, kind)
+        let count = worth.left.load(Relaxed);
+        let kinds: Vec<_> = (0..count).map(|_| worth.next()).collect();
+        assert!(kinds.iter().all(|kind| *kind == (kinds[0].0, false)));
+        (count, kinds[0].0)
+    }
+
+    fn by_kind(awake_ns: u64, asleep_ns: u64) -> impl FnMut(Kind) -> u64 {
+        move |kind| if kind == Kind::Awake { awake_ns } else { asleep_ns }
     }
 
     /// On one machine a get takes 39 us for 55, on another 27 for 30: there a processor was kept busy for a tenth.
     #[test]
     fn who_gains_little_by_it_sleeps_and_tries_again_more_and_more_seldom() {
         let worth = Worth::default();
-        compare(&worth, 27_000, 30_000);
         let mut expected = LEAST_FOUND;
         for _ in 0..8 {
+            compare(&worth, by_kind(27_000, 30_000));
             assert_eq!(found(&worth), (expected, Kind::Asleep));
-            compare(&worth, 27_000, 30_000);
             expected = (expected * 4).min(MOST_FOUND);
         }
-        assert_eq!(found(&worth), (MOST_FOUND, Kind::Asleep));
-        compare(&worth, 39_000, 55_000);
+        assert_eq!(expected, MOST_FOUND);
+        compare(&worth, by_kind(39_000, 55_000));
         assert_eq!(found(&worth), (LEAST_FOUND, Kind::Awake), "the machine became another one");
     }
 
     /// Of pairs in which now one, now the other took long, more than half must be won.
     #[test]
     fn a_read_that_took_long_by_chance_is_one_of_many() {
-        for (of_three, expected) in [(1, Kind::Asleep), (2, Kind::Awake)] {
-            let worth = Worth::default();
-            for pair in 0..PAIRS {
-                let awake_ns = if pair % 3 < of_three { 39_000 } else { 9_000_000_000 };
-                for (kind, ns) in [(Kind::Awake, awake_ns), (Kind::Asleep, 55_000)] {
-                    assert_eq!(worth.next(), (kind, true));
-                    worth.took(kind, Duration::from_nanos(ns));
+        for (of_five, expected) in [(1, Kind::Asleep), (4, Kind::Awake)] {
+            let (worth, mut read) = (Worth::default(), 0);
+            compare(&worth, |kind| {
+                read += 1;
+                match kind {
+                    Kind::Asleep => 55_000,
+                    Kind::Awake if read % 5 < of_five => 39_000,
+                    Kind::Awake => 9_000_000_000,
                 }
+            });
+            assert_eq!(found(&worth).1, expected, "{of_five} of five");
+        }
+    }
+
+    /// Each get made a short read and a long one: were every other read awake, these would be compared with those.
+    #[test]
+    fn reads_of_two_kinds_in_turn_say_what_reads_of_one_say() {
+        for (gain, expected) in [(0.7, Kind::Awake), (0.95, Kind::Asleep)] {
+            for first in 0..2 {
+                let (worth, mut read) = (Worth::default(), first);
+                compare(&worth, |kind| {
+                    read += 1;
+                    let asleep_ns = if read % 2 == 0 { 40_000.0 } else { 90_000.0 };
+                    (asleep_ns * if kind == Kind::Awake { gain } else { 1.0 }) as u64
+                });
+                assert_eq!(found(&worth).1, expected, "{gain} {first}");
             }
-            assert_eq!(found(&worth).1, expected, "{of_three} of three");
         }
     }
 
@@ -376,20 +398,16 @@ mod tests {
     #[test]
     fn reads_of_a_disk_are_compared_before_they_are_believed() {
         let awake = Awake { worth: Worth::default(), ..Awake::alone(1) };
-        for pair in 0..PAIRS {
-            let first = awake.begin();
-            assert!(first.turn().is_some(), "{pair}");
-            drop(first);
-            assert!(awake.worth.awake_ns.swap(u64::MAX, Relaxed) < u64::MAX);
-            let second = awake.begin();
-            assert!(second.turn().is_none(), "{pair}");
-            drop(second);
+        let mut reads = [0, 0];
+        while awake.worth.left.load(Relaxed) == 0 {
+            let reading = awake.begin();
+            let is_awake = reading.turn().is_some();
+            drop(reading);
+            reads[usize::from(is_awake)] += 1;
+            // Each of those awake is noted to have taken for ever.
+            assert_eq!(awake.worth.awake_ns.swap(u64::MAX, Relaxed) < u64::MAX, is_awake);
         }
-        // Each of those awake was noted to have taken for ever.
-        assert_eq!(asleep(&awake), LEAST_FOUND);
-        assert!(
-            awake.worth.awake_ns.load(Relaxed) < u64::MAX,
-            "the one after these is compared again"
-        );
+        assert!(reads[0] == PAIRS && reads[1] >= PAIRS / 2, "{reads:?}");
+        assert!(asleep(&awake) >= LEAST_FOUND);
     }
 }
