@@ -235,7 +235,7 @@ pub fn contents_by(db: &Database, keys: Keys, reads: &ReadOptions) -> Result<Mod
     of_all(db, |keyspace| content_by(keyspace, keys, reads, Ways::All))
 }
 
-/// The same, and each key in one way alone: a seventh of the time, for what is opened thousands of times. Which, `turn` says.
+/// The same, and each key in one way of seven alone, for what is opened thousands of times. Which, `turn` says.
 pub fn contents_in_turn(db: &Database, keys: Keys, turn: u64) -> Result<Model> {
     of_all(db, |keyspace| content_by(keyspace, keys, &ReadOptions::default(), Ways::Few(turn)))
 }
