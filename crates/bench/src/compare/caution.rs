@@ -36,16 +36,18 @@ impl Doubt {
         }
     }
 
-    /// What there is to doubt about a phase. Arrivals are random: three deviations are no doubt, of one client's: each has its
-    /// share of them, and a mix ends with the last.
+    /// What there is to doubt about a phase.
     fn of(phase: &PhaseResult) -> impl Iterator<Item = Doubt> {
-        let of_one = phase.operations as f64 / phase.threads.max(1) as f64;
-        let by_chance = 3.0 / of_one.max(1.0).sqrt();
-        let reached = phase.operations as f64 / phase.seconds.max(1e-9);
-        let missed = |rate: f64| reached < rate * (REACHED - by_chance);
-        let below = phase.rate_per_second.is_some_and(missed).then_some(Doubt::BelowRate);
+        let below = share_of_rate(phase).is_some_and(|share| share < REACHED);
+        let below = below.then_some(Doubt::BelowRate);
         phase.is_cut_short().then_some(Doubt::CutShort).into_iter().chain(below)
     }
+}
+
+/// The share of its rate that an open loop reached: arrivals are random, so it is the time until the last was due of the
+/// time until all were done.
+fn share_of_rate(phase: &PhaseResult) -> Option<f64> {
+    phase.due_seconds.map(|due| due / phase.seconds.max(1e-9))
 }
 
 /// A doubt about one engine's figures of one workload in one round.
@@ -89,11 +91,8 @@ impl Comparison {
         engine: usize,
         phase: &PhaseResult,
     ) {
-        let words = match (doubt, phase.rate_per_second) {
-            (Doubt::BelowRate, Some(rate)) => {
-                let reached = phase.operations as f64 / phase.seconds.max(1e-9);
-                format!("{:.2} of its rate", reached / rate)
-            }
+        let words = match (doubt, share_of_rate(phase)) {
+            (Doubt::BelowRate, Some(share)) => format!("{share:.2} of its rate"),
             _ => format!(
                 "{} of {} operations in {:.0} s",
                 show_count(phase.operations),

@@ -320,6 +320,7 @@ mod tests {
             about: String::new(),
             threads: 1,
             rate_per_second: None,
+            due_seconds: None,
             operations: done,
             asked_operations: asked,
             warms_up: name.starts_with('~'),
@@ -343,6 +344,11 @@ mod tests {
             timeline_interval_s: 1.0,
             timeline_ops_per_s: Vec::new(),
         }
+    }
+
+    /// A phase to which a million operations come in its second.
+    fn open_loop(name: &str, done: u64) -> PhaseResult {
+        PhaseResult { rate_per_second: Some(1e6), ..phase(name, done, 1) }
     }
 
     fn result(phases: Vec<PhaseResult>) -> ChildResult {
@@ -388,25 +394,28 @@ mod tests {
         assert!(found.rows.iter().all(|row| row.metric != "time"), "{:?}", found.rows);
     }
 
-    /// Sixteen clients of 625 arrivals each: who came last by chance ended at 0.93 of the rate, beside every engine.
+    /// 10,000 operations at 1 k/s: the last of them, some client's, was due by chance after 10.7 seconds and not after 10.
     #[test]
     fn the_last_of_many_clients_is_late_by_chance() {
-        for (threads, is_marked) in [(16, false), (1, true)] {
+        for (seconds, is_marked) in [(10.71, false), (10.9, true)] {
             let open = PhaseResult {
-                threads,
                 rate_per_second: Some(1e3),
-                seconds: 10_000.0 / 930.0,
+                due_seconds: Some(10.7),
+                seconds,
                 ..phase("update=1k", 10_000, 10_000)
             };
             let found = comparison(&["learnedkv"], &[open]);
             let is_below = found.marks.iter().any(|mark| mark.doubt == Doubt::BelowRate);
-            assert_eq!(is_below, is_marked, "{threads} clients");
+            assert_eq!(is_below, is_marked, "{seconds} s");
         }
     }
 
     #[test]
     fn a_mix_that_the_time_limit_ended_is_marked_and_so_is_a_rate_that_was_missed() {
-        let open = |done| PhaseResult { rate_per_second: Some(1e6), ..phase("C=1m", done, 1) };
+        let open = |done: u64| PhaseResult {
+            due_seconds: Some(done as f64 / 1e6),
+            ..open_loop("C=1m", done)
+        };
         let phases = [phase("load", 10, 0), phase("A", 60, 100), phase("~B", 7, 9), open(970_000)];
         let found = comparison(&["learnedkv", "rocksdb"], &phases);
         let text = tables::text(&found);
@@ -466,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_mix_that_writes_counts_with_the_settle_directly_behind_it() {
-        let open = PhaseResult { rate_per_second: Some(1e6), ..phase("update=1m", 970_000, 1) };
+        let open = PhaseResult { due_seconds: Some(0.97), ..open_loop("update=1m", 970_000) };
         let two = PhaseResult { threads: 2, ..phase("B@2", 100, 100) };
         let phases = [
             phase("load", 100, 0),

@@ -185,7 +185,9 @@ impl<'a, 's> Client<'a, 's> {
                 break;
             }
             if let Some(arrivals) = &mut arrivals {
-                let due = start + arrivals.next(&mut self.rng);
+                let after = arrivals.next(&mut self.rng);
+                self.tally.last_due = Some(after);
+                let due = start + after;
                 // One that is late already is not begun when the time is over: the rate was not met.
                 if deadline.is_some_and(|deadline| due.max(Instant::now()) >= deadline) {
                     break;

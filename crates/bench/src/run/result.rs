@@ -1,5 +1,7 @@
 //! What one phase of a run measured.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,10 @@ pub struct PhaseResult {
     pub threads: usize,
     /// The operations a second that were asked for, of an open loop; none of a closed one.
     pub rate_per_second: Option<f64>,
+    /// Of an open loop: when the last operation was due that any client came to, in seconds from the
+    /// beginning on. Who keeps up ends then.
+    #[serde(default)]
+    pub due_seconds: Option<f64>,
     /// Operations done.
     pub operations: u64,
     /// Of a mix: the operations it was to do. Fewer are done where the time limit ends it.
@@ -139,6 +145,9 @@ pub struct Tally {
     pub put_bytes: u64,
     /// Time inside the engine, in nanoseconds.
     pub engine_ns: u64,
+    /// When the last operation was due, done or not, from the client's beginning on, if operations come at a
+    /// given rate.
+    pub last_due: Option<Duration>,
     histograms: [Option<Histogram<u64>>; Operation::ALL.len()],
 }
 
@@ -162,6 +171,7 @@ impl Tally {
         self.failures.absorb(other.failures);
         self.put_bytes += other.put_bytes;
         self.engine_ns += other.engine_ns;
+        self.last_due = self.last_due.max(other.last_due);
         for (mine, theirs) in self.histograms.iter_mut().zip(other.histograms) {
             match (mine.as_mut(), theirs) {
                 (Some(mine), Some(theirs)) => {

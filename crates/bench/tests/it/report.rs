@@ -3,6 +3,7 @@
 use std::fs;
 
 use learnedkv_bench::report::{Report, html};
+use learnedkv_bench::run::PhaseResult;
 use learnedkv_bench::{ErrorKind, suite};
 
 use crate::tiny_plan;
@@ -71,13 +72,19 @@ fn a_rate_is_kept_and_time_limits_end_a_workload() {
     // Arrivals are random: the last of 500 is due after 0.1 s, give or take a twentieth.
     assert!(c.seconds >= 0.08, "500 operations at 5,000/s took {} s", c.seconds);
     assert_eq!(c.rate_per_second, Some(5_000.0));
+    // Nothing is done before it is due; nobody keeps up with a rate that no processor has.
+    let due = |phase: &PhaseResult| phase.due_seconds.unwrap();
+    assert!((0.08..=c.seconds).contains(&due(&c)), "{} of {} s", due(&c), c.seconds);
+    plan.limits.rate_per_second = Some(1e9);
+    let c = suite::run(&plan, &mut Vec::new()).unwrap().phases.pop().unwrap();
+    assert!(due(&c) > 0.0 && due(&c) < c.seconds / 10.0, "{} of {} s", due(&c), c.seconds);
     plan.limits.rate_per_second = None;
     plan.limits.operations = u64::MAX;
     plan.limits.seconds = Some(0.2);
     let c = suite::run(&plan, &mut Vec::new()).unwrap().phases.pop().unwrap();
     // That it ended at all is what is tested, and that it is told.
     assert!(c.operations > 0 && c.operations < u64::MAX);
-    assert!(c.is_cut_short() && c.asked_operations == u64::MAX);
+    assert!(c.is_cut_short() && c.asked_operations == u64::MAX && c.due_seconds.is_none());
 }
 
 #[test]
