@@ -87,8 +87,7 @@ pub struct BenchArgs {
     /// How blocks are read: mapped (where the operating system holds them), buffered (by calls), or direct (around its cache)
     #[arg(long, value_name = "HOW", default_value = "mapped")]
     pub reads: String,
-    /// What settle does: compacted (everything, by the store's full compaction; learnedkv's is its
-    /// conversion) or at-rest (until the store has nothing left to do by itself)
+    /// What settle does: compacted (everything, by the store's full compaction) or at-rest (until the store has nothing left to do by itself)
     #[arg(long, value_name = "HOW", default_value = "compacted")]
     pub settle: String,
     /// An option of the store's keyspace as NAME=VALUE, for example lsm_filter=none; may be repeated

@@ -203,7 +203,7 @@ impl Engine for LearnedKv {
 
     fn compact(&mut self) -> Result<()> {
         self.flush()?;
-        self.keyspace.convert().map_err(told)?;
+        self.keyspace.compact().map_err(told)?;
         self.database.wait_idle().map_err(told)
     }
 

@@ -7,7 +7,7 @@ use super::database::Handle;
 use super::iter::{self, Bounds};
 use super::operation::{Operation, check_lengths};
 use super::{KeyspaceStats, Salvage};
-use crate::engine::{Work, lock};
+use crate::engine::{Conversions, Work, lock};
 use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::flush::flush;
@@ -229,9 +229,25 @@ impl Keyspace {
     /// all was settled but a table or a value segment that could not be read, which stays where it is; `DiskFull` also where all was
     /// settled, puts go on, and value segments stay that are mostly dead, since there is no room to empty one of them.
     pub fn convert(&self) -> Result<()> {
+        self.settled_by(Conversions::ask)
+    }
+
+    /// Settles all that was written up to now, as [`convert`](Keyspace::convert) does, and leaves each partition of the settled run one
+    /// table: a conversion leaves deltas, tables of up to a quarter of what they lie over, and a walk reads both. For
+    /// data that is walked much and hardly written to from now on. It rewrites the partitions that have deltas or get
+    /// something new, the whole keyspace at most, a partition at a time. In a keyspace of levels the two are the same.
+    ///
+    /// # Errors
+    /// Those of [`convert`](Keyspace::convert). A table that could not be read keeps its delta.
+    pub fn compact(&self) -> Result<()> {
+        self.settled_by(Conversions::ask_whole)
+    }
+
+    /// Waits for the conversion that `ask` asks for.
+    fn settled_by(&self, ask: fn(&mut Conversions, KeyspaceId) -> u64) -> Result<()> {
         let engine = &self.handle.engine;
         engine.health.check_writable()?;
-        let number = lock(&engine.conversions).ask(self.id);
+        let number = ask(&mut lock(&engine.conversions), self.id);
         let dropped = || !engine.view().keyspaces.contains_key(&self.id);
         let outcome = || lock(&engine.conversions).outcome(self.id, number);
         engine.health.insist();

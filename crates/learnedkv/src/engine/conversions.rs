@@ -11,6 +11,8 @@ use crate::format::entry::KeyspaceId;
 #[derive(Debug, Clone, Default)]
 struct Requests {
     asked: u64,
+    /// The latest that asked for whole partitions.
+    whole: u64,
     /// The latest that what is under way covers.
     begun: u64,
     done: u64,
@@ -34,6 +36,18 @@ impl Conversions {
         let requests = self.keyspaces.entry(keyspace).or_default();
         requests.asked += 1;
         requests.asked
+    }
+
+    /// The same, of a conversion that leaves each partition whole: one table.
+    pub fn ask_whole(&mut self, keyspace: KeyspaceId) -> u64 {
+        let number = self.ask(keyspace);
+        self.keyspaces.entry(keyspace).or_default().whole = number;
+        number
+    }
+
+    /// Whether one of the requests of a keyspace that no finished sweep covers is for whole partitions.
+    pub fn wants_whole(&self, keyspace: KeyspaceId) -> bool {
+        self.keyspaces.get(&keyspace).is_some_and(|r| r.done < r.whole)
     }
 
     /// The latest request of a keyspace, done or not: what a sweep that begins now will cover.
@@ -98,5 +112,29 @@ impl Conversions {
     /// The value segments that the last sweep was to empty, and did not.
     pub fn kept(&self, keyspace: KeyspaceId) -> BTreeSet<u64> {
         self.keyspaces.get(&keyspace).map(|r| r.kept.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_partitions_are_wanted_until_a_sweep_that_began_since_is_over() {
+        let mut conversions = Conversions::default();
+        let first = conversions.ask(1);
+        assert!(!conversions.wants_whole(1));
+        let whole = conversions.ask_whole(1);
+        assert!(conversions.wants_whole(1) && !conversions.wants_whole(2));
+        // One was under way, which covers the first.
+        conversions.finish(1, first, None);
+        assert!(conversions.wants_whole(1) && conversions.outcome(1, whole).is_none());
+        // Who comes later gets what others wait for.
+        let last = conversions.ask(1);
+        assert!(conversions.wants_whole(1));
+        conversions.finish(1, last, None);
+        assert!(!conversions.wants_whole(1) && conversions.outcome(1, whole).unwrap().is_ok());
+        conversions.ask(1);
+        assert!(!conversions.wants_whole(1));
     }
 }

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::format::entry::TableId;
 use crate::lsm::garbage;
 use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
@@ -40,19 +41,27 @@ pub fn bytes(table: &Arc<Table>) -> u64 {
     table.file_bytes() + table.properties().separated_bytes()
 }
 
-/// The bases that have a delta, and how many bytes of each that replaces, estimated: of a small one perhaps more than it
-/// has. Without those that cannot be read: no sweep is rid of them.
-pub fn replaced(tables: &Tables) -> impl Iterator<Item = (usize, &Arc<Table>, u64)> {
-    // Of a partition that was cut in two both have the same.
-    let mut seen = BTreeSet::new();
+/// The bases that have a delta, with it, by partition. Without those that cannot be read: no sweep is rid of them.
+fn below_deltas(tables: &Tables) -> impl Iterator<Item = (usize, &Arc<Table>, &Arc<Table>)> {
     let deltas = tables.deltas.iter().map(|at| (*at, &tables.partitions[*at]));
     let both = deltas.filter_map(|(at, p)| Some((at, p.base.as_ref()?, p.delta.as_ref()?)));
     both.filter(|(_, base, delta)| base.is_readable() && delta.is_readable())
-        .filter(move |(_, _, delta)| seen.insert(delta.id()))
-        .map(|(at, base, delta)| {
-            let of = delta.properties();
-            (at, base, of.shadowed_bytes + of.covered_bytes)
-        })
+}
+
+/// These bases.
+pub fn divided(tables: &Tables) -> impl Iterator<Item = TableId> {
+    below_deltas(tables).map(|(_, base, _)| base.id())
+}
+
+/// The same, and how many bytes of each the delta replaces, estimated: of a small one perhaps more than it has.
+pub fn replaced(tables: &Tables) -> impl Iterator<Item = (usize, &Arc<Table>, u64)> {
+    // Of a partition that was cut in two both have the same.
+    let mut seen = BTreeSet::new();
+    let each = below_deltas(tables).filter(move |(_, _, delta)| seen.insert(delta.id()));
+    each.map(|(at, base, delta)| {
+        let of = delta.properties();
+        (at, base, of.shadowed_bytes + of.covered_bytes)
+    })
 }
 
 /// What a run takes, with the values it points at, bytes.

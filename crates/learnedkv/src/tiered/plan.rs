@@ -78,6 +78,13 @@ impl Course {
         self
     }
 
+    /// The same of a sweep that leaves no deltas, but over what cannot be read.
+    pub fn whole(mut self, tables: &Tables) -> Course {
+        (self.delta_limit, self.size_limit) = (0, 0);
+        self.outgrown = Arc::new(debt::divided(tables).collect());
+        self
+    }
+
     /// Has a base be rewritten: its delta would replace too much of it.
     pub fn outgrow(&mut self, base: TableId) {
         if !self.left.contains(&base) {

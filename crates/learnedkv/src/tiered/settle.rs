@@ -435,7 +435,8 @@ impl SettleJob {
                 debt::victims(&keyspace.tables, &keyspace.options, &choice)
             };
             let course = Course::of(&keyspace.tables, &keyspace.options, victims, full);
-            if sweeping.is_for_reads { course.for_reads() } else { course }
+            let course = if sweeping.is_for_reads { course.for_reads() } else { course };
+            if sweeping.is_whole { course.whole(&keyspace.tables) } else { course }
         };
         let course = sweeping.course.get_or_insert_with(begin).clone();
         sweeping.claimed_bytes = claimed;
@@ -463,11 +464,14 @@ impl SettleJob {
             }
         }
         // Requests up to here are covered: what they want settled is in the memtables by now.
-        let covers = lock(&self.engine.conversions).asked(keyspace.id);
+        let conversions = lock(&self.engine.conversions);
+        let (covers, is_whole) =
+            (conversions.asked(keyspace.id), conversions.wants_whole(keyspace.id));
+        drop(conversions);
         // Dropped meanwhile: then there is nothing to settle.
         let Ok(up_to) = self.engine.rotate(keyspace.id) else { return Ok(Found::Done) };
         let is_for_reads = is_for_reads && !lock(&self.engine.conversions).is_wanted(keyspace.id);
-        let sweeping = Sweeping::decided(covers, up_to).for_reads(is_for_reads);
+        let sweeping = Sweeping::decided(covers, up_to).for_reads(is_for_reads).whole(is_whole);
         lock(&self.shared).sweeps.insert(keyspace.id, sweeping);
         Ok(Found::Done)
     }
@@ -487,7 +491,11 @@ impl SettleJob {
             return Ok(Found::Nothing);
         }
         let id = keyspace.id;
-        if keyspace.tables.runs.is_empty() && !self.empties_segments(keyspace) {
+        let joins = || {
+            lock(&self.shared).sweeps.get(&id).is_some_and(|s| s.is_whole)
+                && debt::divided(&keyspace.tables).next().is_some()
+        };
+        if keyspace.tables.runs.is_empty() && !self.empties_segments(keyspace) && !joins() {
             self.finish();
             return Ok(Found::Done);
         }

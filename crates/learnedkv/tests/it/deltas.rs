@@ -76,6 +76,51 @@ fn what_deltas_replace_is_not_live() {
     }
 }
 
+/// Of new keys, which replace nothing, and of others, in one partition and in many; with nothing fresh, and with something. A walk
+/// read two tables in each partition after a load that was compacted, half as long again.
+#[test]
+fn a_compaction_leaves_no_deltas() {
+    for (partition_bytes, is_fresh) in [(64 << 20, false), (128 << 10, false), (128 << 10, true)] {
+        let mut setup = setup(100);
+        setup.keyspace = setup.keyspace.partition_bytes(partition_bytes);
+        let (db, keyspace, _) = settled(&setup);
+        let new = |keyspace: &Keyspace| {
+            for number in (0..KEYS).step_by(10) {
+                keyspace.insert([&key(number)[..], b"+"].concat(), [4; 30]).unwrap();
+            }
+        };
+        new(&keyspace);
+        keyspace.convert().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert!(stats.deltas > stats.partitions / 2, "{stats}");
+        if is_fresh {
+            put(&keyspace, 20, 5);
+        }
+        keyspace.compact().unwrap();
+        let stats = keyspace.stats().unwrap();
+        assert_eq!((stats.deltas, stats.runs, stats.unsettled_bytes), (0, 0, 0), "{stats}");
+        // There is nothing left to do.
+        let swept = db.stats().swept_bytes;
+        keyspace.compact().unwrap();
+        assert_eq!(db.stats().swept_bytes, swept);
+        // And who only converts next leaves deltas as before.
+        put(&keyspace, 20, 6);
+        keyspace.convert().unwrap();
+        assert!(keyspace.stats().unwrap().deltas > 0);
+        let mut expected = Vec::new();
+        for number in 0..KEYS {
+            let value = if number % 20 == 0 { 6 } else { 1 };
+            expected.push((key(number).to_vec(), vec![value; 30]));
+            if number % 10 == 0 {
+                expected.push(([&key(number)[..], b"+"].concat(), vec![4; 30]));
+            }
+        }
+        let found: Vec<_> = keyspace.iter().map(|entry| entry.unwrap()).collect();
+        let found = found.iter().map(|(key, value)| (key.to_vec(), value.to_vec()));
+        assert!(found.eq(expected));
+    }
+}
+
 /// Where deltas replace more than a quarter of the garbage that is allowed a sweep writes their bases anew, though
 /// next to nothing is fresh; where less, they stay.
 #[test]

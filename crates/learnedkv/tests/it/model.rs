@@ -170,6 +170,15 @@ fn remove_range(
     model.retain(|key, _| !range.contains(key));
 }
 
+/// A bulk load over part of the keys.
+fn ingest(keyspace: &learnedkv::Keyspace, model: &mut Model, random: &mut Random, shape: Keys) {
+    let start = random.below(500);
+    let entries = (start..start + 50).map(|i| (shape.key(i), vec![7; i as usize % 90]));
+    let entries: Vec<_> = entries.collect();
+    keyspace.ingest(entries.iter().map(|(k, v)| (k, v))).unwrap();
+    model.extend(entries);
+}
+
 fn key(random: &mut Random, shape: Keys) -> Vec<u8> {
     shape.key(random.below(600))
 }
@@ -204,17 +213,10 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
                     );
                 }
                 970..980 => keyspace.flush().unwrap(),
-                980..986 => keyspace.convert().unwrap(),
+                980..984 => keyspace.convert().unwrap(),
+                984..986 => keyspace.compact().unwrap(),
                 986..990 => check(&keyspace, &model, &mut random, seed, shape),
-                990..994 => {
-                    // A bulk load over part of the keys.
-                    let start = random.below(500);
-                    let entries: Vec<_> = (start..start + 50)
-                        .map(|i| (shape.key(i), vec![7; i as usize % 90]))
-                        .collect();
-                    keyspace.ingest(entries.iter().map(|(k, v)| (k, v))).unwrap();
-                    model.extend(entries);
-                }
+                990..994 => ingest(&keyspace, &mut model, &mut random, shape),
                 _ => {
                     drop((db, keyspace));
                     db = open(&disk, seed + step);
@@ -243,5 +245,8 @@ fn any_mix_of_operations_answers_like_a_btree_map() {
         let (about, exactly) = (keyspace.approximate_len().unwrap(), model.len() as u64);
         let parts = if store == Store::Lsm { 1 } else { 4 };
         assert!(about.abs_diff(exactly) * parts <= exactly, "seed {seed}: {about} for {exactly}");
+        keyspace.compact().unwrap();
+        assert_eq!(keyspace.stats().unwrap().deltas, 0, "seed {seed}");
+        check(&keyspace, &model, &mut random, seed, shape);
     }
 }

@@ -52,6 +52,8 @@ pub struct Sweeping {
     pub up_to: SequenceNumber,
     /// It is due for what reads paid alone, and nobody had asked for one when it was decided.
     pub is_for_reads: bool,
+    /// Somebody waits for it who wants whole partitions: it leaves no deltas.
+    pub is_whole: bool,
     /// What it keeps in mind.
     pub course: Option<Course>,
     /// What it could not read.
@@ -105,10 +107,16 @@ impl Sweeping {
         Sweeping { is_for_reads, ..self }
     }
 
+    /// The same, for who wants whole partitions, or not.
+    pub fn whole(self, is_whole: bool) -> Sweeping {
+        Sweeping { is_whole, ..self }
+    }
+
     /// One that follows `over`, which goes on for who waits for that, for these value segments if they are known.
     pub fn following(over: &Sweeping, to_empty: Option<BTreeSet<u64>>) -> Sweeping {
         let (damage, chosen) = (over.damage.clone(), over.chosen.clone());
-        Sweeping { damage, chosen, to_empty, ..Sweeping::decided(over.covers, 0) }
+        let following = Sweeping::decided(over.covers, 0).whole(over.is_whole);
+        Sweeping { damage, chosen, to_empty, ..following }
     }
 
     /// Once it is over: whether what it and those it followed met is to be told.
