@@ -1,8 +1,9 @@
 //! What deltas replace in their bases: garbage, which stands in the settled run.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
 use learnedkv::{Database, Keyspace, KeyspaceOptions};
 
@@ -119,6 +120,54 @@ fn a_compaction_leaves_no_deltas() {
         let found = found.iter().map(|(key, value)| (key.to_vec(), value.to_vec()));
         assert!(found.eq(expected));
     }
+}
+
+/// At each of its operations the process dies, and the machine: all is there, and the next compaction ends what this one began.
+#[test]
+fn a_crash_amid_a_compaction_loses_nothing() {
+    const FEW: u32 = 4_000;
+    let mut setup = setup(100);
+    setup.keyspace = setup.keyspace.partition_bytes(16 << 10).block_bytes(512);
+    let disk = SimDisk::new(1);
+    let db = setup.open(&disk, 1).unwrap();
+    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
+    for (every, fill) in [(1, 1), (15, 2)] {
+        (0..FEW).step_by(every).for_each(|n| keyspace.insert(key(n), [fill; 30]).unwrap());
+        keyspace.convert().unwrap();
+    }
+    let partitions = keyspace.stats().unwrap().partitions;
+    assert!(partitions > 4 && keyspace.stats().unwrap().deltas > 4, "{partitions}");
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let sink = taken.clone();
+    disk.observe(move |operation, disk| {
+        let kinds = [(CrashKind::Process, 0), (CrashKind::Machine, operation.index)];
+        let clones = kinds.map(|(kind, seed)| disk.crash_clone(kind, seed));
+        sink.lock().unwrap().extend(clones);
+    });
+    keyspace.compact().unwrap();
+    disk.stop_observing();
+    let taken = std::mem::take(&mut *taken.lock().unwrap());
+    assert!(taken.len() > 20 * partitions as usize, "{} of {partitions}", taken.len());
+    let expected = (0..FEW).map(|n| (key(n).to_vec(), vec![if n % 15 == 0 { 2 } else { 1 }; 30]));
+    let expected: Vec<_> = expected.collect();
+    let mut amid = 0;
+    for (number, left) in taken.into_iter().enumerate() {
+        let db = setup.open(&left, 1).unwrap();
+        let keyspace = db.find("k").unwrap();
+        let check = |when: &str| {
+            let found = keyspace.iter().map(|e| e.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec()));
+            assert!(found.eq(expected.iter().cloned()), "{number}, {when}");
+        };
+        check("opened");
+        let deltas = keyspace.stats().unwrap().deltas;
+        amid += u64::from(deltas > 0 && deltas < partitions - 1);
+        if number % 16 == 0 {
+            keyspace.compact().unwrap();
+            assert_eq!(keyspace.stats().unwrap().deltas, 0, "{number}");
+            check("compacted");
+        }
+    }
+    assert!(amid > 20, "{amid}");
 }
 
 /// Where deltas replace more than a quarter of the garbage that is allowed a sweep writes their bases anew, though
