@@ -39,6 +39,8 @@ pub struct Course {
     outgrown: Arc<BTreeSet<TableId>>,
     /// Those where that failed: they may have any delta.
     left: BTreeSet<TableId>,
+    /// No other base gets one.
+    is_whole: bool,
 }
 
 impl Course {
@@ -68,6 +70,7 @@ impl Course {
             unreadable: BTreeSet::new(),
             outgrown: Arc::new(outgrown(tables, most)),
             left: BTreeSet::new(),
+            is_whole: false,
         }
     }
 
@@ -80,7 +83,7 @@ impl Course {
 
     /// The same of a sweep that leaves no deltas, but over what cannot be read.
     pub fn whole(mut self, tables: &Tables) -> Course {
-        (self.delta_limit, self.size_limit) = (0, 0);
+        self.is_whole = true;
         self.outgrown = Arc::new(debt::divided(tables).collect());
         self
     }
@@ -98,7 +101,7 @@ impl Course {
     pub fn leave(&mut self, first: Option<TableId>, is_damaged: Option<TableId>) -> bool {
         let mut changes = false;
         for base in first.into_iter().chain(is_damaged) {
-            if Arc::make_mut(&mut self.outgrown).remove(&base) {
+            if Arc::make_mut(&mut self.outgrown).remove(&base) || self.is_whole {
                 changes |= self.left.insert(base);
             }
         }
@@ -398,7 +401,8 @@ impl Plan {
         let weights = Weights::of(view, frozen, at);
         let unreadable = |table: &Arc<Table>| course.is_unreadable(table);
         let rewrites_delta = |base: &Arc<Table>| {
-            let fits = weights.fits_delta(course) && !course.rewrites(base) && !disk_is_full;
+            let may = !course.is_whole || course.left.contains(&base.id());
+            let fits = may && weights.fits_delta(course) && !course.rewrites(base) && !disk_is_full;
             !weights.is_covered && (unreadable(base) || fits)
         };
         if tables.partitions[at].base.as_ref().is_some_and(rewrites_delta) {
