@@ -530,6 +530,7 @@ mod tests {
             unreadable: BTreeSet::new(),
             outgrown: Arc::default(),
             left: BTreeSet::new(),
+            is_whole: false,
         };
         assert!(!course.leave(Some(7), None), "nothing is to be left");
         course.outgrow(7);
