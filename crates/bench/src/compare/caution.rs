@@ -38,16 +38,10 @@ impl Doubt {
 
     /// What there is to doubt about a phase.
     fn of(phase: &PhaseResult) -> impl Iterator<Item = Doubt> {
-        let below = share_of_rate(phase).is_some_and(|share| share < REACHED);
+        let below = phase.share_of_rate.is_some_and(|share| share < REACHED);
         let below = below.then_some(Doubt::BelowRate);
         phase.is_cut_short().then_some(Doubt::CutShort).into_iter().chain(below)
     }
-}
-
-/// The share of its rate that an open loop reached: arrivals are random, so it is the time until the last was due of the
-/// time until all were done.
-fn share_of_rate(phase: &PhaseResult) -> Option<f64> {
-    phase.due_seconds.map(|due| due / phase.seconds.max(1e-9))
 }
 
 /// A doubt about one engine's figures of one workload in one round.
@@ -91,7 +85,7 @@ impl Comparison {
         engine: usize,
         phase: &PhaseResult,
     ) {
-        let words = match (doubt, share_of_rate(phase)) {
+        let words = match (doubt, phase.share_of_rate) {
             (Doubt::BelowRate, Some(share)) => format!("{share:.2} of its rate"),
             _ => format!(
                 "{} of {} operations in {:.0} s",

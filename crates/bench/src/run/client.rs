@@ -176,6 +176,8 @@ impl<'a, 's> Client<'a, 's> {
     /// If the engine failed.
     pub fn run(mut self, mix: &Mix, mut chooser: Chooser<'_>, operations: u64) -> Result<Tally> {
         let start = Instant::now();
+        // Of those that were begun.
+        let mut last_due = start;
         let deadline = self.limits.seconds.map(|s| start + Duration::from_secs_f64(s));
         let share = |rate: f64| rate / self.limits.threads as f64;
         let waiting = Waiting::of(self.limits.threads);
@@ -185,13 +187,12 @@ impl<'a, 's> Client<'a, 's> {
                 break;
             }
             if let Some(arrivals) = &mut arrivals {
-                let after = arrivals.next(&mut self.rng);
-                self.tally.last_due = Some(after);
-                let due = start + after;
+                let due = start + arrivals.next(&mut self.rng);
                 // One that is late already is not begun when the time is over: the rate was not met.
                 if deadline.is_some_and(|deadline| due.max(Instant::now()) >= deadline) {
                     break;
                 }
+                last_due = due;
                 self.due = Some(arrivals.wait(waiting));
             } else if done.is_multiple_of(PROGRESS_EVERY)
                 && deadline.is_some_and(|deadline| Instant::now() >= deadline)
@@ -202,6 +203,8 @@ impl<'a, 's> Client<'a, 's> {
             let time = self.operate(operation, &mut chooser)?;
             self.record(operation, time);
         }
+        let share = (last_due - start).as_secs_f64() / start.elapsed().as_secs_f64().max(1e-9);
+        self.tally.share_of_rate = arrivals.map(|_| share);
         Ok(self.tally)
     }
 

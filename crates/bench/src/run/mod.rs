@@ -109,13 +109,13 @@ pub fn run_phase(
         Phase::Verify => alone(named, limits, |bar| verify(stage, bar))?,
     };
     let used = resources::Usage::now().since(before);
-    let Measured { tally, threads, seconds, due_seconds, timeline } = measured;
+    let Measured { tally, threads, seconds, timeline } = measured;
     Ok(PhaseResult {
         name: named.name.to_string(),
         about: named.about.to_string(),
         threads,
         rate_per_second: limits.rate_per_second,
-        due_seconds,
+        share_of_rate: tally.share_of_rate,
         operations: tally.operations,
         asked_operations: chooser.map_or(0, |_| limits.operations),
         warms_up: named.warms_up,
@@ -177,7 +177,6 @@ struct Measured {
     tally: Tally,
     threads: usize,
     seconds: f64,
-    due_seconds: Option<f64>,
     timeline: Timeline,
 }
 
@@ -208,7 +207,7 @@ fn alone(
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
     let timeline = Timeline::new(start);
-    Ok(Measured { tally: tally?, threads: 1, seconds, due_seconds: None, timeline })
+    Ok(Measured { tally: tally?, threads: 1, seconds, timeline })
 }
 
 /// Runs the clients of a load, a removal or a mix (which has a chooser), and watches them.
@@ -273,8 +272,7 @@ fn run_clients(
         tally.absorb(outcome?);
     }
     let seconds = begun.zip(ended).map_or(0.0, |(begun, ended)| (ended - begun).as_secs_f64());
-    let due_seconds = tally.last_due.map(|due| due.as_secs_f64());
-    Ok(Measured { tally, threads, seconds, due_seconds, timeline })
+    Ok(Measured { tally, threads, seconds, timeline })
 }
 
 /// Hands every key to the engine, sorted.

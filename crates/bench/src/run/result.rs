@@ -1,7 +1,5 @@
 //! What one phase of a run measured.
 
-use std::time::Duration;
-
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -24,10 +22,10 @@ pub struct PhaseResult {
     pub threads: usize,
     /// The operations a second that were asked for, of an open loop; none of a closed one.
     pub rate_per_second: Option<f64>,
-    /// Of an open loop: when the last operation was due that any client came to, in seconds from the
-    /// beginning on. Who keeps up ends then.
+    /// Of an open loop: the share of its rate that the client reached who reached the least. Arrivals are random, so
+    /// it is the time until his last operation was due, of the time until he had done all.
     #[serde(default)]
-    pub due_seconds: Option<f64>,
+    pub share_of_rate: Option<f64>,
     /// Operations done.
     pub operations: u64,
     /// Of a mix: the operations it was to do. Fewer are done where the time limit ends it.
@@ -145,9 +143,8 @@ pub struct Tally {
     pub put_bytes: u64,
     /// Time inside the engine, in nanoseconds.
     pub engine_ns: u64,
-    /// When the last operation was due, done or not, from the client's beginning on, if operations come at a
-    /// given rate.
-    pub last_due: Option<Duration>,
+    /// See [`PhaseResult::share_of_rate`].
+    pub share_of_rate: Option<f64>,
     histograms: [Option<Histogram<u64>>; Operation::ALL.len()],
 }
 
@@ -171,7 +168,8 @@ impl Tally {
         self.failures.absorb(other.failures);
         self.put_bytes += other.put_bytes;
         self.engine_ns += other.engine_ns;
-        self.last_due = self.last_due.max(other.last_due);
+        let shares = self.share_of_rate.into_iter().chain(other.share_of_rate);
+        self.share_of_rate = shares.reduce(f64::min);
         for (mine, theirs) in self.histograms.iter_mut().zip(other.histograms) {
             match (mine.as_mut(), theirs) {
                 (Some(mine), Some(theirs)) => {

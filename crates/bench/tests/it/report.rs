@@ -72,19 +72,22 @@ fn a_rate_is_kept_and_time_limits_end_a_workload() {
     // Arrivals are random: the last of 500 is due after 0.1 s, give or take a twentieth.
     assert!(c.seconds >= 0.08, "500 operations at 5,000/s took {} s", c.seconds);
     assert_eq!(c.rate_per_second, Some(5_000.0));
-    // Nothing is done before it is due; nobody keeps up with a rate that no processor has.
-    let due = |phase: &PhaseResult| phase.due_seconds.unwrap();
-    assert!((0.08..=c.seconds).contains(&due(&c)), "{} of {} s", due(&c), c.seconds);
+    // Nothing is done before it is due; nobody keeps up with a rate that no processor has, nor if time is over.
+    let share = |phase: &PhaseResult| phase.share_of_rate.unwrap();
+    assert!(share(&c) > 0.0 && share(&c) <= 1.0, "{}", share(&c));
     plan.limits.rate_per_second = Some(1e9);
-    let c = suite::run(&plan, &mut Vec::new()).unwrap().phases.pop().unwrap();
-    assert!(due(&c) > 0.0 && due(&c) < c.seconds / 10.0, "{} of {} s", due(&c), c.seconds);
+    for (operations, seconds) in [(500, 30.0), (u64::MAX, 0.2)] {
+        (plan.limits.operations, plan.limits.seconds) = (operations, Some(seconds));
+        let c = suite::run(&plan, &mut Vec::new()).unwrap().phases.pop().unwrap();
+        assert!(share(&c) > 0.0 && share(&c) < 0.1, "{} of {} s", share(&c), c.seconds);
+    }
     plan.limits.rate_per_second = None;
     plan.limits.operations = u64::MAX;
     plan.limits.seconds = Some(0.2);
     let c = suite::run(&plan, &mut Vec::new()).unwrap().phases.pop().unwrap();
     // That it ended at all is what is tested, and that it is told.
     assert!(c.operations > 0 && c.operations < u64::MAX);
-    assert!(c.is_cut_short() && c.asked_operations == u64::MAX && c.due_seconds.is_none());
+    assert!(c.is_cut_short() && c.asked_operations == u64::MAX && c.share_of_rate.is_none());
 }
 
 #[test]

@@ -234,11 +234,12 @@ impl Keyspace {
 
     /// Settles all that was written up to now, as [`convert`](Keyspace::convert) does, and leaves each partition of the settled run one
     /// table: a conversion leaves deltas, tables of up to a quarter of what they lie over, and a walk reads both. For
-    /// data that is walked much and hardly written to from now on. It rewrites the partitions that have deltas or get
-    /// something new, the whole keyspace at most, a partition at a time. In a keyspace of levels the two are the same.
+    /// data that is walked much and hardly written to from now on. Once a sweep is over that is under way (which leaves deltas),
+    /// it rewrites the partitions that have deltas or get something new, all of them at most, a partition at a time. Who converts
+    /// meanwhile waits for it. On a full disk it is a conversion, as it is in a keyspace of levels.
     ///
     /// # Errors
-    /// Those of [`convert`](Keyspace::convert). A table that could not be read keeps its delta.
+    /// Those of [`convert`](Keyspace::convert); what kept a partition from being rewritten, which keeps its delta.
     pub fn compact(&self) -> Result<()> {
         self.settled_by(Conversions::ask_whole)
     }

@@ -208,6 +208,9 @@ impl SettleJob {
         if goes_on && is_of_table {
             sweeping.damage = Some(error.clone());
         }
+        if goes_on && sweeping.is_whole {
+            sweeping.left = Some(error.clone());
+        }
         goes_on
     }
 
@@ -436,7 +439,7 @@ impl SettleJob {
             };
             let course = Course::of(&keyspace.tables, &keyspace.options, victims, full);
             let course = if sweeping.is_for_reads { course.for_reads() } else { course };
-            if sweeping.is_whole { course.whole(&keyspace.tables) } else { course }
+            if sweeping.is_whole && !full { course.whole(&keyspace.tables) } else { course }
         };
         let course = sweeping.course.get_or_insert_with(begin).clone();
         sweeping.claimed_bytes = claimed;
@@ -491,9 +494,12 @@ impl SettleJob {
             return Ok(Found::Nothing);
         }
         let id = keyspace.id;
+        let is_whole = || lock(&self.shared).sweeps.get(&id).is_some_and(|s| s.is_whole);
+        // On a full disk it is a conversion like others.
         let joins = || {
-            lock(&self.shared).sweeps.get(&id).is_some_and(|s| s.is_whole)
+            !self.engine.ballast.is_given_up()
                 && debt::divided(&keyspace.tables).next().is_some()
+                && is_whole()
         };
         if keyspace.tables.runs.is_empty() && !self.empties_segments(keyspace) && !joins() {
             self.finish();

@@ -157,6 +157,7 @@ impl SettleJob {
             return None;
         }
         let damage = over.damage.clone().or_else(|| keyspace.tables.damage());
+        let damage = damage.or_else(|| over.left.clone());
         if damage.is_some() || self.engine.ballast.is_given_up() {
             return damage;
         }

@@ -58,6 +58,8 @@ pub struct Sweeping {
     pub course: Option<Course>,
     /// What it could not read.
     pub damage: Option<Error>,
+    /// Why it left a partition as it is that was to be whole.
+    pub left: Option<Error>,
     /// It follows another, for these value segments or the deadest of them.
     pub to_empty: Option<BTreeSet<u64>>,
     /// All that it was to empty, and those before it that it follows.
@@ -116,7 +118,8 @@ impl Sweeping {
     pub fn following(over: &Sweeping, to_empty: Option<BTreeSet<u64>>) -> Sweeping {
         let (damage, chosen) = (over.damage.clone(), over.chosen.clone());
         let following = Sweeping::decided(over.covers, 0).whole(over.is_whole);
-        Sweeping { damage, chosen, to_empty, ..following }
+        let left = over.left.clone();
+        Sweeping { damage, left, chosen, to_empty, ..following }
     }
 
     /// Once it is over: whether what it and those it followed met is to be told.
