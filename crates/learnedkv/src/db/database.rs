@@ -289,6 +289,7 @@ impl Database {
     pub fn resume(&self) -> Result<()> {
         let engine = self.engine();
         engine.health.check_writable()?;
+        engine.retake_ballast();
         engine.health.insist();
         engine.executor.notify();
         Ok(())

@@ -248,6 +248,8 @@ impl Keyspace {
     fn settled_by(&self, ask: fn(&mut Conversions, KeyspaceId) -> u64) -> Result<()> {
         let engine = &self.handle.engine;
         engine.health.check_writable()?;
+        // There may be room by now: then it is no conversion of a full disk.
+        engine.retake_ballast();
         let number = ask(&mut lock(&engine.conversions), self.id);
         let dropped = || !engine.view().keyspaces.contains_key(&self.id);
         let outcome = || lock(&engine.conversions).outcome(self.id, number);

@@ -95,17 +95,17 @@ impl Course {
         }
     }
 
-    /// After a step failed, beginning with the partition of base `first`: that is no longer rewritten for its delta
-    /// alone, and what `is_damaged` gets a delta. False: there is no way around what failed. Of each base it
-    /// says true once.
+    /// After a step failed: a base that `is_damaged` gets a delta, and is joined with no other. Where that was known, or none is, the
+    /// base of the step's `first` partition is no longer rewritten for its delta alone. False: there is no way around what
+    /// failed. Of each base it says true once for either.
     pub fn leave(&mut self, first: Option<TableId>, is_damaged: Option<TableId>) -> bool {
-        let mut changes = false;
-        for base in first.into_iter().chain(is_damaged) {
-            if Arc::make_mut(&mut self.outgrown).remove(&base) || self.is_whole {
-                changes |= self.left.insert(base);
-            }
+        if is_damaged.is_some_and(|base| self.unreadable.insert(base)) {
+            return true;
         }
-        is_damaged.is_some_and(|base| self.unreadable.insert(base)) || changes
+        first.is_some_and(|base| {
+            let was_to_be = Arc::make_mut(&mut self.outgrown).remove(&base) || self.is_whole;
+            was_to_be && self.left.insert(base)
+        })
     }
 
     /// Whether there is a way to do without a delta over a base.
@@ -537,10 +537,12 @@ mod tests {
         assert!(course.outgrown.contains(&7) && course.leave(Some(7), None));
         course.outgrow(7);
         assert!(!course.outgrown.contains(&7) && !course.leave(Some(7), None));
-        // One that is damaged, joined to another.
-        course.outgrow(8);
-        assert!(course.leave(Some(7), Some(8)) && course.unreadable.contains(&8));
-        assert!(!course.leave(Some(7), Some(8)));
+        // One that is damaged, joined to another, which has done nothing.
+        course.outgrow(9);
+        assert!(course.leave(Some(9), Some(8)) && course.unreadable.contains(&8));
+        assert!(course.outgrown.contains(&9));
+        assert!(course.leave(Some(9), Some(8)) && !course.outgrown.contains(&9));
+        assert!(!course.leave(Some(9), Some(8)));
         assert!(!course.leave(None, None));
     }
 }

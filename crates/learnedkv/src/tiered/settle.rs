@@ -205,10 +205,10 @@ impl SettleJob {
         let damaged = step.unreadable_base(error);
         let leave = |course: &mut Course| course.leave(step.first_base(), damaged);
         let goes_on = sweeping.course.as_mut().is_some_and(leave);
-        if goes_on && is_of_table {
+        if goes_on && is_of_table && error.is_corruption() {
             sweeping.damage = Some(error.clone());
-        }
-        if goes_on && sweeping.is_whole {
+        } else if goes_on && (is_of_table || sweeping.is_whole) {
+            // It may be gone by the next one.
             sweeping.left = Some(error.clone());
         }
         goes_on

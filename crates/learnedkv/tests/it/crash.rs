@@ -321,7 +321,8 @@ fn workload(seed: u64, keys: Keys, spread: Spread) -> Vec<Op> {
         Op::Swap(Swap { key, new, synced, .. }) => {
             Some(Op::Commit(vec![("a".to_owned(), key, new)], synced))
         }
-        Op::Ingest(name, _) | Op::Flush(name) | Op::Convert(name) if !one(&name) => None,
+        Op::Ingest(name, _) | Op::Flush(name) if !one(&name) => None,
+        Op::Convert(name) | Op::Compact(name) if !one(&name) => None,
         Op::Create(_) if number > 1 => None,
         op => Some(op),
     };

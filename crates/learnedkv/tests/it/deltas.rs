@@ -1,19 +1,17 @@
 //! What deltas replace in their bases: garbage, which stands in the settled run.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use learnedkv::disk::faulty::{Fault, FaultyDisk};
-use learnedkv::disk::sim::{CrashKind, SimDisk};
-use learnedkv::disk::{Access, Disk, OperationKind};
-use learnedkv::{Database, Keyspace, KeyspaceOptions, KeyspaceStats};
+use learnedkv::disk::sim::SimDisk;
+use learnedkv::disk::{Access, Disk};
+use learnedkv::{Database, Keyspace, KeyspaceOptions};
 
 use crate::workload::Setup;
 
-const KEYS: u32 = 64_000;
+pub const KEYS: u32 = 64_000;
 
 /// Sweeps come when they are asked for; a partition takes all.
-fn setup(over_provision_percent: u64) -> Setup {
+pub fn setup(over_provision_percent: u64) -> Setup {
     Setup {
         stream_at: 1 << 20,
         memtable_bytes: 256 << 10,
@@ -28,7 +26,7 @@ fn setup(over_provision_percent: u64) -> Setup {
 }
 
 /// A store of settled keys, and what they take.
-fn settled(setup: &Setup) -> (Database, Keyspace, u64) {
+pub fn settled(setup: &Setup) -> (Database, Keyspace, u64) {
     let db = setup.open(&SimDisk::new(1), 1).unwrap();
     let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
     put(&keyspace, 1, 1);
@@ -38,12 +36,12 @@ fn settled(setup: &Setup) -> (Database, Keyspace, u64) {
     (db, keyspace, stats.space_bytes)
 }
 
-fn key(number: u32) -> [u8; 4] {
+pub fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
 /// Stores every so manieth key.
-fn put(keyspace: &Keyspace, every: usize, fill: u8) {
+pub fn put(keyspace: &Keyspace, every: usize, fill: u8) {
     for number in (0..KEYS).step_by(every) {
         keyspace.insert(key(number), [fill; 30]).unwrap();
     }
@@ -76,164 +74,6 @@ fn what_deltas_replace_is_not_live() {
             "{at}: {live} live: {stats}"
         );
     }
-}
-
-/// Of new keys, which replace nothing, and of others, in one partition and in many; with nothing fresh, and with something. A walk
-/// read two tables in each partition after a load that was compacted, half as long again.
-#[test]
-fn a_compaction_leaves_no_deltas() {
-    for (partition_bytes, is_fresh) in [(64 << 20, false), (128 << 10, false), (128 << 10, true)] {
-        let mut setup = setup(100);
-        setup.keyspace = setup.keyspace.partition_bytes(partition_bytes);
-        let (db, keyspace, _) = settled(&setup);
-        let new = |keyspace: &Keyspace| {
-            for number in (0..KEYS).step_by(10) {
-                keyspace.insert([&key(number)[..], b"+"].concat(), [4; 30]).unwrap();
-            }
-        };
-        new(&keyspace);
-        keyspace.convert().unwrap();
-        let stats = keyspace.stats().unwrap();
-        assert!(stats.deltas > stats.partitions / 2, "{stats}");
-        if is_fresh {
-            put(&keyspace, 20, 5);
-            // Less than a block: it covers none whole.
-            keyspace.remove_range(key(501)..key(503)).unwrap();
-            (501..503).for_each(|number| keyspace.insert(key(number), [1; 30]).unwrap());
-        }
-        keyspace.compact().unwrap();
-        let stats = keyspace.stats().unwrap();
-        assert_eq!((stats.deltas, stats.runs, stats.unsettled_bytes), (0, 0, 0), "{stats}");
-        keyspace.remove_range(key(701)..key(702)).unwrap();
-        keyspace.compact().unwrap();
-        assert_eq!(keyspace.stats().unwrap().deltas, 0, "a small range");
-        keyspace.insert(key(701), [1; 30]).unwrap();
-        keyspace.compact().unwrap();
-        // There is nothing left to do.
-        let swept = db.stats().swept_bytes;
-        keyspace.compact().unwrap();
-        assert_eq!(db.stats().swept_bytes, swept);
-        // And who only converts next leaves deltas as before.
-        put(&keyspace, 20, 6);
-        keyspace.convert().unwrap();
-        assert!(keyspace.stats().unwrap().deltas > 0);
-        let mut expected = Vec::new();
-        for number in 0..KEYS {
-            let value = if number % 20 == 0 { 6 } else { 1 };
-            expected.push((key(number).to_vec(), vec![value; 30]));
-            if number % 10 == 0 {
-                expected.push(([&key(number)[..], b"+"].concat(), vec![4; 30]));
-            }
-        }
-        let found: Vec<_> = keyspace.iter().map(|entry| entry.unwrap()).collect();
-        let found = found.iter().map(|(key, value)| (key.to_vec(), value.to_vec()));
-        assert!(found.eq(expected));
-    }
-}
-
-/// A base that is not given for a while, and a table that is not made once: it says so, ends all the same, and stands in nobody's
-/// way. (A sweep went on to want what had failed, whoever asked next for less.)
-#[test]
-fn a_compaction_goes_round_what_fails_and_says_so() {
-    type Fails = fn(&[String]) -> Fault;
-    let is_not_given: Fails = |bases| {
-        let fault = Fault::at(0).of(&[OperationKind::Read]).on_paths_with(&bases[2]);
-        fault.from_then_on()
-    };
-    let is_not_made: Fails = |_| Fault::at(2).of(&[OperationKind::Create]).on_paths_with("table-");
-    // With deltas nearly everywhere, and with one, elsewhere.
-    let (all, one) = (10, KEYS as usize);
-    for (fails, every) in [(is_not_given, all), (is_not_made, all), (is_not_given, one)] {
-        let mut setup = setup(100);
-        setup.mapped_reads = false;
-        setup.keyspace = setup.keyspace.partition_bytes(128 << 10);
-        let disk = SimDisk::new(1);
-        let faulty = FaultyDisk::new(Arc::new(disk.clone()));
-        let db = setup.open(&faulty, 1).unwrap();
-        let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-        put(&keyspace, 1, 1);
-        keyspace.convert().unwrap();
-        let names = || disk.list(Path::new("/db")).unwrap();
-        let mut bases: Vec<_> = names().into_iter().filter(|n| n.starts_with("table-")).collect();
-        put(&keyspace, every, 2);
-        keyspace.convert().unwrap();
-        let before = keyspace.stats().unwrap().deltas;
-        assert!(before > 4 || every == one, "{before}");
-        put(&keyspace, 20, 3);
-        // What a sweep wrote is in the cache.
-        drop((keyspace, db));
-        let db = setup.open(&faulty, 2).unwrap();
-        let keyspace = db.find("k").unwrap();
-        bases.retain(|name| names().contains(name));
-        let counts = faulty.fail(fails(&bases));
-        let outcome = keyspace.compact();
-        assert!(counts.fired() > 0, "{outcome:?}, of {}", counts.matched());
-        outcome.expect_err("what failed is said");
-        // It goes on, and says so as often as something failed.
-        let reports = (0..10).take_while(|_| db.wait_idle().is_err()).count();
-        assert!(reports < 5, "{reports}");
-        let stats = keyspace.stats().unwrap();
-        assert_eq!((stats.runs, stats.watermark.clone()), (0, None), "it ended: {stats}");
-        assert!(stats.deltas > 0 && stats.deltas < before.max(2), "{before}: {stats}");
-        keyspace.insert(key(7), [4; 30]).unwrap();
-        let _ = keyspace.convert();
-        assert_eq!(keyspace.stats().unwrap().runs, 0, "a conversion is not held up");
-        faulty.clear_faults();
-        keyspace.compact().unwrap();
-        assert_eq!(keyspace.stats().unwrap().deltas, 0);
-        let tenth = if every == all { 2 } else { 1 };
-        for (number, fill) in [(7, 4), (20, 3), (10, tenth), (1, 1), (KEYS - 1, 1)] {
-            assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), [fill; 30], "{number}");
-        }
-    }
-}
-
-/// At each of its operations the process dies, and the machine: all is there, and the next compaction ends what this one began.
-#[test]
-fn a_crash_amid_a_compaction_loses_nothing() {
-    const FEW: u32 = 4_000;
-    let mut setup = setup(100);
-    setup.keyspace = setup.keyspace.partition_bytes(16 << 10).block_bytes(512);
-    let disk = SimDisk::new(1);
-    let db = setup.open(&disk, 1).unwrap();
-    let keyspace = db.keyspace("k", setup.keyspace.clone()).unwrap();
-    for (every, fill) in [(1, 1), (15, 2)] {
-        (0..FEW).step_by(every).for_each(|n| keyspace.insert(key(n), [fill; 30]).unwrap());
-        keyspace.convert().unwrap();
-    }
-    let KeyspaceStats { partitions, deltas: before, .. } = keyspace.stats().unwrap();
-    assert!(before > 4, "{before} of {partitions}");
-    let taken = Arc::new(Mutex::new(Vec::new()));
-    let sink = taken.clone();
-    disk.observe(move |operation, disk| {
-        let kinds = [(CrashKind::Process, 0), (CrashKind::Machine, operation.index)];
-        let clones = kinds.map(|(kind, seed)| disk.crash_clone(kind, seed));
-        sink.lock().unwrap().extend(clones);
-    });
-    keyspace.compact().unwrap();
-    disk.stop_observing();
-    let taken = std::mem::take(&mut *taken.lock().unwrap());
-    assert!(taken.len() > 20 * partitions as usize, "{} of {partitions}", taken.len());
-    let expected = (0..FEW).map(|n| (key(n).to_vec(), vec![if n % 15 == 0 { 2 } else { 1 }; 30]));
-    let expected: Vec<_> = expected.collect();
-    let mut amid = 0;
-    for (number, left) in taken.into_iter().enumerate() {
-        let db = setup.open(&left, 1).unwrap();
-        let keyspace = db.find("k").unwrap();
-        let check = |when: &str| {
-            let found = keyspace.iter().map(|e| e.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec()));
-            assert!(found.eq(expected.iter().cloned()), "{number}, {when}");
-        };
-        check("opened");
-        let deltas = keyspace.stats().unwrap().deltas;
-        amid += u64::from(deltas > 0 && deltas < before);
-        if number % 15 == 0 {
-            keyspace.compact().unwrap();
-            assert_eq!(keyspace.stats().unwrap().deltas, 0, "{number}");
-            check("compacted");
-        }
-    }
-    assert!(amid > 20, "{amid}");
 }
 
 /// Where deltas replace more than a quarter of the garbage that is allowed a sweep writes their bases anew, though

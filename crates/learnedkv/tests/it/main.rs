@@ -6,6 +6,7 @@ mod atomic;
 mod between;
 mod ceiling;
 mod checkpoint;
+mod compactions;
 mod concurrency;
 mod contents;
 mod corruption;

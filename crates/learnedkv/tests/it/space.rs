@@ -411,6 +411,7 @@ enum Op {
     Remove(Vec<u8>),
     Flush,
     Convert,
+    Compact,
     Sync,
 }
 
@@ -420,7 +421,8 @@ fn draw(random: &mut Random) -> Op {
         0..=59 => Op::Put(key, vec![random.next() as u8; 500 + random.below(9000) as usize]),
         60..=84 => Op::Remove(key),
         85..=91 => Op::Flush,
-        92..=96 => Op::Convert,
+        92..=95 => Op::Convert,
+        96 => Op::Compact,
         _ => Op::Sync,
     }
 }
@@ -433,6 +435,7 @@ impl Op {
             Op::Remove(key) => keyspace.remove_with(key, Durability::Synced).map(|()| true),
             Op::Flush => keyspace.flush().map(|()| false),
             Op::Convert => keyspace.convert().map(|()| false),
+            Op::Compact => keyspace.compact().map(|()| false),
             Op::Sync => db.sync().map(|()| true),
         }
     }
@@ -441,7 +444,7 @@ impl Op {
         match self {
             Op::Put(key, value) => _ = content.insert(key.clone(), value.clone()),
             Op::Remove(key) => _ = content.remove(key),
-            Op::Flush | Op::Convert | Op::Sync => {}
+            Op::Flush | Op::Convert | Op::Compact | Op::Sync => {}
         }
     }
 }

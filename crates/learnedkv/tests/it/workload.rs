@@ -249,6 +249,7 @@ pub enum Op {
     Ingest(String, Vec<(Vec<u8>, Vec<u8>)>),
     Flush(String),
     Convert(String),
+    Compact(String),
     Sync,
 }
 
@@ -289,7 +290,8 @@ impl Op {
                 let content = model.get_mut(name).expect("a workload knows its keyspaces");
                 content.extend(entries.iter().cloned());
             }
-            Op::Swap(_) | Op::Read(..) | Op::Flush(_) | Op::Convert(_) | Op::Sync => {}
+            Op::Swap(_) | Op::Read(..) | Op::Sync => {}
+            Op::Flush(_) | Op::Convert(_) | Op::Compact(_) => {}
         }
     }
 
@@ -310,7 +312,8 @@ impl Op {
             | Op::Pop(name, _)
             | Op::Ingest(name, _)
             | Op::Flush(name)
-            | Op::Convert(name) => model.contains_key(name),
+            | Op::Convert(name)
+            | Op::Compact(name) => model.contains_key(name),
             Op::Sync => true,
         }
     }
@@ -345,6 +348,7 @@ impl Op {
             }
             Op::Flush(name) => find(name).flush(),
             Op::Convert(name) => find(name).convert(),
+            Op::Compact(name) => find(name).compact(),
             Op::Sync => db.sync(),
         }
     }
@@ -362,7 +366,7 @@ impl Op {
             // Of an empty keyspace there is nothing to pop; it asks for no durability anyway.
             Op::Pop(..) => false,
             // Of a keyspace without entries there may be nothing to flush.
-            Op::Flush(_) | Op::Convert(_) => false,
+            Op::Flush(_) | Op::Convert(_) | Op::Compact(_) => false,
             Op::Ingest(_, entries) => !entries.is_empty(),
             Op::Create(name) => !model.contains_key(name),
             Op::Drop(_) | Op::Sync => true,
@@ -546,7 +550,8 @@ pub fn draw(random: &mut Random, keys: Keys, length: usize, max_value_bytes: u64
             65..=70 => Op::Update(name, keys.key(random.below(KEYS)), random.below(5) == 0),
             71..=74 => Op::Pop(name, random.below(2) == 0),
             75..=80 => Op::Flush(name),
-            81..=86 => Op::Convert(name),
+            81..=84 => Op::Convert(name),
+            85..=86 => Op::Compact(name),
             87..=91 => {
                 let first = random.below(KEYS - 10);
                 let step = 1 + random.below(3);

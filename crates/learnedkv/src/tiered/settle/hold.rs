@@ -58,7 +58,7 @@ pub struct Sweeping {
     pub course: Option<Course>,
     /// What it could not read.
     pub damage: Option<Error>,
-    /// Why it left a partition as it is that was to be whole.
+    /// Why else it left a partition as it is that was to be whole, or rid of its delta.
     pub left: Option<Error>,
     /// It follows another, for these value segments or the deadest of them.
     pub to_empty: Option<BTreeSet<u64>>,
