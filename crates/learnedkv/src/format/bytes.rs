@@ -8,6 +8,19 @@ pub use learned::bytes::first_eight;
 
 use crate::error::{Error, Result};
 
+/// A piece of zeros to compare with.
+const ZEROS: [u8; 4096] = [0; 4096];
+
+/// Where the zeros at the end of `bytes` begin: what follows the last byte that is none. Pieces are compared whole: files are
+/// reserved far ahead, and a megabyte of zeros byte by byte took a good part of an open.
+pub fn zeros_from(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let Some((before, _)) = rest.split_last_chunk().filter(|(_, piece)| **piece == ZEROS) {
+        rest = before;
+    }
+    rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
 /// Appends a `u16`.
 pub fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_le_bytes());
@@ -275,6 +288,20 @@ impl<'a> Reader<'a> {
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_zeros_at_the_end_begin_behind_the_last_other_byte() {
+        for length in [0, 1, 7, 4095, 4096, 4097, 3 * 4096 + 5] {
+            let mut bytes = vec![0; length];
+            assert_eq!(zeros_from(&bytes), 0, "{length}");
+            for at in [0, 1, length / 2, length.saturating_sub(4096), length.saturating_sub(1)] {
+                let Some(byte) = bytes.get_mut(at) else { continue };
+                *byte = 1;
+                assert_eq!(zeros_from(&bytes), at + 1, "{length}");
+                bytes.fill(0);
+            }
+        }
+    }
 
     #[test]
     fn varints_round_trip_and_say_their_length() {

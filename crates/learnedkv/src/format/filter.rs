@@ -20,7 +20,7 @@
 //! 64  01 02
 //! ```
 
-use super::bytes::{Reader, put_u64};
+use super::bytes::{Reader, put_u64, zeros_from};
 use super::checksum::checksum;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -101,7 +101,7 @@ pub fn decode_filter(tag: u64, bytes: &[u8]) -> Result<FilterFile<'_>> {
         ))
         .at_offset(FILTER_HEADER_BYTES as u64));
     }
-    let end = name.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let end = zeros_from(name);
     let kind = name.get(..end).and_then(|name| std::str::from_utf8(name).ok());
     let kind = kind.ok_or_else(|| Error::corruption("filter: its kind has no name in UTF-8"))?;
     Ok(FilterFile { kind, keys, payload })

@@ -43,7 +43,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint};
+use super::bytes::{Reader, put_slice, put_u32, put_u64, put_varint, zeros_from};
 use super::checksum::{checksum, mix, seal};
 use super::entry::{CarriedPosition, ExternalPosition, KeyspaceId, SequenceNumber, TableId};
 use crate::error::{Error, ErrorKind, Result};
@@ -333,7 +333,7 @@ pub fn later_edit(
     ordinal: u32,
     is_edit: impl Fn(usize, u32) -> bool,
 ) -> Option<usize> {
-    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let end = zeros_from(bytes);
     let latest = ordinal.saturating_add(MAX_DAMAGED_EDITS);
     (from_bytes..end).find(|&at| {
         let mut reader = Reader::at(bytes, at);

@@ -2,6 +2,7 @@
 
 use super::{Depth, Told, shown};
 use crate::error::{Error, Result};
+use crate::format::bytes::zeros_from;
 use crate::format::manifest::{
     Change, Edit, MANIFEST_HEADER_BYTES, PartitionRecord, TableRecord, Watermark, decode_edit,
     decode_header, later_edit, peek_number,
@@ -46,7 +47,7 @@ pub(super) fn look(bytes: &[u8], depth: Depth, told: &mut Told<'_>) -> Result<()
                     .at_offset(end as u64),
             );
         }
-        (None, None) if bytes.iter().skip(end).any(|byte| *byte != 0) => {
+        (None, None) if zeros_from(bytes) > end => {
             told.line(format!(
                 "no edit from byte {end} on, and not only zeros: the last one may be torn"
             ));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::disk::{Access, Disk, File};
 use crate::error::{ErrorKind, Result};
+use crate::format::bytes::zeros_from;
 use crate::format::entry::SequenceNumber;
 use crate::format::log::{
     CANDIDATE_BYTES, RECORD_FILL_BYTES, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES,
@@ -134,7 +135,7 @@ impl Reading {
         let mut at = start;
         while at < self.length_bytes {
             let bytes = self.bytes(at, at, 1)?;
-            if bytes.iter().any(|byte| *byte != 0) {
+            if zeros_from(bytes) > 0 {
                 return Ok(false);
             }
             at += bytes.len() as u64;
