@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 /// A piece of zeros to compare with.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// Where the zeros at the end of `bytes` begin: what follows the last byte that is none. Pieces are compared whole: files are
-/// reserved far ahead, and a megabyte of zeros byte by byte took a good part of an open.
+/// Where the zeros at the end of `bytes` begin: behind the last byte that is none. Pieces are compared whole, since manifests
+/// and log segments are reserved megabytes ahead.
 pub fn zeros_from(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     while let Some((before, _)) = rest.split_last_chunk().filter(|(_, piece)| **piece == ZEROS) {
