@@ -377,7 +377,7 @@ fn sweeps_that_follow_a_compaction_leave_no_deltas() {
     }
 }
 
-/// Threads that write all the while, steps ahead of each other: each compaction ends, and once nobody writes the next leaves
+/// Threads that write all the while: each compaction ends, and once nobody writes the next leaves
 /// one table in each partition, and every last value.
 #[test]
 fn compactions_beside_writers_end_and_lose_nothing() {
