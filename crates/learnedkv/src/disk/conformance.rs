@@ -541,6 +541,8 @@ battery! {
         threads_publish_to_one_region,
         regions_refuse_foreign_reservations,
         regions_are_begun_again,
+        records_are_kept_however_often_they_are_synced,
+        threads_publish_and_sync_a_few_records_at_a_time,
         random_numbers_differ,
     }
 }

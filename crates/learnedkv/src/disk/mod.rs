@@ -317,6 +317,10 @@ pub trait LogRegion: Send + Sync + fmt::Debug {
     /// [`LogRegion::expect_syncs`], also while others publish.
     fn make_ready(&self, _bytes: Range<u64>) {}
 
+    /// No more is reserved until it is begun again: what serves records to come alone, an open file, is let go. What was reserved
+    /// may still be published, and synced.
+    fn end(&self) {}
+
     /// Makes it as it was made, but for its bytes, which stay what they are: reservations begin at its start
     /// again. Its file has the name `path` by now, or gets it next ([`Disk::rename`]), which errors
     /// name from then on. False where that cannot be done or gains nothing: then the region is as it was.

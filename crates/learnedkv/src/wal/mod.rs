@@ -113,6 +113,7 @@ impl Order {
             size_bytes,
             segment: Some(segment.clone()),
         });
+        self.active.region.end();
         self.active = segment;
         self.active_bytes = 0;
     }

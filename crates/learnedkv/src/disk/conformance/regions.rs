@@ -129,3 +129,87 @@ pub(super) fn regions_are_begun_again(f: &Fixture) {
     expected[1000..].fill(5);
     assert_eq!(content(&*f.disk, &new), expected);
 }
+
+/// How many records come between two syncs is nothing to what is kept: none, one, few or many, before it ends and after, and
+/// in the region that is begun again.
+pub(super) fn records_are_kept_however_often_they_are_synced(f: &Fixture) {
+    const RECORD: usize = 300;
+    const BETWEEN: [usize; 15] = [1, 1, 1, 2, 2, 1, 0, 1, 3, 1, 1, 40, 1, 1, 0];
+    let records: usize = BETWEEN.iter().sum();
+    let (mut path, length) = (f.path("log0"), (records + 3) * RECORD);
+    let mut region = f.disk.create_log_region(&path, length as u64).unwrap();
+    let mut expected = vec![0; length];
+    for life in 1..=3u8 {
+        let mut next = 0;
+        let mut publish = |count: usize, expected: &mut [u8]| {
+            for _ in 0..count {
+                let place = region.reserve(RECORD).unwrap();
+                assert_eq!(place.offset_bytes() as usize, next * RECORD);
+                let value = life.wrapping_mul(80).wrapping_add(next as u8);
+                region.publish(place, &mut |bytes| bytes.fill(value)).unwrap();
+                expected[next * RECORD..][..RECORD].fill(value);
+                next += 1;
+            }
+            next * RECORD
+        };
+        let header = publish(1, &mut expected);
+        region.expect_syncs(life != 2);
+        region.make_ready(0..length as u64);
+        region.sync(header as u64).unwrap();
+        for count in BETWEEN {
+            let end = publish(count, &mut expected);
+            // Seen before it is synced, and after.
+            assert_eq!(content(&*f.disk, &path), expected, "life {life}, {count} records");
+            region.sync(end as u64).unwrap();
+            assert_eq!(content(&*f.disk, &path), expected, "life {life}, {count} records, synced");
+        }
+        let [first, second] = [(); 2].map(|()| region.reserve(RECORD).unwrap());
+        region.end();
+        for (place, value) in [(second, 250), (first, 251)] {
+            expected[place.offset_bytes() as usize..][..RECORD].fill(value);
+            region.publish(place, &mut |bytes| bytes.fill(value)).unwrap();
+            region.sync(length as u64).unwrap();
+        }
+        assert_eq!(content(&*f.disk, &path), expected, "life {life}, after its end");
+        let name = f.path(&format!("log{life}"));
+        if !Arc::get_mut(&mut region).unwrap().begin_again(&name) {
+            return;
+        }
+        f.disk.rename(&path, &name).unwrap();
+        path = name;
+    }
+}
+
+/// One thread syncs each record, others none, so that some records go by other ways than their neighbours, within one page.
+pub(super) fn threads_publish_and_sync_a_few_records_at_a_time(f: &Fixture) {
+    const THREADS: u8 = 3;
+    const RECORDS: usize = 400;
+    const RECORD: usize = 37;
+    let (path, length) = (f.path("log"), usize::from(THREADS) * RECORDS * RECORD);
+    let region = f.disk.create_log_region(&path, length as u64).unwrap();
+    region.expect_syncs(true);
+    std::thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let region = &region;
+            scope.spawn(move || {
+                for record in 0..RECORDS {
+                    assert!(append(&**region, RECORD, thread));
+                    // Alone for a while, then beside the others.
+                    if thread == 1 && record % 3 < 2 {
+                        region.sync(region.capacity_bytes()).unwrap();
+                    }
+                    if thread > 1 && record % 20 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    let bytes = content(&*f.disk, &path);
+    let mut counts = [0; THREADS as usize + 1];
+    for record in bytes.chunks(RECORD) {
+        assert!(record.iter().all(|&b| b == record[0]), "records do not overlap");
+        counts[usize::from(record[0])] += 1;
+    }
+    assert_eq!(counts, [0, RECORDS, RECORDS, RECORDS]);
+}

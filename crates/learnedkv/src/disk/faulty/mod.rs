@@ -279,6 +279,10 @@ impl LogRegion for FaultyRegion {
         self.inner.make_ready(bytes);
     }
 
+    fn end(&self) {
+        self.inner.end();
+    }
+
     fn begin_again(&mut self, path: &Path) -> bool {
         let begun = Arc::get_mut(&mut self.inner).is_some_and(|inner| inner.begin_again(path));
         if begun {

@@ -7,6 +7,8 @@
 
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only a ring is waited for awake"))]
 mod awake;
+#[cfg(target_os = "linux")]
+mod by_calls;
 mod direct;
 mod file;
 mod many;

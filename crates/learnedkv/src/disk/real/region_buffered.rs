@@ -33,6 +33,29 @@ impl BufferedRegion {
     }
 }
 
+/// Has `fill` write a record, and writes that at its place in `file`, the region `path`.
+///
+/// # Errors
+/// `Io` or `DiskFull`.
+pub(super) fn publish_by_call(
+    file: &fs::File,
+    path: &Path,
+    reservation: Reservation,
+    fill: &mut dyn FnMut(&mut [u8]),
+) -> Result<()> {
+    let offset_bytes = reservation.offset_bytes();
+    // Taken out, not borrowed: `fill` may publish in another region.
+    let mut record = RECORD.take();
+    record.clear();
+    record.resize(reservation.length_bytes(), 0);
+    fill(&mut record);
+    let written = platform::write_all_at(file, &record, offset_bytes);
+    if record.capacity() <= KEPT_BYTES {
+        RECORD.set(record);
+    }
+    written.map_err(|e| Error::io("write a log record", path, &e).at_offset(offset_bytes))
+}
+
 impl LogRegion for BufferedRegion {
     fn capacity_bytes(&self) -> u64 {
         self.cursor.capacity_bytes()
@@ -44,17 +67,7 @@ impl LogRegion for BufferedRegion {
 
     fn publish(&self, reservation: Reservation, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
         self.cursor.assert_own(&reservation);
-        let offset_bytes = reservation.offset_bytes();
-        // Taken out, not borrowed: `fill` may publish in another region.
-        let mut record = RECORD.take();
-        record.clear();
-        record.resize(reservation.length_bytes(), 0);
-        fill(&mut record);
-        let written = platform::write_all_at(&self.file, &record, offset_bytes);
-        if record.capacity() <= KEPT_BYTES {
-            RECORD.set(record);
-        }
-        written.map_err(|e| Error::io("write a log record", &self.path, &e).at_offset(offset_bytes))
+        publish_by_call(&self.file, &self.path, reservation, fill)
     }
 
     fn sync(&self, _up_to_bytes: u64) -> Result<()> {

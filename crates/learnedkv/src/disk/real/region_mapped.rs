@@ -9,6 +9,8 @@
 //! them, and flushes the device. Always from 0, because a record published late may lie below
 //! an earlier sync; pages that are clean cost nothing. Full pages leave the address space before. Elsewhere `msync` stops at the system's
 //! cache, and a sync of the file follows.
+//!
+//! Where each record is synced by itself it is written by a call, on Linux ([`by_calls`](super::by_calls)).
 
 use std::fs;
 #[cfg(target_os = "linux")]
@@ -19,6 +21,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use memmap2::{MmapOptions, MmapRaw};
 
+#[cfg(target_os = "linux")]
+use super::by_calls::ByCalls;
+#[cfg(target_os = "linux")]
+use super::region_buffered::publish_by_call;
 use crate::disk::region::Cursor;
 use crate::disk::{LogRegion, Reservation};
 use crate::error::{Error, Result};
@@ -27,7 +33,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(super) struct MappedRegion {
     path: PathBuf,
-    /// Linux syncs through the mapping: nothing but that is open while a segment may still be needed.
+    /// Linux syncs through the mapping: of a segment that has ended, which may still be needed, nothing but that is open.
     #[cfg(not(target_os = "linux"))]
     file: fs::File,
     map: MmapRaw,
@@ -35,6 +41,8 @@ pub(super) struct MappedRegion {
     /// Pages below it were taken out of the address space, since it was made ready.
     #[cfg(target_os = "linux")]
     let_go_to: AtomicUsize,
+    #[cfg(target_os = "linux")]
+    by_calls: ByCalls,
 }
 
 /// So many bytes are populated at a time.
@@ -82,6 +90,8 @@ impl MappedRegion {
             cursor: Cursor::new(length_bytes),
             #[cfg(target_os = "linux")]
             let_go_to: AtomicUsize::new(0),
+            #[cfg(target_os = "linux")]
+            by_calls: ByCalls::new(file),
         })
     }
 
@@ -139,6 +149,7 @@ impl LogRegion for MappedRegion {
         if !synced_often {
             let _ = self.map.advise(memmap2::Advice::Normal);
         }
+        self.by_calls.expect_syncs(&self.path, synced_often);
     }
 
     #[cfg(target_os = "linux")]
@@ -146,6 +157,11 @@ impl LogRegion for MappedRegion {
         let end = (bytes.end as usize).min(self.map.len());
         self.let_go_to.fetch_min(bytes.start as usize, Relaxed);
         populate(&self.map, bytes.start as usize, end);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn end(&self) {
+        self.by_calls.end();
     }
 
     /// What of its memory was not let go is ready already. Whoever has the region for himself holds no reserved bytes of it, and
@@ -163,12 +179,19 @@ impl LogRegion for MappedRegion {
     }
 
     fn publish(&self, reservation: Reservation, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some(file) = self.by_calls.for_next() {
+            self.cursor.assert_own(&reservation);
+            return publish_by_call(&file, &self.path, reservation, fill);
+        }
         fill(self.reserved_bytes(reservation));
         Ok(())
     }
 
     fn sync(&self, up_to_bytes: u64) -> Result<()> {
         let length = up_to_bytes.min(self.capacity_bytes()) as usize;
+        #[cfg(target_os = "linux")]
+        let is_next_by_call = self.by_calls.begin_sync();
         #[cfg(target_os = "linux")]
         self.let_go(length - length % PAGE_BYTES);
         let synced = self.map.flush_range(0, length);
@@ -178,7 +201,7 @@ impl LogRegion for MappedRegion {
         // The page that the next record begins in was written, and is protected: writing to it is a fault
         // again, which may wait for the file system's journal. Not by the writer.
         #[cfg(target_os = "linux")]
-        {
+        if !is_next_by_call {
             let page = length - length % PAGE_BYTES;
             populate(&self.map, page, (page + PAGE_BYTES).min(self.map.len()));
         }

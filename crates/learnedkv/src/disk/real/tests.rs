@@ -115,6 +115,71 @@ fn pages_that_are_synced_leave_the_address_space_and_keep_what_was_written() {
     }
 }
 
+/// How many calls that write this thread has made; `None` where the system does not count them.
+#[cfg(target_os = "linux")]
+fn writing_calls() -> Option<u64> {
+    let counted = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    counted.lines().find_map(|line| line.strip_prefix("syscw: "))?.parse().ok()
+}
+
+/// How often the process has a file open.
+#[cfg(target_os = "linux")]
+fn times_open(path: &std::path::Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.ok());
+    open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|of| of == path)).count()
+}
+
+/// A store to a page that was synced is a fault, which costs more than a call; so does a call than a copy.
+#[cfg(target_os = "linux")]
+#[test]
+fn records_that_are_synced_one_by_one_are_written_by_calls() {
+    const LENGTH: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let mut path = dir.path().join("region0");
+    let disk = RealDisk::with_log_regions(LogRegionKind::Mapped);
+    let mut region = disk.create_log_region(&path, LENGTH).unwrap();
+    if !format!("{region:?}").starts_with("MappedRegion") || writing_calls().is_none() {
+        return skip("mapped_logs", &format!("{}: no map, or calls uncounted", path.display()));
+    }
+    for (life, synced_often) in [(1, true), (2, true), (3, false)] {
+        let calls_of = |records: usize, is_synced: bool| {
+            let before = writing_calls().unwrap();
+            let mut end = 0;
+            for _ in 0..records {
+                let place = region.reserve(500).unwrap();
+                end = place.offset_bytes() + 500;
+                region.publish(place, &mut |bytes| bytes.fill(1)).unwrap();
+            }
+            let calls = writing_calls().unwrap() - before;
+            if is_synced {
+                region.sync(end).unwrap();
+            }
+            calls
+        };
+        assert_eq!(calls_of(1, true), 0, "the header: nothing is expected of it");
+        region.expect_syncs(synced_often);
+        assert_eq!(times_open(&path), usize::from(synced_often));
+        let by_calls = u64::from(synced_often);
+        // The first shows that one comes.
+        assert_eq!(calls_of(1, true), 0);
+        assert_eq!([calls_of(1, true), calls_of(1, true)], [by_calls; 2]);
+        // The first of many comes as if it were alone.
+        assert_eq!([calls_of(40, true), calls_of(1, true)], [by_calls, 0]);
+        assert_eq!([calls_of(2, true), calls_of(1, true)], [by_calls, 0]);
+        assert_eq!([calls_of(1, true), calls_of(1, false)], [by_calls, by_calls]);
+        region.end();
+        assert_eq!(
+            (calls_of(1, true), times_open(&path)),
+            (0, 0),
+            "of one that has ended no file is open"
+        );
+        let name = dir.path().join(format!("region{life}"));
+        assert!(std::sync::Arc::get_mut(&mut region).unwrap().begin_again(&name));
+        std::fs::rename(&path, &name).unwrap();
+        path = name;
+    }
+}
+
 #[test]
 fn many_reads_go_the_way_asked_for() {
     assert!(!RealDisk::new().with_many_reads(ManyReads::OneByOne).uses_io_uring());

@@ -172,11 +172,13 @@ pub(super) struct SimRegion {
     cursor: Cursor,
     /// Shown only: what it was made ready for.
     synced_often: AtomicBool,
+    ended: AtomicBool,
 }
 
 impl SimRegion {
     pub(super) fn new(file: SimFile, length_bytes: u64) -> SimRegion {
-        SimRegion { file, cursor: Cursor::new(length_bytes), synced_often: AtomicBool::new(false) }
+        let [synced_often, ended] = [const { AtomicBool::new(false) }; 2];
+        SimRegion { file, cursor: Cursor::new(length_bytes), synced_often, ended }
     }
 }
 
@@ -194,15 +196,21 @@ impl LogRegion for SimRegion {
         assert!(bytes.end <= self.cursor.capacity_bytes(), "{bytes:?}");
     }
 
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
     fn begin_again(&mut self, path: &Path) -> bool {
         self.file.path = path.to_path_buf();
         self.cursor = Cursor::new(self.cursor.capacity_bytes());
+        self.ended.store(false, Ordering::Relaxed);
         true
     }
 
     fn reserve(&self, length_bytes: usize) -> Option<Reservation> {
         let operation = self.file.operation(OperationKind::Reserve).at(0, length_bytes as u64);
         let _running = self.file.disk.begin(operation);
+        assert!(!self.ended.load(Ordering::Relaxed), "{}: it has ended", self.file.path.display());
         self.cursor.reserve(length_bytes)
     }
 
