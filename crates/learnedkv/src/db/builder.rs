@@ -103,7 +103,7 @@ impl Builder {
     /// the process may have open (`ulimit -n`), if that is less: one that is read around the page cache is
     /// open twice. What was not used lately is closed, and opened again when it is read, some
     /// microseconds. A database may have any number of files. A few more are open:
-    /// the log's, those that background work reads and writes, and those a call is reading. Where the
+    /// the log's, those that background work reads and writes, and those a call is reading (as many at most, and 64). Where the
     /// process may open no more all the same, half of them are closed, and so few are kept for a while.
     pub fn max_open_files(mut self, most: usize) -> Self {
         self.options.max_open_files = Some(most);

@@ -311,7 +311,7 @@ impl Keyspace {
     }
 
     /// What work that was waited for has met; one for want of room says what to do.
-    fn advised(&self, error: Error) -> Error {
+    pub(super) fn advised(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::DiskFull {
             return error;
         }

@@ -36,7 +36,7 @@ use crate::error::Result;
 pub use around::{Around, Served};
 pub use maps::{Mapping, Maps, Purpose};
 pub use operation::OperationKind;
-pub use pool::{OpenFiles, PooledFile};
+pub use pool::{OpenFiles, PooledFile, up_to_files};
 pub use residence::{Residence, Turn};
 
 /// How a file that is opened will be read.

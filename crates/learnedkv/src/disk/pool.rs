@@ -53,6 +53,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The first of `pieces` that lie in at most so many files, one file at least. Pieces of one file stand together.
+pub fn up_to_files<P, F: PartialEq>(pieces: &[P], most: usize, file_of: impl Fn(&P) -> F) -> &[P] {
+    let files = pieces.chunk_by(|one, next| file_of(one) == file_of(next));
+    let count: usize = files.take(most.max(1)).map(<[P]>::len).sum();
+    &pieces[..count]
+}
+
 /// Has the pools of this process close half of what they have open, and keep no more than the rest
 /// for a while. False: they had nothing open.
 pub(super) fn close_some() -> bool {
@@ -130,6 +137,12 @@ impl OpenFiles {
             open.opened = 0;
         }
         before > 0
+    }
+
+    /// How many one call may have open for what it reads together: as many as may be open now, since others close none of them
+    /// meanwhile.
+    pub fn at_once(&self) -> usize {
+        lock(&self.open).most
     }
 
     /// How many are open.
@@ -293,6 +306,19 @@ mod tests {
         // 8 times as many are opened as may be open, eight times; a read of all opens 20 at most.
         assert!(reads >= 8 * (8..16).sum::<usize>() / 20, "after {reads} reads of all");
         (0..100).for_each(|_| assert_eq!(read_all(), 16, "no more than it was made for"));
+    }
+
+    /// A call for many keys had 64 open, whatever the pool may have.
+    #[test]
+    fn what_is_read_together_is_in_no_more_files_than_may_be_open() {
+        let pieces = [1, 1, 2, 3, 3, 3, 4];
+        let up_to = |most| up_to_files(&pieces, most, |file| *file);
+        assert_eq!([0, 1, 2, 3, 9].map(|most| up_to(most).len()), [2, 2, 3, 6, 7]);
+        assert!(up_to_files(&pieces[..0], 3, |file| *file).is_empty());
+        let (files, read_all) = pool_of_sixteen();
+        assert_eq!((read_all(), files.at_once()), (16, 16));
+        assert!(files.close_half());
+        assert_eq!(files.at_once(), 8, "of what the process has left");
     }
 
     #[test]

@@ -36,8 +36,8 @@ struct LogJob {
 /// Makes the next segment of the log, before a commit has to. What is kept of the log for later is given back where nobody writes.
 struct SegmentsJob {
     engine: Arc<Engine>,
-    /// How many segments were made when that last changed, and when it did.
-    made: (u64, Duration),
+    /// What the log's usage was when that last changed, and when it did.
+    used: (u64, Duration),
     /// After an error: none is tried before.
     again_at: Duration,
 }
@@ -52,7 +52,7 @@ struct ReadyJob {
 /// A segment that could not be made, for want of room mostly, is not tried at each notification: each try takes a file and
 /// a number.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// Files of segments are kept to be used again until so long none was made.
+/// Files of segments are kept to be used again until so long none was made; where commits are synced, until none came.
 const RECYCLED_FOR: Duration = Duration::from_secs(10);
 
 impl LogJob {
@@ -96,17 +96,17 @@ impl Job for LogJob {
 
 impl SegmentsJob {
     fn new(engine: &Arc<Engine>) -> SegmentsJob {
-        SegmentsJob { engine: engine.clone(), made: (0, Duration::ZERO), again_at: Duration::ZERO }
+        SegmentsJob { engine: engine.clone(), used: (0, Duration::ZERO), again_at: Duration::ZERO }
     }
 
     /// Gives back what is kept for segments to come where none come; when to look again.
     fn give_back(&mut self) -> Step {
         let (log, now) = (&self.engine.log, self.engine.executor.now());
-        let (made, _) = log.segments_made();
-        if made != self.made.0 {
-            self.made = (made, now);
+        let usage = log.usage();
+        if usage != self.used.0 {
+            self.used = (usage, now);
         }
-        let due = self.made.1.saturating_add(RECYCLED_FOR);
+        let due = self.used.1.saturating_add(RECYCLED_FOR);
         if log.recyclable() == 0 {
             return Step::Wait;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Segment;
+use crate::disk::up_to_files;
 use crate::error::{Error, Result};
 use crate::format::value::ValuePointer;
 use crate::slice::Slice;
@@ -200,9 +201,10 @@ fn read(
     reads: &Reads,
     memory: Memory,
 ) -> Result<usize> {
-    let Some(disk) = pieces.first().map(|piece| &piece.segment.context.disk) else { return Ok(0) };
+    let Some(context) = pieces.first().map(|piece| &piece.segment.context) else { return Ok(0) };
     let mut requests = Vec::with_capacity(pieces.len());
-    for piece in pieces {
+    let most = context.files.at_once();
+    for piece in up_to_files(pieces, most, |piece| piece.segment.id()) {
         match piece.segment.request(piece.start, piece.end, reads) {
             Ok(request) => requests.push(request),
             // Perhaps the process may have no more open than these.
@@ -213,7 +215,7 @@ fn read(
     let count = requests.len();
     // Of several that fail the first one's error is told, whichever came first.
     let mut failed: Option<(usize, Error)> = None;
-    disk.read_many(requests, &mut |at, read| {
+    context.disk.read_many(requests, &mut |at, read| {
         let piece = &pieces[at];
         let taken = read
             .map_err(|e| e.at_path(piece.segment.path()))

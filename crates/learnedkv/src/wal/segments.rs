@@ -1,7 +1,7 @@
 //! Making segments: fresh, or in the file and the memory of one that is not needed any more.
 //!
 //! A segment that leaves the log is kept, instead of being removed, where all of this holds: it has the usual
-//! size; its file is young ([`OLDEST_RECYCLED`]); nobody holds it any more and it was never unmapped ([`super::sync`]), so most of its
+//! size; its file is young ([`OLDEST_RECYCLED`]), or its records were synced every few; nobody holds it any more and it was never unmapped ([`super::sync`]), so most of its
 //! memory is ready, and what a sync let go is made so again; no copy
 //! of the log is being written, which may read its file; the disk is not full. The next segment that is
 //! made is its file renamed. Nothing is wiped: behind a segment's last record stand old ones, which say that
@@ -105,8 +105,9 @@ const SHORT_SYNC_BYTES: u64 = 64 << 10;
 const WRITTEN_FOR_BYTES: u64 = 8 << 10;
 /// So many files of segments are kept to be used again: what one flush sets free, mostly.
 pub(super) const MOST_RECYCLED: usize = 2;
-/// Older files are not used again. Linux writes what has been dirty for half a minute, and of a file that stays all that is;
-/// of one that is removed before, nothing.
+/// Older files are not used again, but where records are synced every few. Linux writes what has been dirty for half a minute, and of a
+/// file that stays all that is; of one that is removed before, nothing. Where records were synced little is left to be written, and a
+/// fresh file costs writing it once more; to remove one may hold up the device, and so each sync, for as long as 14 ms (decision 73).
 pub(super) const OLDEST_RECYCLED: Duration = Duration::from_secs(20);
 
 impl Log {
@@ -157,7 +158,11 @@ impl Log {
     ) -> Option<(Duration, Arc<dyn LogRegion>)> {
         let (too_old, old) = {
             let mut recycled = lock(&self.recycled);
-            let too_old: Vec<_> = recycled.extract_if(.., |old| old.made < made_since).collect();
+            let is_too_old = |old: &mut Segment| {
+                let is_written = synced_often && old.synced_often;
+                !is_written && old.made < made_since
+            };
+            let too_old: Vec<_> = recycled.extract_if(.., is_too_old).collect();
             let fits = |old: &Segment| {
                 old.region.capacity_bytes() == bytes && old.synced_often == synced_often
             };
@@ -216,6 +221,12 @@ impl Log {
             // A file that cannot be removed now is an orphan that the next open removes.
             let _ = self.disk.remove(&path);
         }
+    }
+
+    /// What changes while those files are worth keeping: how many segments were made, or commits where they are synced, which may fill a
+    /// segment in minutes.
+    pub fn usage(&self) -> u64 {
+        if self.synced_often { self.visible() } else { self.segments_made().0 }
     }
 
     /// How many files are kept to be used again.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use learnedkv::disk::sim::{SimDisk, Stage};
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Keyspace, KeyspaceOptions};
+use learnedkv::{Database, Durability, Keyspace, KeyspaceOptions};
 
 const SEGMENT_BYTES: u64 = 16 << 10;
 
@@ -22,6 +22,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
+        Bench::with(Durability::default())
+    }
+
+    fn with(durability: Durability) -> Bench {
         let (disk, executor) = (SimDisk::new(1), Arc::new(SeededExecutor::new(1)));
         let recycled = Arc::new(AtomicU64::new(0));
         let count = recycled.clone();
@@ -38,6 +42,7 @@ impl Bench {
             .memtable_bytes(SEGMENT_BYTES as usize)
             .memory_budget_bytes(1 << 20)
             .log_segment_bytes(SEGMENT_BYTES)
+            .durability(durability)
             .open()
             .unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -105,6 +110,26 @@ fn whoever_has_stopped_writing_keeps_no_files_for_later() {
         let used = bench.recycled.load(Ordering::Relaxed);
         assert!(used > 5, "and they are used again later: {used}");
     }
+}
+
+/// It takes him minutes to fill a segment: those that were kept went after ten seconds, and each was made and written anew.
+#[test]
+fn whoever_syncs_each_commit_keeps_files_while_any_come() {
+    let bench = Bench::with(Durability::Synced);
+    bench.put_until_some_are_kept();
+    let before = bench.segments();
+    for key in 0..10_u32 {
+        bench.executor.advance(Duration::from_secs(9));
+        bench.keyspace.insert(key.to_be_bytes(), b"seldom").unwrap();
+        bench.executor.run_until_idle();
+        assert_eq!(bench.segments(), before, "commit {key}");
+    }
+    // What came since is seen after ten seconds, and that nothing did, after ten more.
+    for _ in 0..2 {
+        bench.executor.advance(Duration::from_secs(10));
+        bench.executor.run_until_idle();
+    }
+    assert_eq!(bench.segments(), 2);
 }
 
 #[test]

@@ -496,3 +496,27 @@ fn a_flush_leaves_streamed_values_where_they_are() {
     assert!(*keyspace.get("whole").unwrap().unwrap() == value(5000, 2));
     assert_eq!(*keyspace.get("short").unwrap().unwrap(), *b"value");
 }
+
+/// It told which write had failed, and not, as a put of a short value does, what to do.
+#[test]
+fn a_full_disk_says_what_to_do_to_who_puts_a_long_value() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    disk.set_space_limit_bytes(Some(disk.used_bytes() + 1000));
+    let long = value(3 * CHUNK, 1);
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "batched", &long);
+    let refused = [
+        keyspace.insert("long", &long),
+        keyspace.insert_reader("read", &long[..]).map(drop),
+        batch.commit(),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::DiskFull);
+        let text = error.to_string();
+        for part in ["/db/values-", "bytes are free here", "remove other files", "convert"] {
+            assert_eq!(text.matches(part).count(), 1, "{part:?} is to be said once: {text}");
+        }
+    }
+    assert!(keyspace.is_empty().unwrap());
+}

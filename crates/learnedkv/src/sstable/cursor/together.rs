@@ -37,7 +37,8 @@ pub fn read_first<'a>(
     cursors: impl Iterator<Item = &'a mut RunCursor>,
     to: Seek<'_>,
 ) {
-    let firsts = cursors.filter_map(|cursor| First::of(cursor, to)).take(AT_ONCE);
+    let firsts = cursors.filter_map(|cursor| First::of(cursor, to));
+    let firsts = firsts.take(AT_ONCE.min(context.files.at_once()));
     let firsts: Vec<First<'_>> = firsts.collect();
     if firsts.len() < 2 {
         return;

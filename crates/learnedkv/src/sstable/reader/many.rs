@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Blocks, Caching, Loan, Reads, Sought, Table, TableContext};
-use crate::disk::ReadRequest;
+use crate::disk::{ReadRequest, up_to_files};
 use crate::error::{Error, Result};
 use crate::format::block::Block;
 use crate::format::entry::TableId;
@@ -191,7 +191,9 @@ impl<'a> Round<'a> {
     ) -> usize {
         let (mut asked, mut requests) = (Vec::new(), Vec::new());
         let around = context.go_around(pieces.len().min(AT_ONCE) as u64);
-        for piece in pieces.iter().take(AT_ONCE) {
+        let most = context.files.at_once();
+        let file_of = |piece: &Piece<'_>| piece.table.record.id;
+        for piece in up_to_files(pieces, most, file_of).iter().take(AT_ONCE) {
             match piece.table.file() {
                 Ok(file) => {
                     let length = (piece.end() - piece.start()) as usize;

@@ -81,6 +81,31 @@ fn a_file_is_not_used_again_once_it_is_old() {
     assert_eq!(last_after_crash_from(&disk, 6, 6, 6), 6);
 }
 
+/// Each segment of a log whose commits are synced one by one was removed and written anew where it took more than 20 s to fill it: one
+/// removal held up the device, and so the commits, for 14 ms.
+#[test]
+fn a_file_whose_records_were_synced_is_used_again_however_old_it_is() {
+    let disk = SimDisk::new(1);
+    let mut log = log_on(&disk);
+    log.synced_often = true;
+    (0..4).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+    // The first was made before it was known.
+    log.remove(&log.retention(2));
+    log.give_back();
+    log.remove(&log.retention(4));
+    assert_eq!((log.segments(), log.recyclable()), (vec![4], 2));
+    let made = |log: &Log, now: Duration| {
+        log.prepare_spare(now).unwrap();
+        commit(log, FILLS_A_SEGMENT);
+        log.segments_made().1
+    };
+    let old = OLDEST_RECYCLED + Duration::from_secs(1000);
+    assert_eq!((made(&log, old), files(&disk)), (1, names(&[3, 4, 5])), "the second's file");
+    // None stays for ever that is of no use to those that come.
+    log.synced_often = false;
+    assert_eq!((made(&log, old), files(&disk)), (1, names(&[4, 5, 6])), "the third's is gone");
+}
+
 /// No more than two are kept, and they go where no others come.
 #[test]
 fn files_that_nobody_uses_again_are_given_back() {
