@@ -237,6 +237,7 @@ impl Log {
             region: Arc::new(NoRegion),
             synced_often: false,
             made: Duration::ZERO,
+            syncs: AtomicU64::new(0),
             ready_bytes: AtomicU64::new(0),
             next_at_bytes: 0,
         });

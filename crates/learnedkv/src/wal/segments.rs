@@ -51,6 +51,8 @@ pub(super) struct Segment {
     pub(super) region: Arc<dyn LogRegion>,
     /// What its region expects ([`LogRegion::expect_syncs`]).
     pub(super) synced_often: bool,
+    /// How often it was synced while it was active.
+    pub(super) syncs: AtomicU64,
     /// When its file was made.
     pub(super) made: Duration,
     /// How much of its memory was made ready.
@@ -74,6 +76,12 @@ const USED_PART: u64 = 8;
 const USED_PART_SYNCED: u64 = 2;
 
 impl Segment {
+    /// Whether it was synced while it was active, at least once for so much of it.
+    fn was_synced(&self) -> bool {
+        let often = self.region.capacity_bytes().div_ceil(SYNCED_BYTES);
+        self.syncs.load(Ordering::Relaxed) >= often
+    }
+
     /// The next piece of its memory that is to be made ready, behind what is reserved: pages below were let go if they were
     /// synced, and are not to be mapped again.
     fn unready(&self, reserved_bytes: u64) -> Option<Range<u64>> {
@@ -103,11 +111,13 @@ pub(super) struct Spare {
 const SHORT_SYNC_BYTES: u64 = 64 << 10;
 /// And is written before it comes into use where these were so few: others fill segments faster than they are written.
 const WRITTEN_FOR_BYTES: u64 = 8 << 10;
+/// And its own file may be used again however old it is where it was synced after so few.
+const SYNCED_BYTES: u64 = 1 << 20;
 /// So many files of segments are kept to be used again: what one flush sets free, mostly.
 pub(super) const MOST_RECYCLED: usize = 2;
 /// Older files are not used again, but where records are synced every few. Linux writes what has been dirty for half a minute, and of a
-/// file that stays all that is; of one that is removed before, nothing. Where records were synced little is left to be written, and a
-/// fresh file costs writing it once more; to remove one may hold up the device, and so each sync, for as long as 14 ms (decision 73).
+/// file that stays all that is; of one that is removed before, nothing. Where records were synced, what is left is memory made ready and
+/// not used, and a fresh file costs writing it once more; to remove one may hold up the device, and so each sync, for as long as 14 ms (decision 73).
 pub(super) const OLDEST_RECYCLED: Duration = Duration::from_secs(20);
 
 impl Log {
@@ -159,8 +169,8 @@ impl Log {
         let (too_old, old) = {
             let mut recycled = lock(&self.recycled);
             let is_too_old = |old: &mut Segment| {
-                let is_written = synced_often && old.synced_often;
-                !is_written && old.made < made_since
+                let is_young = old.made >= made_since;
+                !(is_young || synced_often && old.synced_often && old.was_synced())
             };
             let too_old: Vec<_> = recycled.extract_if(.., is_too_old).collect();
             let fits = |old: &Segment| {
@@ -374,5 +384,6 @@ pub(super) fn create_segment(
     }
     // None is, or not any more: a sync goes through it, and lets it go.
     let ready_bytes = AtomicU64::new(0);
-    Ok(Arc::new(Segment { id, region, synced_often, made, ready_bytes, next_at_bytes }))
+    let syncs = AtomicU64::new(0);
+    Ok(Arc::new(Segment { id, region, synced_often, syncs, made, ready_bytes, next_at_bytes }))
 }

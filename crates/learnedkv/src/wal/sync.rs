@@ -192,6 +192,7 @@ impl Log {
                     return Ok(()); // all of it is in tables
                 }
                 self.active_syncs.fetch_add(1, Ordering::Relaxed);
+                active.syncs.fetch_add(1, Ordering::Relaxed);
                 active.region.sync(end_bytes)
             });
         synced.map_err(Error::in_doubt).inspect_err(|e| self.break_log(e))?;
@@ -240,6 +241,10 @@ impl Log {
                 && kept.first <= up_to
                 && let Some(segment) = kept.segment.take()
             {
+                if segment.synced_often {
+                    // Where clients commit at once each ends so; it is used again as those that one client fills.
+                    kept.segment = Some(segment.clone());
+                }
                 last_ended = last;
                 ended.push((segment, kept.reserved_bytes));
             }

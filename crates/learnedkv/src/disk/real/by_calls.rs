@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use arc_swap::ArcSwapOption;
 
+/// Longer records are copied: to put one together and write it is two copies more, and a fault is one of its first page.
+const MOST_BYTES: usize = 16 << 10;
+
 /// Whether the next record of a region is written by a call, and the file to do it with. Counts are imprecise among threads: no
 /// record depends on them.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ pub(super) struct ByCalls {
     /// Kept while short syncs are expected: of a segment that has ended nothing is to be open.
     file: ArcSwapOption<fs::File>,
     synced_often: AtomicBool,
-    /// How many were published since the last sync.
+    /// How many were published since the last sync; a long one counts for two.
     published: AtomicU32,
     /// Whether just one was between the last two syncs.
     was_one: AtomicBool,
@@ -47,7 +50,8 @@ impl ByCalls {
             self.file.store(fs::OpenOptions::new().write(true).open(path).ok().map(Arc::new));
         }
         self.published.store(0, Relaxed);
-        self.synced_often.store(synced_often, Relaxed);
+        self.was_one.store(false, Relaxed);
+        self.synced_often.store(synced_often && self.file.load().is_some(), Relaxed);
     }
 
     /// Nothing more is published, but for what was reserved before: no file is kept.
@@ -57,13 +61,14 @@ impl ByCalls {
         self.file.store(None);
     }
 
-    /// Counts a record: the file, if it is to be written by a call.
-    pub(super) fn for_next(&self) -> Option<Arc<fs::File>> {
+    /// Counts a record of so many bytes: the file, if it is to be written by a call.
+    pub(super) fn for_next(&self, length_bytes: usize) -> Option<Arc<fs::File>> {
         if !self.synced_often.load(Relaxed) {
             return None;
         }
-        let is_first = self.published.fetch_add(1, Relaxed) == 0;
-        let is_by_call = is_first && self.was_one.load(Relaxed);
+        let is_short = length_bytes <= MOST_BYTES;
+        let is_first = self.published.fetch_add(if is_short { 1 } else { 2 }, Relaxed) == 0;
+        let is_by_call = is_first && is_short && self.was_one.load(Relaxed);
         is_by_call.then(|| self.file.load_full()).flatten()
     }
 

@@ -180,7 +180,7 @@ impl LogRegion for MappedRegion {
 
     fn publish(&self, reservation: Reservation, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
         #[cfg(target_os = "linux")]
-        if let Some(file) = self.by_calls.for_next() {
+        if let Some(file) = self.by_calls.for_next(reservation.length_bytes()) {
             self.cursor.assert_own(&reservation);
             return publish_by_call(&file, &self.path, reservation, fill);
         }

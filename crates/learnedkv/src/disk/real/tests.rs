@@ -134,8 +134,10 @@ fn times_open(path: &std::path::Path) -> usize {
 #[test]
 fn records_that_are_synced_one_by_one_are_written_by_calls() {
     const LENGTH: u64 = 1 << 20;
-    let dir = tempfile::tempdir().unwrap();
-    let mut path = dir.path().join("region0");
+    let temporary = tempfile::tempdir().unwrap();
+    // As the system names open files.
+    let dir = temporary.path().canonicalize().unwrap();
+    let mut path = dir.join("region0");
     let disk = RealDisk::with_log_regions(LogRegionKind::Mapped);
     let mut region = disk.create_log_region(&path, LENGTH).unwrap();
     if !format!("{region:?}").starts_with("MappedRegion") || writing_calls().is_none() {
@@ -166,6 +168,13 @@ fn records_that_are_synced_one_by_one_are_written_by_calls() {
         // The first of many comes as if it were alone.
         assert_eq!([calls_of(40, true), calls_of(1, true)], [by_calls, 0]);
         assert_eq!([calls_of(2, true), calls_of(1, true)], [by_calls, 0]);
+        // A long one would be put together in memory first.
+        let long = region.reserve(100 << 10).unwrap();
+        let (before, end) = (writing_calls(), long.offset_bytes() + long.length_bytes() as u64);
+        region.publish(long, &mut |bytes| bytes.fill(2)).unwrap();
+        assert_eq!(writing_calls(), before);
+        region.sync(end).unwrap();
+        assert_eq!([calls_of(1, true), calls_of(1, true)], [0, by_calls]);
         assert_eq!([calls_of(1, true), calls_of(1, false)], [by_calls, by_calls]);
         region.end();
         assert_eq!(
@@ -173,7 +182,7 @@ fn records_that_are_synced_one_by_one_are_written_by_calls() {
             (0, 0),
             "of one that has ended no file is open"
         );
-        let name = dir.path().join(format!("region{life}"));
+        let name = dir.join(format!("region{life}"));
         assert!(std::sync::Arc::get_mut(&mut region).unwrap().begin_again(&name));
         std::fs::rename(&path, &name).unwrap();
         path = name;

@@ -190,10 +190,10 @@ impl<'a> Round<'a> {
         caching: Caching,
     ) -> usize {
         let (mut asked, mut requests) = (Vec::new(), Vec::new());
-        let around = context.go_around(pieces.len().min(AT_ONCE) as u64);
-        let most = context.files.at_once();
-        let file_of = |piece: &Piece<'_>| piece.table.record.id;
-        for piece in up_to_files(pieces, most, file_of).iter().take(AT_ONCE) {
+        let pieces = &pieces[..pieces.len().min(AT_ONCE)];
+        let pieces = up_to_files(pieces, context.files.at_once(), |piece| piece.table.record.id);
+        let around = context.go_around(pieces.len() as u64);
+        for piece in pieces {
             match piece.table.file() {
                 Ok(file) => {
                     let length = (piece.end() - piece.start()) as usize;

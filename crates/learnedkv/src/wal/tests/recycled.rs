@@ -88,10 +88,12 @@ fn a_file_whose_records_were_synced_is_used_again_however_old_it_is() {
     let disk = SimDisk::new(1);
     let mut log = log_on(&disk);
     log.synced_often = true;
-    (0..4).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+    let synced = |log: &Log| log.sync(commit(log, FILLS_A_SEGMENT)).unwrap();
+    (0..2).for_each(|_| synced(&log));
     // The first was made before it was known.
     log.remove(&log.retention(2));
     log.give_back();
+    (0..2).for_each(|_| synced(&log));
     log.remove(&log.retention(4));
     assert_eq!((log.segments(), log.recyclable()), (vec![4], 2));
     let made = |log: &Log, now: Duration| {
@@ -104,6 +106,47 @@ fn a_file_whose_records_were_synced_is_used_again_however_old_it_is() {
     // None stays for ever that is of no use to those that come.
     log.synced_often = false;
     assert_eq!((made(&log, old), files(&disk)), (1, names(&[4, 5, 6])), "the third's is gone");
+}
+
+/// Where nobody has synced what it was made to have synced, all of it may be dirty, as in others.
+#[test]
+fn a_file_that_was_hardly_synced_is_not_used_again_once_it_is_old() {
+    let disk = SimDisk::new(1);
+    let mut log = log_on(&disk);
+    log.synced_often = true;
+    (0..3).for_each(|_| _ = commit(&log, FILLS_A_SEGMENT));
+    log.remove(&log.retention(2));
+    log.give_back();
+    log.remove(&log.retention(3));
+    assert_eq!((log.segments(), log.recyclable()), (vec![3], 1));
+    log.prepare_spare(OLDEST_RECYCLED + Duration::from_nanos(1)).unwrap();
+    assert_eq!((log.segments_made().1, files(&disk)), (0, names(&[3, 4])));
+}
+
+/// With several clients the last records of a segment are synced with the first of the next: it was let go by that, removed, and the
+/// next made anew.
+#[test]
+fn a_segment_whose_last_record_is_synced_with_the_next_ones_first_is_used_again() {
+    for synced_often in [false, true] {
+        let disk = SimDisk::new(1);
+        let mut log = log_on(&disk);
+        log.synced_often = synced_often;
+        commit(&log, FILLS_A_SEGMENT);
+        log.sync(commit(&log, 1000)).unwrap();
+        commit(&log, 1000);
+        log.sync(commit(&log, FILLS_A_SEGMENT)).unwrap();
+        // The first was made for what nobody expected.
+        log.remove(&log.retention(2));
+        log.give_back();
+        log.remove(&log.retention(4));
+        let expected = usize::from(synced_often);
+        assert_eq!((log.segments(), log.recyclable()), (vec![3], expected), "{synced_often}");
+        log.prepare_spare(Duration::ZERO).unwrap();
+        commit(&log, FILLS_A_SEGMENT);
+        assert_eq!(log.segments_made().1, expected as u64);
+        log.sync(5).unwrap();
+        assert_eq!(last_after_crash_from(&disk, 4, 3, 5), 5);
+    }
 }
 
 /// No more than two are kept, and they go where no others come.
