@@ -80,7 +80,7 @@ struct Kept {
     reserved_bytes: u64,
     /// What its file takes.
     size_bytes: u64,
-    /// Its bytes, until it is synced as a whole.
+    /// Its bytes, until it is synced as a whole; of one that was made for short syncs, as long as it may be used again.
     segment: Option<Arc<Segment>>,
 }
 

@@ -1,12 +1,13 @@
 //! Making segments: fresh, or in the file and the memory of one that is not needed any more.
 //!
 //! A segment that leaves the log is kept, instead of being removed, where all of this holds: it has the usual
-//! size; its file is young ([`OLDEST_RECYCLED`]), or its records were synced every few; nobody holds it any more and it was never unmapped ([`super::sync`]), so most of its
+//! size; its file is young ([`OLDEST_RECYCLED`]), or it was synced often and the next is to be, too; nobody holds it any more and it was
+//! never unmapped, as one is that was synced as a whole and not made for short syncs ([`super::sync`]): so most of its
 //! memory is ready, and what a sync let go is made so again; no copy
 //! of the log is being written, which may read its file; the disk is not full. The next segment that is
 //! made is its file renamed. Nothing is wiped: behind a segment's last record stand old ones, which say that
 //! they are another segment's, and numbers are never reused. At most [`MOST_RECYCLED`] files are kept, for as
-//! long as segments follow one another ([`Log::give_back`]).
+//! long as segments follow one another, or commits where they are synced ([`Log::usage`], [`Log::give_back`]).
 //!
 //! A fresh segment that nobody waits for yet, and whose records will be synced by ones and twos, is written full of zeros before it comes
 //! into use: blocks that are only reserved are marked as written by the sync that first comes to each, which writes that down too.
