@@ -218,15 +218,15 @@ impl Engine {
             (self.with_ballast_if_removing(commit.payload, reserve)?, memtables)
         };
         let (first, last) = (ticket.first(), ticket.last());
-        let asks_for_next = ticket.asks_for_next();
+        let asks_for_more = ticket.asks_for_more();
         self.log.publish(ticket, commit.payload).inspect_err(|e| self.poison(e))?;
         self.apply(&commit, &memtables, first, last)?;
         self.count_removal(commit.payload);
         let put_bytes = commit.bytes();
         let before = self.metrics.put_bytes.fetch_add(put_bytes, Ordering::Relaxed);
         self.log.complete(first, last)?;
-        if asks_for_next || first <= self.sealed_up_to.load(Ordering::SeqCst) {
-            // The next segment is made. Or its memtable was sealed meanwhile, and the flush may wait for this commit alone.
+        if asks_for_more || first <= self.sealed_up_to.load(Ordering::SeqCst) {
+            // The next segment, or memory of this one, is made. Or its memtable was sealed meanwhile, and the flush may wait for this commit alone.
             self.executor.notify();
         }
         self.look_at_memtables(before, before + put_bytes);

@@ -164,6 +164,10 @@ impl Executor for Waits {
         self.inner.wait_until(ready);
     }
 
+    fn give_way(&self) -> bool {
+        self.inner.give_way()
+    }
+
     fn pause(&self, duration: Duration) {
         lock(&self.told)();
         self.inner.pause(duration);

@@ -90,6 +90,10 @@ pub trait Executor: Send + Sync + fmt::Debug {
     fn hurry(&self, begins: bool);
     /// A place where the seeded scheduler may step jobs; threads do nothing here.
     fn yield_now(&self) {}
+    /// In the midst of a step that computes for long: whoever else wants this processor has it now, and not at the end of the
+    /// system's time slice, some milliseconds later. Not while anybody is in a hurry, nor before as much time is over as the last one took.
+    /// Returns whether it did.
+    fn give_way(&self) -> bool;
     /// Keeps the caller back for about `duration`; the seeded scheduler moves its clock, and may step jobs.
     fn pause(&self, duration: Duration);
     /// Time since the executor was made; never goes back.

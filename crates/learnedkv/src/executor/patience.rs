@@ -5,6 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use super::conformance::{Act, job, wait_for};
+use super::threads::GIVES_WAY_FROM;
 use super::threads::queues::MOST_PASSED_OVER;
 use super::{Executor, Priority, Step, ThreadExecutor};
 
@@ -84,6 +85,24 @@ fn patient_steps_run_on_all_threads_while_anybody_is_in_a_hurry() {
     assert_eq!(beside_each_other(&executor), 0);
     executor.hurry(true);
     together(&executor);
+}
+
+/// A client that woke up on the processor of a flush was let in when its time slice was over, 4 ms later.
+#[test]
+fn a_step_gives_way_unless_there_is_a_hurry_or_it_has_given_much() {
+    let executor = ThreadExecutor::new(2).unwrap();
+    assert!(executor.give_way());
+    GIVES_WAY_FROM.set(Duration::ZERO);
+    executor.hurry(true);
+    assert!(!executor.give_way());
+    executor.hurry(false);
+    assert!(executor.give_way());
+    // As long again as it took is worked off first; each thread's own.
+    let (now, from) = (executor.now(), GIVES_WAY_FROM.get());
+    assert!(from > Duration::ZERO && from <= 2 * now, "{from:?} {now:?}");
+    GIVES_WAY_FROM.set(now + Duration::from_secs(3600));
+    assert!(!executor.give_way());
+    std::thread::scope(|scope| scope.spawn(|| assert!(executor.give_way())).join().unwrap());
 }
 
 /// While flushes always had more to do, a merge that would have taken 30 ms stood still for half a second, and would have for

@@ -48,6 +48,8 @@ struct State {
     random: u64,
     clock_ns: u64,
     epoch: u64,
+    /// How often a step offered to give way.
+    ways_offered: u64,
     tasks: Vec<Task>,
     /// The steps that run now: the thread, and the job's name.
     stepping: Vec<(ThreadId, &'static str)>,
@@ -76,12 +78,18 @@ impl SeededExecutor {
             random: seed,
             clock_ns: 0,
             epoch: 0,
+            ways_offered: 0,
             tasks: Vec::new(),
             stepping: Vec::new(),
             stopped: false,
             failed: None,
         };
         SeededExecutor { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// How often steps have offered to give way ([`Executor::give_way`]).
+    pub fn ways_offered(&self) -> u64 {
+        self.lock().ways_offered
     }
 
     /// How many jobs could step now.
@@ -256,6 +264,12 @@ impl Executor for SeededExecutor {
                 break;
             }
         }
+    }
+
+    /// One step runs at a time: there is nobody to give way to.
+    fn give_way(&self) -> bool {
+        self.lock().ways_offered += 1;
+        false
     }
 
     fn pause(&self, duration: Duration) {

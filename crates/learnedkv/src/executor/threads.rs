@@ -16,6 +16,12 @@
 //! ([`Step::Leisurely`]) counts as running for as long again as it took by the clock, 20 ms at most. So no thread sleeps for it, and what is not patient goes
 //! on; where there are processors enough, so does its own job. A hurry ends all rests.
 //!
+//! **Giving way.** A client that slept wakes up on a processor of ours, and is not let in before the system's time slice ends, 1 to 4 ms
+//! later ([decision 74]). So long steps give way between small pieces ([`Executor::give_way`]). What others make of that is worked off before the
+//! next time: beside programs that always compute a step has about what it would have without.
+//!
+//! [decision 74]: ../../../../../docs/decisions/0074-long-steps-give-way.md
+//!
 //! **Time.** A waiting job may have a time at which it is due. Idle threads sleep no longer than until
 //! the first such time of the jobs they serve; a thread that goes off to work wakes another idle
 //! one, which then minds the time in its place. If none is idle, each looks when its step ends.
@@ -86,6 +92,8 @@ struct Shared {
     started: Instant,
     /// Whether the next notification has somebody to tell. See the proof above.
     attention: AtomicBool,
+    /// Whether anybody is in a hurry.
+    in_hurry: AtomicBool,
     state: Mutex<State>,
     /// Idle threads that serve every job wait here.
     any_work: Condvar,
@@ -100,6 +108,8 @@ thread_local! {
     static WORKS_FOR: Cell<usize> = const { Cell::new(0) };
     /// Whether the step that runs on this thread has called `shutdown` of its own executor.
     static STOPPING: Cell<bool> = const { Cell::new(false) };
+    /// This thread gives way no sooner ([`Executor::give_way`]), by its executor's clock.
+    pub(super) static GIVES_WAY_FROM: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 /// More than any machine has use for.
@@ -130,6 +140,7 @@ impl ThreadExecutor {
         let shared = Arc::new(Shared {
             started: Instant::now(),
             attention: AtomicBool::new(false),
+            in_hurry: AtomicBool::new(false),
             state: Mutex::new(State::on_processors(processors)),
             any_work: Condvar::new(),
             urgent_work: Condvar::new(),
@@ -204,12 +215,24 @@ impl Executor for ThreadExecutor {
     fn hurry(&self, begins: bool) {
         let mut state = self.shared.lock();
         state.hurried += if begins { 1 } else { -1 };
+        self.shared.in_hurry.store(state.hurried > 0, Ordering::Relaxed);
         if state.hurried > 0 {
             state.end_rests(Duration::MAX);
             if !state.normal.is_empty() {
                 self.shared.any_work.notify_all();
             }
         }
+    }
+
+    fn give_way(&self) -> bool {
+        let before = self.shared.elapsed();
+        if self.shared.in_hurry.load(Ordering::Relaxed) || before < GIVES_WAY_FROM.get() {
+            return false;
+        }
+        std::thread::yield_now();
+        let after = self.shared.elapsed();
+        GIVES_WAY_FROM.set(after + after.saturating_sub(before));
+        true
     }
 
     fn pause(&self, duration: Duration) {

@@ -21,6 +21,7 @@ use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
 use crate::format::range::Ranges;
+use crate::options::MAX_SEALED;
 use crate::view::{KeyspaceView, Sealed, View};
 
 /// Flushes whatever is sealed.
@@ -111,6 +112,8 @@ impl FlushJob {
     /// Writes on. Once all is written it is in the group.
     fn write(&mut self, mut flush: Flush) -> Result<()> {
         let now = self.engine.keyspace(flush.keyspace).ok();
+        // The next one that is full has to wait for this one.
+        flush.output.be_quick(now.as_ref().is_some_and(|now| now.sealed.len() >= MAX_SEALED));
         flush.output.look_at(now.map(|keyspace| keyspace.tables.clone()));
         if !std::mem::replace(&mut flush.begun, true) {
             flush.cursor.seek(Seek::First)?;
@@ -242,6 +245,7 @@ mod tests {
     use crate::disk::{Disk, OperationKind};
     use crate::executor::SeededExecutor;
     use crate::format::entry::Kind;
+    use crate::tiered::testing::Without;
     use crate::value_log::Segments;
     use crate::{Database, KeyspaceOptions};
 
@@ -299,6 +303,36 @@ mod tests {
         assert!(job.work.is_some());
         drop(job);
         assert_eq!(keyspace.iter().filter(|entry| entry.as_ref().unwrap().1[0] == 2).count(), 800);
+    }
+
+    /// What a synced commit waited for longest was a flush on its processor, which let it in after 4 ms. A flush that writers wait for is
+    /// another matter.
+    #[test]
+    fn a_flush_gives_way_unless_the_next_memtable_waits_for_it() {
+        let executor = Arc::new(Without(SeededExecutor::new(1), &["flush"]));
+        let builder = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        // Two are too much for one edit.
+        let builder = builder.executor(executor.clone()).memtable_bytes(3 << 19);
+        let db = builder.open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        for _ in 0..MAX_SEALED {
+            for key in 0..1000u32 {
+                keyspace.insert(key.to_be_bytes(), [1; 1000]).unwrap();
+            }
+            db.engine().rotate(1).unwrap();
+        }
+        let mut job = FlushJob::new(db.engine());
+        let mut offered = || {
+            let before = executor.0.ways_offered();
+            let left = db.engine().keyspace(1).unwrap().sealed.len();
+            while db.engine().keyspace(1).unwrap().sealed.len() == left {
+                assert_eq!(job.step(), Step::Again);
+            }
+            executor.0.ways_offered() - before
+        };
+        assert_eq!(offered(), 0);
+        // Of 1,020,000 bytes each 65,536.
+        assert_eq!(offered(), 15);
     }
 
     /// It held them until its files were synced and its edit was durable: a base that a sweep had replaced took its space

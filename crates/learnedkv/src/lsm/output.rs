@@ -33,6 +33,8 @@ use crate::view::Tables;
 
 /// The most bytes of entries that a job writes in one step; less where memtables are small.
 const STEP_BYTES: u64 = 1 << 20;
+/// After so much of it a step gives way: 0.05 to 0.5 ms.
+const GIVES_WAY_AFTER_BYTES: u64 = 64 << 10;
 /// So much of values is read ahead at most, where the device has to be asked for them; less where memtables are small.
 const AHEAD_BYTES: u64 = 4 << 20;
 /// So many keys are added to a generation at once.
@@ -111,6 +113,8 @@ pub struct Output {
     replaced: Vec<Arc<Table>>,
     /// See [`Output::in_background`].
     is_in_background: bool,
+    /// See [`Output::be_quick`].
+    is_quick: bool,
     /// See [`Output::leaving_unread`].
     leaves_unread: bool,
     /// Why the first of the values that were to be moved, and were left, cannot be read.
@@ -164,6 +168,7 @@ impl Output {
             woken: Ranges::default(),
             replaced: Vec::new(),
             is_in_background: false,
+            is_quick: false,
             leaves_unread: false,
             unread: None,
         }
@@ -173,6 +178,11 @@ impl Output {
     pub fn in_background(mut self) -> Output {
         self.is_in_background = true;
         self
+    }
+
+    /// Steps give way to the program ([`crate::executor::Executor::give_way`]) unless it waits for them, or soon will.
+    pub fn be_quick(&mut self, is_quick: bool) {
+        self.is_quick = is_quick;
     }
 
     /// Says that the table being written will take so much, about, and replace others of a keyspace: values are read ahead as far as
@@ -480,7 +490,11 @@ impl Output {
             } else if keep_tombstones || kind != Kind::Tombstone {
                 self.add(key, kind, sequence, payload)?;
             }
+            let pieces = copied / GIVES_WAY_AFTER_BYTES;
             copied += key.len() as u64 + length + 16;
+            if copied / GIVES_WAY_AFTER_BYTES != pieces && !self.is_quick {
+                self.engine.executor.give_way();
+            }
             cursor.advance()?;
         }
         self.load_waiting()?;

@@ -49,6 +49,8 @@ struct ReadyJob {
     goes_on: bool,
 }
 
+/// So many pieces of memory are made ready at a time.
+const PIECES_A_STEP: usize = 16;
 /// A segment that could not be made, for want of room mostly, is not tried at each notification: each try takes a file and
 /// a number.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -154,8 +156,10 @@ impl Job for ReadyJob {
 
     fn step(&mut self) -> Step {
         // After a wait it only looks: for the executor that step has no patience.
-        if self.goes_on {
-            self.engine.log.make_some_ready();
+        let mut pieces = if self.goes_on { PIECES_A_STEP } else { 0 };
+        while pieces > 0 && self.engine.log.make_some_ready() {
+            self.engine.executor.give_way();
+            pieces -= 1;
         }
         self.goes_on = !self.engine.log.is_ready();
         if self.goes_on { Step::Patiently } else { Step::Wait }
@@ -188,7 +192,7 @@ mod tests {
     use crate::tiered::testing::Without;
     use crate::{Database, Keyspace, KeyspaceOptions};
 
-    /// Three pieces of what is made ready at a time.
+    /// Forty pieces of memory that is made ready.
     const SEGMENT_BYTES: u64 = 10 << 20;
 
     /// A database on which what makes the log's segments is stepped by the test alone, and nothing is flushed.
@@ -244,8 +248,9 @@ mod tests {
         let (made, _) = log.segments_made();
         assert_eq!([segments.step(), segments.step()], [Step::Wait; 2]);
         assert_eq!(log.segments_made().0, made + 1, "one is enough");
-        // The first step after a wait only looks; then three pieces of the active one, and three of the next.
-        assert_eq!([(); 6].map(|()| ready.step()), [Step::Patiently; 6]);
+        // The first step after a wait only looks; then 16 pieces at a time, of the active one (which holds a record, two pieces long), and
+        // of the next.
+        assert_eq!([(); 5].map(|()| ready.step()), [Step::Patiently; 5]);
         assert!(!log.is_ready());
         assert_eq!([ready.step(), ready.step()], [Step::Wait; 2]);
         assert!(log.is_ready());

@@ -34,6 +34,10 @@ impl Executor for Without {
         self.0.wait_until(ready);
     }
 
+    fn give_way(&self) -> bool {
+        self.0.give_way()
+    }
+
     fn pause(&self, duration: Duration) {
         self.0.pause(duration);
     }

@@ -141,11 +141,12 @@ impl Ticket {
     }
 
     /// Whether it is the one with which the next segment is to be made: the first of its own, or that with which enough of it is
-    /// used.
-    pub fn asks_for_next(&self) -> bool {
+    /// used. Or with which more of the memory of this one is to be made ready.
+    pub fn asks_for_more(&self) -> bool {
         let offset = self.reservation.offset_bytes();
+        let reserved = offset..offset + self.length_bytes;
         let at = self.segment.next_at_bytes.max(SEGMENT_HEADER_BYTES as u64 + 1);
-        offset < at && at <= offset + self.length_bytes
+        reserved.start < at && at <= reserved.end || self.segment.asks_for_memory(&reserved)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::format::log::mend_record;
 use crate::format::manifest::LogState;
 
 mod growing;
+mod ready;
 mod recycled;
 
 const DATABASE: u64 = 7;
@@ -153,35 +154,6 @@ fn a_segment_ends_where_a_flush_then_needs_no_log_if_it_is_worth_one() {
         assert_eq!(log.segments().len() > 1, ends, "{share}");
         assert_eq!(log.ends_at(2), ends);
     }
-}
-
-/// All at once it kept a processor for 40 ms, beside a flush.
-#[test]
-fn memory_is_made_ready_in_pieces_behind_what_is_reserved() {
-    const LENGTH: u64 = 10 << 20;
-    let log = grown(log_with(&SimDisk::new(1), LENGTH));
-    let before = log.segments().len();
-    let pieces = || {
-        let is_left = |_: &i32| !log.is_ready();
-        (0..100).take_while(is_left).map(|_| log.make_some_ready()).count()
-    };
-    assert_eq!(pieces(), 3, "of the first, which no job has made");
-    assert!(log.prepare_spare(Duration::ZERO).unwrap());
-    assert_eq!(pieces(), 3);
-    commit(&log, LENGTH as usize - 16384);
-    assert_eq!(pieces(), 0);
-    // The spare one, and another, which is not ready.
-    commit(&log, LENGTH as usize - 4096);
-    commit(&log, 5 << 20);
-    assert_eq!(log.segments().len(), before + 2);
-    // What was synced had left the address space, and was mapped again and written again.
-    let (_, piece) = log.unready().unwrap();
-    let reserved = lock(&log.order).active_bytes;
-    assert!(
-        (reserved..reserved + 4096).contains(&piece.start) && piece.end == 8 << 20,
-        "{piece:?}"
-    );
-    assert_eq!(pieces(), 2);
 }
 
 /// A commit that makes its own segment and the job that makes a spare run at the same time.

@@ -65,6 +65,10 @@ impl Executor for Meddling {
         self.seeded.yield_now();
     }
 
+    fn give_way(&self) -> bool {
+        self.seeded.give_way()
+    }
+
     fn pause(&self, duration: Duration) {
         self.seeded.pause(duration);
     }

@@ -103,6 +103,10 @@ impl Executor for SlowMachine {
         self.0.yield_now();
     }
 
+    fn give_way(&self) -> bool {
+        self.0.give_way()
+    }
+
     /// A millisecond at a time, in each of which a step may be done: who waits long gives the sweep long.
     fn pause(&self, duration: Duration) {
         let mut left = duration;

@@ -29,7 +29,7 @@ pub(super) struct RealFile {
 
 /// What is written in order is handed to the device in pieces of so many bytes, whole ones: so it is written beside
 /// what comes next, and the sync at the end is short.
-const HANDED_BYTES: u64 = 4 << 20;
+const HANDED_BYTES: u64 = 1 << 20;
 
 impl RealFile {
     pub(super) fn new(

@@ -19,7 +19,7 @@ fn segments_grow_and_the_next_is_made_once_some_of_one_is_used() {
     while sizes.len() < 6 {
         let before = active();
         let ticket = log.reserve(60_000, 1, None).unwrap();
-        let (asks, last) = (ticket.asks_for_next(), ticket.last());
+        let (asks, last) = (ticket.asks_for_more(), ticket.last());
         publish(&log, ticket, 60_000);
         log.complete(last, last).unwrap();
         // Who makes it is told then, and finds something to do.
