@@ -9,7 +9,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 use learnedkv::disk::{Access, Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Database, Error, ErrorKind, Store, Verified, Verifying};
+use learnedkv::{Database, Error, ErrorKind, KeyspaceOptions, Store, Verified, Verifying};
 
 use crate::files::{files, flip, read};
 use crate::workload::{KEYS, Model, Op, Random, Removal, Setup, contents, draw, key};
@@ -229,6 +229,27 @@ fn damage_of_log_and_manifest_is_told_where_an_open_would_fail() {
         }
     }
     assert!(told > 20, "{told} damages told");
+}
+
+/// A crash of the machine leaves the same, so it is no damage: what an open drops is counted.
+#[test]
+fn whole_records_behind_a_damaged_one_that_was_never_synced_are_counted() {
+    let disk = SimDisk::new(1);
+    let db = builder(&disk).open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    (1..=5u8).for_each(|number| keyspace.insert([number], [number; 100]).unwrap());
+    let left = disk.crash_clone(CrashKind::Process, 0);
+    let [log] = files(&left, "log-").try_into().unwrap();
+    let second = read(&left, &log).windows(100).position(|value| value == [2; 100]).unwrap();
+    flip(&left, &log, second as i64, 0x10);
+    let (verified, damages) = verify_of(&left, None);
+    assert!(damages.is_empty(), "{damages:?}");
+    assert_eq!((verified.log_records, verified.dropped_records), (1, 3));
+    let db = builder(&left).open().unwrap();
+    assert_eq!(db.open_report().dropped_records, 3);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    assert_eq!(keyspace.get([1]).unwrap().unwrap()[..], [1; 100]);
+    assert_eq!(keyspace.iter().count(), 1);
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(super) struct RealFile {
 }
 
 /// What is written in order is handed to the device in pieces of so many bytes, whole ones: so it is written beside
-/// what comes next, and the sync at the end is short.
+/// what comes next, and the sync at the end is short. A commit that is synced meanwhile comes behind two of them; of 4 MiB
+/// these took 2 ms (decision 74).
 const HANDED_BYTES: u64 = 1 << 20;
 
 impl RealFile {

@@ -129,6 +129,32 @@ fn times_open(path: &std::path::Path) -> usize {
     open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|of| of == path)).count()
 }
 
+/// As where a process may open no more: records are copied to the map, as ever.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_region_whose_file_cannot_be_opened_again_stores_all_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("region"), dir.path().join("moved"));
+    let disk = RealDisk::with_log_regions(LogRegionKind::Mapped);
+    let region = disk.create_log_region(&path, 1 << 20).unwrap();
+    if !format!("{region:?}").starts_with("MappedRegion") || writing_calls().is_none() {
+        return skip("mapped_logs", &format!("{}: no map, or calls uncounted", path.display()));
+    }
+    region.end();
+    std::fs::rename(&path, &moved).unwrap();
+    region.expect_syncs(true);
+    let before = writing_calls();
+    for number in 1..=5 {
+        let place = region.reserve(500).unwrap();
+        let end = place.offset_bytes() + 500;
+        region.publish(place, &mut |bytes| bytes.fill(number)).unwrap();
+        region.sync(end).unwrap();
+    }
+    assert_eq!(writing_calls(), before);
+    let expected: Vec<u8> = (1..=5).flat_map(|number| [number; 500]).collect();
+    assert_eq!(std::fs::read(&moved).unwrap()[..2500], expected);
+}
+
 /// A store to a page that was synced is a fault, which costs more than a call; so does a call than a copy.
 #[cfg(target_os = "linux")]
 #[test]
