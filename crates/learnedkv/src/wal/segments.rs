@@ -64,9 +64,9 @@ pub(super) struct Segment {
 
 /// So much of a segment is written at a time before it comes into use: what commits sync meanwhile waits for no more.
 const WRITTEN_BYTES: u64 = 256 << 10;
-/// So much memory is made ready at a time, 0.1 to 0.5 ms, up to a multiple of it.
+/// So much memory is made ready at a time (sixteen times as much took 2 to 7 ms), up to a multiple of it.
 const READY_BYTES: u64 = 256 << 10;
-/// Where records are synced every few, no more is ready than that: what is ready is dirty, and a sync that comes while the kernel writes
+/// Where records are synced every few, about so much is ready ahead of them, and no more: what is ready is dirty, and a sync that comes while the kernel writes
 /// what has been so for half a minute waits for all of that (decision 75).
 const READY_SYNCED_BYTES: u64 = 4 << 20;
 /// Where pages are larger the system refuses the hint for a piece that begins within one.
