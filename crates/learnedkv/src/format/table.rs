@@ -282,6 +282,11 @@ impl SegmentUse {
 }
 
 impl Properties {
+    /// Whether some of its blocks are compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.data_bytes != self.unpacked_bytes
+    }
+
     /// Appends the properties.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for number in self.numbers() {

@@ -122,6 +122,16 @@ fn numbered_table(
     index: IndexKind,
     compression: Compression,
 ) -> Table {
+    table_of(context, id, index, compression, |number| vec![number as u8; 20])
+}
+
+fn table_of(
+    context: &Arc<TableContext>,
+    id: TableId,
+    index: IndexKind,
+    compression: Compression,
+    value: impl Fn(u64) -> Vec<u8>,
+) -> Table {
     let options = TableOptions {
         limits: Limits { block_bytes: BLOCK_BYTES },
         index,
@@ -132,7 +142,7 @@ fn numbered_table(
     };
     let mut writer = TableWriter::create(&context.disk, Path::new("/"), id, options).unwrap();
     for number in 0..ENTRIES {
-        writer.add(&key(number * 2), Kind::Value, number, &[number as u8; 20]).unwrap();
+        writer.add(&key(number * 2), Kind::Value, number, &value(number)).unwrap();
     }
     Table::open(context, writer.finish().unwrap()).unwrap()
 }

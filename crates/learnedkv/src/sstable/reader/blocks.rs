@@ -56,7 +56,7 @@ impl Indexed<'_> {
         blocks.into_iter().find(|(at, _)| *at == ordinal).map(|(_, block)| block)
     }
 
-    /// The block of that number, if it is in the page cache and mapped, or in our cache.
+    /// The block of that number, if it is in the page cache and mapped, or in our cache; one that is compressed comes from there to here.
     pub fn at_hand(self, ordinal: u64, caching: Caching) -> Option<Arc<Block>> {
         if caching != Caching::Checked
             && let Some(block) = self.lent_block(ordinal)
@@ -64,15 +64,27 @@ impl Indexed<'_> {
             self.table.context.metrics.mapped_reads.add(1);
             return Some(Arc::new(block));
         }
-        let block = self.table.context.cache.get(self.table.record.id, ordinal)?;
-        self.table.context.metrics.cache_hits.add(1);
+        let (id, cache) = (self.table.record.id, &self.table.context.cache);
+        if let Some(block) = cache.get(id, ordinal) {
+            self.table.context.metrics.cache_hits.add(1);
+            return Some(block);
+        }
+        if caching == Caching::Checked {
+            return None;
+        }
+        let block = Arc::new(self.unpacked(ordinal)?);
+        self.table.context.metrics.mapped_reads.add(1);
+        if caching == Caching::Fill && !block.is_as_stored() {
+            cache.insert(id, ordinal, &block);
+        }
         Some(block)
     }
 
     /// Whether that finds it.
     pub(super) fn is_at_hand(self, ordinal: u64, caching: Caching) -> bool {
-        let is_lent = || caching != Caching::Checked && self.lent_block(ordinal).is_some();
-        is_lent() || self.table.context.cache.peek(self.table.record.id, ordinal).is_some()
+        let is_lent = || self.lent_block(ordinal).is_some() || self.is_packed(ordinal);
+        (caching != Caching::Checked && is_lent())
+            || self.table.context.cache.peek(self.table.record.id, ordinal).is_some()
     }
 
     /// Does `read`; if it finds no blocks where the index says, once more where the walk found them.
@@ -255,7 +267,7 @@ impl Table {
     /// Has a block that was just read be at hand from now on: mapped, or in our cache if it was read
     /// `around` the system's.
     pub fn keep(&self, ordinal: u64, block: &Arc<Block>, around: bool) {
-        if around || !(block.is_as_stored() && self.note(ordinal)) {
+        if around || !self.note(ordinal, block) {
             self.context.cache.insert(self.record.id, ordinal, block);
         }
     }

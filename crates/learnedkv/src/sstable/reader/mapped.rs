@@ -10,6 +10,7 @@
 //!   lent first; of a table that was just written by whoever wrote it ([`Table::check_written`]). So no block is
 //!   believed that was not computed once from what the device, or the page cache that a write went to, gave. One
 //!   bit each for both.
+//! * **Packed** is a block that is noted and compressed: it is decompressed from there into our cache. Another bit.
 //! * When it is time to look ([`Residence`]), a lent block is read again, from the page cache alone. If
 //!   it is not there, or damaged, all notes of the table are forgotten, and while its map rests
 //!   no new ones are taken: our cache serves.
@@ -26,6 +27,7 @@ use bytes::Bytes;
 use super::{Caching, Indexed, Table, TableContext};
 use crate::disk::{Mapping, Purpose, Residence, Served};
 use crate::format::block::{Block, Entries};
+use crate::format::table::Properties;
 use crate::memory::fetch_ahead;
 use crate::slice::Slice;
 use crate::sstable::lenders::{Lender, Lenders};
@@ -51,6 +53,8 @@ struct Map {
     in_use: Weak<()>,
     noted: Bits,
     checked: Bits,
+    /// As `noted`, of blocks that are compressed.
+    packed: Bits,
 }
 
 /// A file in memory. It is unmapped before it counts as not in use.
@@ -89,9 +93,10 @@ impl Bits {
     }
 }
 
-/// What a map and the notes of a table of so many blocks take, bytes.
-pub fn notes_bytes(blocks: u64) -> u64 {
-    size_of::<Map>() as u64 + 2 * size_of::<AtomicU64>() as u64 * blocks.div_ceil(64)
+/// What a map and the notes of a table take that says such things of itself, bytes.
+pub fn notes_bytes(properties: &Properties) -> u64 {
+    let bits = if properties.is_compressed() { 3 } else { 2 };
+    size_of::<Map>() as u64 + bits * size_of::<AtomicU64>() as u64 * properties.blocks.div_ceil(64)
 }
 
 /// A block in the page cache.
@@ -117,8 +122,8 @@ impl Lent<'_> {
 
 impl Map {
     fn size_bytes(&self) -> usize {
-        let notes = size_of_val(&*self.noted.0) + size_of_val(&*self.checked.0);
-        size_of::<Map>() + notes + self.lenders.size_bytes()
+        let notes = [&self.noted, &self.checked, &self.packed].map(|bits| size_of_val(&*bits.0));
+        size_of::<Map>() + notes.iter().sum::<usize>() + self.lenders.size_bytes()
     }
 }
 
@@ -154,13 +159,7 @@ impl<'a> Indexed<'a> {
         if !map.noted.has(ordinal) {
             return None;
         }
-        let (start, end) = self.extent(ordinal).ok()?;
-        let lender = self.table.lender(map);
-        let is_due = self.table.mapped.residence.is_due(&lender.turn);
-        if is_due && !self.look(map, ordinal, (start, end)) {
-            return None;
-        }
-        let bytes = map.lenders.bytes().get(start as usize..end as usize)?;
+        let (lender, (start, end), bytes) = self.held(map, ordinal)?;
         fetch_ahead(&bytes[..bytes.len().min(HEAD_BYTES)]);
         if !map.checked.has(ordinal) {
             self.table.check(bytes, ordinal, start).ok()?;
@@ -169,6 +168,43 @@ impl<'a> Indexed<'a> {
         // What is no block any more is read again, which says what is wrong.
         let entries = Entries::lend(bytes, start).ok()??;
         (u64::from(entries.ordinal()) == ordinal).then_some(Lent { lender, start, end, entries })
+    }
+
+    /// The block of that number, if it is compressed and in the page cache for all we know: decompressed from there. Its checksum is
+    /// computed each time: that costs little beside decompressing it, and what is decompressed stays in our cache for long.
+    pub(super) fn unpacked(self, ordinal: u64) -> Option<Block> {
+        let map = self.table.mapped.map.get()?.as_ref()?;
+        if !map.packed.has(ordinal) {
+            return None;
+        }
+        let (_, (start, _), bytes) = self.held(map, ordinal)?;
+        let stored = self.table.check(bytes, ordinal, start).ok()?;
+        if stored.is_compressed() {
+            return self.table.unpack(&stored).ok();
+        }
+        // It was to become shorter, and did not: from now on it is lent.
+        map.checked.add(ordinal);
+        map.noted.add(ordinal);
+        self.lent_block(ordinal)
+    }
+
+    /// Whether that finds it, for all we know.
+    pub(super) fn is_packed(self, ordinal: u64) -> bool {
+        let map = self.table.mapped.map.get().and_then(Option::as_ref);
+        map.is_some_and(|map| map.packed.has(ordinal))
+    }
+
+    /// The bytes of a noted block where the system holds them, who lends them to this thread, and where they stand.
+    #[inline]
+    fn held(self, map: &'a Map, ordinal: u64) -> Option<(&'a Lender, (u64, u64), &'a [u8])> {
+        let (start, end) = self.extent(ordinal).ok()?;
+        let lender = self.table.lender(map);
+        let is_due = self.table.mapped.residence.is_due(&lender.turn);
+        if is_due && !self.look(map, ordinal, (start, end)) {
+            return None;
+        }
+        let bytes = map.lenders.bytes().get(start as usize..end as usize)?;
+        Some((lender, (start, end), bytes))
     }
 
     /// Whether a block is in the page cache and sound.
@@ -182,8 +218,7 @@ impl<'a> Indexed<'a> {
         self.table.mapped.residence.saw(is_there);
         if !is_there {
             self.table.context.lost_mapping();
-            map.noted.set_all(0);
-            map.checked.set_all(0);
+            [&map.noted, &map.checked, &map.packed].iter().for_each(|bits| bits.set_all(0));
         }
         is_there
     }
@@ -217,11 +252,15 @@ impl TableContext {
 
 impl Table {
     /// Notes a block that was just read by itself and found sound. False: it is to be kept elsewhere.
-    pub(super) fn note(&self, ordinal: u64) -> bool {
+    pub(super) fn note(&self, ordinal: u64, block: &Block) -> bool {
         if self.context.maps.is_none() || self.mapped.residence.rests() {
             return false;
         }
         let Some(map) = self.map(Purpose::Read) else { return false };
+        if !block.is_as_stored() {
+            map.packed.add(ordinal);
+            return false;
+        }
         map.checked.add(ordinal);
         map.noted.add(ordinal);
         true
@@ -230,12 +269,9 @@ impl Table {
     /// Notes all blocks of a table that was just written: what was written is in the page cache. So what is
     /// swept or merged is not read anew by its readers.
     pub fn note_all(&self) {
-        let properties = &self.record.properties;
-        if properties.data_bytes != properties.unpacked_bytes {
-            return;
-        }
         if let Some(map) = self.map(Purpose::Expected) {
-            map.noted.set_all(u64::MAX);
+            let noted = if self.properties().is_compressed() { &map.packed } else { &map.noted };
+            noted.set_all(u64::MAX);
         }
     }
 
@@ -245,15 +281,19 @@ impl Table {
         Some(self.lender(map).bytes.clone())
     }
 
-    /// Whether blocks of it are read where the system holds them.
-    pub(super) fn is_noted(&self) -> bool {
-        self.mapped.map.get().is_some_and(Option::is_some)
+    /// Whether all blocks of it are lent where the system holds them: none needs a place in our cache.
+    pub(super) fn is_lent(&self) -> bool {
+        !self.properties().is_compressed() && self.mapped.map.get().is_some_and(Option::is_some)
     }
 
     /// Checks the noted blocks of a table that was just written, so that no reader has to: those that are in
     /// the page cache. One that is not sound is left to whoever reads it. They are checked where they lie, so
-    /// that no reader has to take the faults either by which their pages come into our address space.
+    /// that no reader has to take the faults either by which their pages come into our address space. (Compressed ones are checked
+    /// by each who decompresses them.)
     pub fn check_written(&self) {
+        if self.properties().is_compressed() {
+            return;
+        }
         let Some(map) = self.mapped.map.get().and_then(Option::as_ref) else { return };
         let (Ok(loan), Ok(file)) = (self.borrow(Caching::Checked), self.file()) else { return };
         let indexed = self.with(&loan);
@@ -307,16 +347,18 @@ impl Table {
             return map.as_deref();
         }
         let _room = match self.is_paged() {
-            true => Some(self.context.reserve(notes_bytes(self.block_count()))?),
+            true => Some(self.context.reserve(notes_bytes(self.properties()))?),
             false => None,
         };
-        let bits = || Bits::none(self.block_count());
+        let blocks = self.block_count();
+        let packed = if self.properties().is_compressed() { blocks } else { 0 };
         let map = match self.context.maps.as_ref()?.map(purpose, || self.file()) {
             Mapping::Made(bytes) => {
                 let counted = Arc::new(());
                 let in_use = Arc::downgrade(&counted);
                 let lenders = Lenders::of(Bytes::from_owner(InUse { bytes, _counted: counted }));
-                Some(Box::new(Map { lenders, in_use, noted: bits(), checked: bits() }))
+                let [noted, checked, packed] = [blocks, blocks, packed].map(Bits::none);
+                Some(Box::new(Map { lenders, in_use, noted, checked, packed }))
             }
             Mapping::Never => None,
             Mapping::NotNow => return None,

@@ -48,7 +48,7 @@ use crate::cache::Weight;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::manifest::TableRecord;
-use crate::format::table::Section;
+use crate::format::table::{Properties, Section};
 use crate::sstable::index::{self, Index, Makeup, fence::Fence};
 use crate::sstable::opening::{read_section, walk};
 
@@ -209,8 +209,8 @@ impl TableContext {
     }
 
     /// What the notes of a table's mapped blocks will take, if it will have some.
-    fn notes_bytes(&self, blocks: u64) -> u64 {
-        if self.maps.is_some() { super::mapped::notes_bytes(blocks) } else { 0 }
+    fn notes_bytes(&self, properties: &Properties) -> u64 {
+        if self.maps.is_some() { super::mapped::notes_bytes(properties) } else { 0 }
     }
 }
 
@@ -248,7 +248,7 @@ impl Home {
             Ok((home, None))
         };
         let usual = index::usual_bytes(&section.name, section.length, blocks);
-        let notes = context.notes_bytes(blocks);
+        let notes = context.notes_bytes(&record.properties);
         let Some(mut room) = context.reserve(usual.saturating_add(notes)) else {
             return paged(Paged::of(section));
         };
@@ -394,7 +394,7 @@ impl Table {
             Err(e) if e.is_corruption() => return self.walked().map(|_| Loan::Walked),
             Err(e) => return Err(e),
         };
-        let room_bytes = held.size_bytes as u64 + self.context.notes_bytes(self.block_count());
+        let room_bytes = held.size_bytes as u64 + self.context.notes_bytes(self.properties());
         if caching == Caching::Fill
             && let Some(_room) = self.context.reserve(room_bytes)
         {

@@ -18,7 +18,7 @@ impl Table {
     pub fn warm_from(&self, replaced: &Table, left: &mut u64) {
         let (mine, theirs) = (self.properties(), replaced.properties());
         let apart = mine.largest < theirs.smallest || theirs.largest < mine.smallest;
-        if apart || self.is_noted() || self.block_count() == 0 || replaced.block_count() == 0 {
+        if apart || self.is_lent() || self.block_count() == 0 || replaced.block_count() == 0 {
             return;
         }
         let _ = self.warm(replaced, left);

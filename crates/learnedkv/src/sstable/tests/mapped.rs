@@ -2,7 +2,10 @@
 //! the block is not in its cache.
 
 use super::*;
+use crate::format::checksum::mix;
 
+/// Compressed blocks are decompressed from there, each time where there is no cache.
+const BOTH: [Compression; 2] = [Compression::None, Compression::Lz4];
 /// More lookups of one block than go by before somebody looks whether it is there.
 const LOOKS: u64 = 65;
 
@@ -13,7 +16,11 @@ struct Fixture {
 
 impl Fixture {
     fn new(compression: Compression) -> Fixture {
-        let context = context_on(Arc::new(SimDisk::new(1)), 0, true);
+        Fixture::caching(0, compression)
+    }
+
+    fn caching(cache_bytes: u64, compression: Compression) -> Fixture {
+        let context = context_on(Arc::new(SimDisk::new(1)), cache_bytes, true);
         let table = table(&context, IndexKind::Exact, compression);
         Fixture { context, table }
     }
@@ -43,12 +50,55 @@ impl Fixture {
 
 #[test]
 fn a_block_is_read_once_and_then_where_it_lies() {
-    let f = Fixture::new(Compression::None);
-    assert_eq!(f.cost(7, 1), (1, 0));
-    assert_eq!(f.cost(7, 40), (0, 40));
-    assert_eq!(f.cost(ENTRIES - 1, 1), (1, 0), "another block");
-    assert_eq!((f.context.cache.used_bytes(), f.lost()), (0, 0));
-    assert!(f.table.metadata_bytes() > 0);
+    for compression in BOTH {
+        let f = Fixture::new(compression);
+        assert_eq!(f.cost(7, 1), (1, 0), "{compression}");
+        assert_eq!(f.cost(7, 40), (0, 40), "{compression}");
+        assert_eq!(f.cost(ENTRIES - 1, 1), (1, 0), "another block");
+        assert_eq!((f.context.cache.used_bytes(), f.lost()), (0, 0));
+        assert!(f.table.metadata_bytes() > 0);
+    }
+}
+
+/// It is kept as it came, also where it was not read: to decompress costs more than to look it up.
+#[test]
+fn a_compressed_block_is_decompressed_once_where_there_is_a_cache() {
+    for is_new in [true, false] {
+        let f = Fixture::caching(1 << 20, Compression::Lz4);
+        if is_new {
+            f.table.note_all();
+        }
+        assert_eq!(f.cost(7, 1), if is_new { (0, 1) } else { (1, 0) });
+        assert_eq!((f.cost(7, 40), f.context.metrics.cache_hits.sum()), ((0, 0), 40), "{is_new}");
+        let block = f.table.borrow(Caching::Fill).unwrap();
+        let uncached = f.table.with(&block).at_hand(f.table.block_count() - 1, Caching::Leave);
+        assert_eq!(uncached.is_some(), is_new);
+        assert_eq!(f.cost(ENTRIES - 1, 1), if is_new { (0, 1) } else { (1, 0) }, "it was left out");
+    }
+}
+
+/// Of a compressed table a block that did not become shorter is stored as it is, and lent like any other.
+#[test]
+fn what_was_not_worth_compressing_is_lent() {
+    let context = context_on(Arc::new(SimDisk::new(1)), 1 << 20, true);
+    // The first half is noise.
+    let value = |number: u64| match number < ENTRIES / 2 {
+        true => (0..64).map(|byte| mix(number * 64 + byte) as u8).collect(),
+        false => vec![7; 64],
+    };
+    let table = table_of(&context, 1, IndexKind::Exact, Compression::Lz4, value);
+    let f = Fixture { table, context };
+    f.table.note_all();
+    // A block has seven or so; more lookups, and one would be told that nothing is there.
+    for number in (0..ENTRIES).step_by(5) {
+        assert!(matches!(f.get(number).unwrap(), Lookup::Value(found) if *found == *value(number)));
+    }
+    let blocks = f.table.block_count();
+    let cached: Vec<_> = (0..blocks).filter(|&at| f.context.cache.peek(1, at).is_some()).collect();
+    let first = *cached.first().unwrap();
+    assert!(first > blocks / 3 && first < blocks * 2 / 3, "{first} of {blocks}");
+    assert!(cached == (first..blocks).collect::<Vec<_>>(), "{cached:?} of {blocks}");
+    assert_eq!(f.context.metrics.requests.load(Relaxed), 0);
 }
 
 /// What is not in the system's cache is not to be looked for there: it is in ours.
@@ -66,25 +116,27 @@ fn what_is_read_around_the_cache_of_the_system_is_kept_in_ours() {
 }
 
 #[test]
-fn compressed_blocks_and_those_of_reads_that_leave_no_trace_are_not_mapped() {
-    let f = Fixture::new(Compression::Lz4);
-    assert_eq!(f.cost(7, 20), (20, 0), "there is no cache");
-    let f = Fixture::new(Compression::None);
-    for _ in 0..3 {
-        f.table.get(&Sought::new(&key(14), Caching::Leave)).unwrap();
+fn blocks_of_reads_that_leave_no_trace_are_not_mapped() {
+    for compression in BOTH {
+        let f = Fixture::new(compression);
+        for _ in 0..3 {
+            f.table.get(&Sought::new(&key(14), Caching::Leave)).unwrap();
+        }
+        assert_eq!(f.cost(7, 2), (1, 1), "{compression}");
     }
-    assert_eq!(f.cost(7, 2), (1, 1));
 }
 
 /// Rot between the writing and the first read is seen by the first read, as if it had been read by a call.
 #[test]
 fn damage_before_the_first_read_of_a_table_just_written_is_found_by_it() {
-    let f = Fixture::new(Compression::None);
-    let file = f.context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
-    file.write_all_at(&[0xaa; 8], 100).unwrap();
-    f.table.note_all();
-    let errors = (0..ENTRIES).filter(|number| f.get(*number).is_err()).count();
-    assert!(errors > 0 && errors < 100, "{errors} of {ENTRIES}");
+    for compression in BOTH {
+        let f = Fixture::new(compression);
+        let file = f.context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
+        file.write_all_at(&[0xaa; 8], 100).unwrap();
+        f.table.note_all();
+        let errors = (0..ENTRIES).filter(|number| f.get(*number).is_err()).count();
+        assert!(errors > 0 && errors < 100, "{errors} of {ENTRIES}");
+    }
 }
 
 /// Who wrote a table checks it, so that its readers need not; what is damaged by then is found all the same.
@@ -107,59 +159,65 @@ fn a_table_just_written_is_checked_but_for_what_is_damaged() {
 /// What is copied into other tables is not taken from where its checksum was computed some time ago.
 #[test]
 fn merges_copy_nothing_that_is_lent() {
-    let f = Fixture::new(Compression::None);
-    f.table.note_all();
-    let (table, metrics) = (Arc::new(f.table), &f.context.metrics);
-    let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
-    let mut cursor = RunCursor::new(vec![clipped], Walk::Bulk);
-    cursor.seek(Seek::AtOrAfter(&key(300))).unwrap();
-    while cursor.key().is_some() {
-        cursor.advance().unwrap();
+    for compression in BOTH {
+        let f = Fixture::new(compression);
+        f.table.note_all();
+        let (table, metrics) = (Arc::new(f.table), &f.context.metrics);
+        let clipped = Clipped { table: table.clone(), lower: Vec::new(), upper: None };
+        let mut cursor = RunCursor::new(vec![clipped], Walk::Bulk);
+        cursor.seek(Seek::AtOrAfter(&key(300))).unwrap();
+        while cursor.key().is_some() {
+            cursor.advance().unwrap();
+        }
+        assert_eq!(metrics.mapped_reads.sum(), 0);
+        assert!(metrics.requests.load(Relaxed) > 0);
     }
-    assert_eq!(metrics.mapped_reads.sum(), 0);
-    assert!(metrics.requests.load(Relaxed) > 0);
 }
 
 #[test]
 fn a_table_just_written_is_read_where_it_lies_from_the_first_read_on() {
-    for (compression, requests) in [(Compression::None, 0), (Compression::Lz4, 5)] {
+    for compression in BOTH {
         let f = Fixture::new(compression);
         f.table.note_all();
-        assert_eq!(f.cost(7, 5), (requests, 5 - requests), "{compression}");
+        assert_eq!(f.cost(7, 5), (0, 5), "{compression}");
     }
 }
 
 #[test]
 fn a_block_that_is_gone_is_read_and_nothing_is_mapped_for_twice_as_long_each_time() {
-    let f = Fixture::new(Compression::None);
-    let mut rests = Vec::new();
-    for _ in 0..8 {
-        while f.cost(7, 1).0 == 0 {}
-        let mut rest = 1;
-        while f.cost(7, 1).0 == 1 {
-            rest += 1;
+    for compression in BOTH {
+        let f = Fixture::new(compression);
+        let mut rests = Vec::new();
+        for _ in 0..8 {
+            while f.cost(7, 1).0 == 0 {}
+            let mut rest = 1;
+            while f.cost(7, 1).0 == 1 {
+                rest += 1;
+            }
+            rests.push(rest);
         }
-        rests.push(rest);
+        assert_eq!(f.lost(), 7, "the first read was of a block nobody had read");
+        let (first, later) = rests.split_first().unwrap();
+        assert_eq!(*first, 1, "the first read notes the block");
+        assert!(later[0] > 200, "{later:?}");
+        // Three looks that find it there take less back than one that does not adds.
+        assert!(later.windows(2).all(|two| two[1] > two[0] * 3 / 2), "{later:?}");
     }
-    assert_eq!(f.lost(), 7, "the first read was of a block nobody had read");
-    let (first, later) = rests.split_first().unwrap();
-    assert_eq!(*first, 1, "the first read notes the block");
-    assert!(later[0] > 200, "{later:?}");
-    // Three looks that find it there take less back than one that does not adds.
-    assert!(later.windows(2).all(|two| two[1] > two[0] * 3 / 2), "{later:?}");
 }
 
 /// The map keeps what was there when it was made; what is on the disk now is another thing.
 #[test]
 fn damage_that_comes_later_is_found_when_somebody_looks() {
-    let f = Fixture::new(Compression::None);
-    assert_eq!(f.cost(7, 2), (1, 1));
-    let file = f.context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
-    let length = f.table.properties().data_bytes as usize;
-    file.write_all_at(&vec![0xaa; length], 0).unwrap();
-    let error = (0..LOOKS).find_map(|_| f.get(7).err()).expect("somebody looked");
-    assert_eq!(error.kind(), ErrorKind::Corruption);
-    assert_eq!(f.lost(), 1);
+    for compression in BOTH {
+        let f = Fixture::new(compression);
+        assert_eq!(f.cost(7, 2), (1, 1));
+        let file = f.context.disk.open(&table_path(Path::new("/"), 1), Access::Random).unwrap();
+        let length = f.table.properties().data_bytes as usize;
+        file.write_all_at(&vec![0xaa; length], 0).unwrap();
+        let error = (0..LOOKS).find_map(|_| f.get(7).err()).expect("somebody looked");
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        assert_eq!(f.lost(), 1);
+    }
 }
 
 /// Of so many tables only a few are mapped; the others are read. One that goes makes room for another.
