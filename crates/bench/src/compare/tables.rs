@@ -304,7 +304,7 @@ fn preface(comparison: &Comparison) -> Vec<String> {
 
 /// How much each engine does, for the head of a report.
 pub(super) const SAME_WORK: &str = "each mix is as many operations for every engine as its case says; one with \
-    /N does the N-th part (scans and ranges a twentieth, calls for 32 keys a 32nd, commits of 1,000 a \
+    /N does the N-th part (scans and ranges a twentieth, scans of 10 a half, calls for 32 keys a 32nd, commits of 1,000 a \
     hundredth), one with *N does N times as many; where the time limit ended one it is marked as cut short";
 
 /// What settling was, for the head of a report.

@@ -112,7 +112,8 @@ impl Builder {
 
     /// Reads blocks where the operating system holds them, in its page cache, by mapping tables into
     /// memory; on by default. A block is mapped once a read brought it there and found its checksum
-    /// right; where the system drops pages, blocks are read and cached again (docs/decisions/0021). Only on
+    /// right; where the system drops pages, blocks are read and cached again (docs/decisions/0021). Compressed blocks are
+    /// decompressed from there into the cache. Only on
     /// Linux, and file systems whose mappings fail with the device alone (ext2 to ext4, XFS).
     ///
     /// A device that fails while a mapped page is brought back ends the process (`SIGBUS`), where a read

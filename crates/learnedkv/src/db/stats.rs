@@ -344,7 +344,7 @@ pub struct Stats {
     pub cache_capacity_bytes: u64,
     /// Blocks found in the cache.
     pub cache_hits: u64,
-    /// Blocks read where the operating system holds them (`Builder::mapped_reads`).
+    /// Blocks read, or decompressed, where the operating system holds them (`Builder::mapped_reads`).
     pub mapped_reads: u64,
     /// How often such a block was looked at and was not there any more.
     pub lost_mappings: u64,

@@ -12,12 +12,14 @@
 //!
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::{Engine, Work, lock};
 use crate::error::Error;
 use crate::format::entry::KeyspaceId;
+use crate::options::MAX_SEALED;
+use crate::view::{KeyspaceView, View};
 
 /// Memtables are added up each time such a share of what all may take was put: there may be very many.
 const LOOKS: u64 = 128;
@@ -49,6 +51,12 @@ impl Engine {
             self.bound_memtables();
             self.memory.is_over.load(Ordering::Acquire)
         }
+    }
+
+    /// Whether writers wait for flushes, or do as soon as the next memtable of some keyspace is full.
+    pub fn awaits_flushes(&self, view: &View) -> bool {
+        let is_behind = |keyspace: &Arc<KeyspaceView>| keyspace.sealed.len() >= MAX_SEALED;
+        self.are_memtables_over() || view.keyspaces.with_sealed().any(is_behind)
     }
 
     /// What some flush met, where nothing else than flushes that failed could give memory back.

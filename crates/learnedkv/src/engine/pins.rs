@@ -208,7 +208,7 @@ impl Engine {
     }
 
     /// Whether writers wait until some of what is pinned was spilled. Cheap while they do not.
-    pub(super) fn are_pins_over(&self) -> bool {
+    pub fn are_pins_over(&self) -> bool {
         self.pins.is_over.load(Relaxed) && self.pins.is_spilling.load(Acquire) && {
             self.pinned_memory_bytes();
             self.pins.is_over.load(Relaxed)

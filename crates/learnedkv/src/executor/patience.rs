@@ -5,8 +5,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use super::conformance::{Act, job, wait_for};
-use super::threads::GIVES_WAY_FROM;
 use super::threads::queues::MOST_PASSED_OVER;
+use super::threads::{GIVES_WAY_FROM, rest_after};
 use super::{Executor, Priority, Step, ThreadExecutor};
 
 const STEPS: usize = 200;
@@ -103,6 +103,32 @@ fn a_step_gives_way_unless_there_is_a_hurry_or_it_has_given_much() {
     GIVES_WAY_FROM.set(now + Duration::from_secs(3600));
     assert!(!executor.give_way());
     std::thread::scope(|scope| scope.spawn(|| assert!(executor.give_way())).join().unwrap());
+}
+
+/// What a step gave away was worked off by lying idle until the next one, and rested for besides: steps beside programs that always
+/// compute had a third of what they would have had without.
+#[test]
+fn what_was_given_away_is_worked_off_by_steps_alone_and_not_rested_for() {
+    let executor = Arc::new(ThreadExecutor::new(2).unwrap());
+    let (calls, done) = (Arc::downgrade(&executor), Arc::new(AtomicUsize::new(0)));
+    let (counted, mut owed) = (Arc::clone(&done), None);
+    executor.spawn(job(move || {
+        let Some(executor) = calls.upgrade() else { return Step::Done };
+        let Some(before) = owed else {
+            let from = executor.now() + Duration::from_secs(3600);
+            GIVES_WAY_FROM.set(from);
+            owed = Some(from);
+            return Step::WaitUntil(executor.now() + Duration::from_millis(5));
+        };
+        // What was not worked is owed still, however short it was.
+        counted.store(1 + usize::from(GIVES_WAY_FROM.get() > before), SeqCst);
+        executor.notify();
+        Step::Done
+    }));
+    wait_for(&*executor, &done, 2);
+    let millis = Duration::from_millis;
+    assert_eq!(rest_after(millis(10), millis(4)), millis(6));
+    assert_eq!(rest_after(millis(100), millis(4)), millis(20));
 }
 
 /// While flushes always had more to do, a merge that would have taken 30 ms stood still for half a second, and would have for

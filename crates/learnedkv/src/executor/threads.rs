@@ -18,7 +18,7 @@
 //!
 //! **Giving way.** A client that slept wakes up on a processor of ours, and is not let in before the system's time slice ends, 1 to 4 ms
 //! later ([decision 74]). So long steps give way between small pieces ([`Executor::give_way`]). What others make of that is worked off before the
-//! next time: beside programs that always compute a step has about what it would have without.
+//! next time, and is no time that a step rests for: beside programs that always compute a step has about what it would have without.
 //!
 //! [decision 74]: ../../../../../docs/decisions/0074-long-steps-give-way.md
 //!
@@ -110,6 +110,8 @@ thread_local! {
     static STOPPING: Cell<bool> = const { Cell::new(false) };
     /// This thread gives way no sooner ([`Executor::give_way`]), by its executor's clock.
     pub(super) static GIVES_WAY_FROM: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// What the step that runs on this thread left to others when it gave way.
+    static LEFT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 /// More than any machine has use for.
@@ -231,7 +233,9 @@ impl Executor for ThreadExecutor {
         }
         std::thread::yield_now();
         let after = self.shared.elapsed();
-        GIVES_WAY_FROM.set(after + after.saturating_sub(before));
+        let left = after.saturating_sub(before);
+        GIVES_WAY_FROM.set(after + left);
+        LEFT.set(LEFT.get() + left);
         true
     }
 
@@ -339,6 +343,8 @@ impl Shared {
     /// The life of one thread.
     fn work(self: Arc<Self>, lane: Lane) {
         WORKS_FOR.set(self.id());
+        // What steps are to work off still before they give way: between them nothing is.
+        let mut owed = Duration::ZERO;
         let mut state = self.lock();
         while !state.stopped {
             let next_due = self.enqueue_due(&mut state, lane);
@@ -381,12 +387,15 @@ impl Shared {
                 std::thread::yield_now();
             }
             let begun = self.elapsed();
+            GIVES_WAY_FROM.set(begun + owed);
             let is_leisurely = self.run(task, seen, lane);
+            let now = self.elapsed();
+            owed = GIVES_WAY_FROM.get().saturating_sub(now);
+            let rest = rest_after(now.saturating_sub(begun), LEFT.take());
             state = self.lock();
             state.running -= 1;
             if computes {
-                let (now, rests) = (self.elapsed(), may_rest && is_leisurely);
-                let rest = now.saturating_sub(begun).min(LONGEST_REST);
+                let rests = may_rest && is_leisurely;
                 state.end_computing(is_patient, rests.then(|| now + rest));
             }
             state.stopping_steps -= usize::from(STOPPING.take());
@@ -459,6 +468,11 @@ impl Shared {
             state = wait(&self.changed, state);
         }
     }
+}
+
+/// How long the place of a step stays empty that took so long, and `left` so much of that to others.
+pub(super) fn rest_after(took: Duration, left: Duration) -> Duration {
+    took.saturating_sub(left).min(LONGEST_REST)
 }
 
 /// No code of others runs under these locks, so a poisoned one is still consistent.

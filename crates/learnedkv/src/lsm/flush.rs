@@ -21,7 +21,6 @@ use crate::error::{ErrorKind, Result};
 use crate::executor::{Job, Priority, Step};
 use crate::format::entry::KeyspaceId;
 use crate::format::range::Ranges;
-use crate::options::MAX_SEALED;
 use crate::view::{KeyspaceView, Sealed, View};
 
 /// Flushes whatever is sealed.
@@ -111,10 +110,12 @@ impl FlushJob {
 
     /// Writes on. Once all is written it is in the group.
     fn write(&mut self, mut flush: Flush) -> Result<()> {
-        let now = self.engine.keyspace(flush.keyspace).ok();
-        // The next one that is full has to wait for this one.
-        flush.output.be_quick(now.as_ref().is_some_and(|now| now.sealed.len() >= MAX_SEALED));
+        let view = self.engine.view();
+        // Of another keyspace, too: it has to wait for this one.
+        flush.output.be_quick(self.engine.awaits_flushes(&view));
+        let now = view.keyspaces.get(&flush.keyspace);
         flush.output.look_at(now.map(|keyspace| keyspace.tables.clone()));
+        drop(view);
         if !std::mem::replace(&mut flush.begun, true) {
             flush.cursor.seek(Seek::First)?;
         }
@@ -236,6 +237,7 @@ impl Job for FlushJob {
 
 #[cfg(test)]
 mod tests {
+    use crate::options::MAX_SEALED;
     use std::collections::BTreeSet;
     use std::path::Path;
 
@@ -306,33 +308,36 @@ mod tests {
     }
 
     /// What a synced commit waited for longest was a flush on its processor, which let it in after 4 ms. A flush that writers wait for is
-    /// another matter.
+    /// another matter, also where those put into another keyspace: it did not look at that.
     #[test]
-    fn a_flush_gives_way_unless_the_next_memtable_waits_for_it() {
+    fn a_flush_gives_way_unless_the_next_memtable_of_some_keyspace_waits_for_it() {
         let executor = Arc::new(Without(SeededExecutor::new(1), &["flush"]));
         let builder = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
         // Two are too much for one edit.
         let builder = builder.executor(executor.clone()).memtable_bytes(3 << 19);
         let db = builder.open().unwrap();
-        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
-        for _ in 0..MAX_SEALED {
+        let [other, keyspace] =
+            ["j", "k"].map(|name| db.keyspace(name, KeyspaceOptions::default()).unwrap());
+        for of in [&other, &keyspace, &keyspace] {
             for key in 0..1000u32 {
-                keyspace.insert(key.to_be_bytes(), [1; 1000]).unwrap();
+                of.insert(key.to_be_bytes(), [1; 1000]).unwrap();
             }
-            db.engine().rotate(1).unwrap();
+            db.engine().rotate(if of.name() == "j" { 1 } else { 2 }).unwrap();
         }
         let mut job = FlushJob::new(db.engine());
+        let sealed = |of| db.engine().keyspace(of).unwrap().sealed.len();
+        assert_eq!((sealed(1), sealed(2)), (1, MAX_SEALED));
         let mut offered = || {
-            let before = executor.0.ways_offered();
-            let left = db.engine().keyspace(1).unwrap().sealed.len();
-            while db.engine().keyspace(1).unwrap().sealed.len() == left {
+            let (before, left) = (executor.0.ways_offered(), sealed(1) + sealed(2));
+            while sealed(1) + sealed(2) == left {
                 assert_eq!(job.step(), Step::Again);
             }
             executor.0.ways_offered() - before
         };
+        assert_eq!((offered(), sealed(1)), (0, 0));
         assert_eq!(offered(), 0);
         // Of 1,020,000 bytes each 65,536.
-        assert_eq!(offered(), 15);
+        assert_eq!((offered(), sealed(2)), (15, 0));
     }
 
     /// It held them until its files were synced and its edit was durable: a base that a sweep had replaced took its space

@@ -112,6 +112,7 @@ impl SpillJob {
         if !std::mem::replace(&mut spill.begun, true) {
             spill.cursor.seek(Seek::First)?;
         }
+        spill.output.be_quick(self.engine.are_pins_over());
         if !spill.output.copy(&mut spill.cursor, true, Some(u64::MAX))? {
             self.work = Some(spill);
         } else if spill.cursor.key().is_some() {

@@ -132,19 +132,19 @@ pub struct RunCursor {
     forward: bool,
     /// The place walked.
     at: usize,
-    /// The table there.
-    here: Option<Arc<Here>>,
     block: Option<(u64, Arc<Block>)>,
     /// Blocks read ahead, in the order of the walk.
     ahead: VecDeque<(u64, Arc<Block>)>,
+    /// What the processor was told, where the table's file is in memory.
+    fetching: Option<Fetching>,
+    /// The table there. It goes after what was lent of it: who is the last to let go of it gives its file back.
+    here: Option<Arc<Here>>,
     /// What will be wanted from where it is sought next.
     wanted: Wanted,
     /// What was read for that beforehand.
     given: Option<Given>,
     readahead_bytes: u64,
     index: usize,
-    /// What the processor was told, where the table's file is in memory.
-    fetching: Option<Fetching>,
     key: Vec<u8>,
     /// What the entry is, and where in its block its value stands.
     kind: (Kind, SequenceNumber),

@@ -60,7 +60,7 @@ pub struct ReadMetrics {
     pub bytes: AtomicU64,
     /// Blocks found in the cache.
     pub cache_hits: Tally,
-    /// Blocks read in the page cache, where their table is mapped.
+    /// Blocks read in the page cache, or decompressed from there, where their table is mapped.
     pub mapped_reads: Tally,
     /// How often a mapped block or value turned out not to be in the page cache any more.
     pub lost_mappings: AtomicU64,

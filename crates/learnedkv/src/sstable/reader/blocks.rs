@@ -82,8 +82,7 @@ impl Indexed<'_> {
 
     /// Whether that finds it.
     pub(super) fn is_at_hand(self, ordinal: u64, caching: Caching) -> bool {
-        let is_lent = || self.lent_block(ordinal).is_some() || self.is_packed(ordinal);
-        (caching != Caching::Checked && is_lent())
+        (caching != Caching::Checked && self.is_noted(ordinal))
             || self.table.context.cache.peek(self.table.record.id, ordinal).is_some()
     }
 
@@ -124,10 +123,12 @@ impl Indexed<'_> {
         caching: Caching,
         reads: &Reads,
     ) -> Result<Blocks> {
-        let at_hand = (first..=last.min(self.table.block_count()))
-            .map(|ordinal| Some((ordinal, self.at_hand(ordinal, caching)?)));
-        if let Some(blocks) = at_hand.collect::<Option<Vec<_>>>() {
-            return Ok(blocks);
+        let named = first..=last.min(self.table.block_count());
+        if named.clone().all(|ordinal| self.is_at_hand(ordinal, caching)) {
+            let at_hand = named.map(|ordinal| Some((ordinal, self.at_hand(ordinal, caching)?)));
+            if let Some(blocks) = at_hand.collect::<Option<Vec<_>>>() {
+                return Ok(blocks);
+            }
         }
         self.table.context.metrics.cache_misses.fetch_add(1, Relaxed);
         reads.in_table.set(true);

@@ -141,7 +141,10 @@ impl<'a> Round<'a> {
             if self.at_hand.contains_key(&name) || self.missing.contains_key(&name) {
                 continue;
             }
-            if let Some(block) = indexed.at_hand(ordinal, Caching::Fill) {
+            if let Some(block) = indexed.at_hand(ordinal, caching) {
+                // One that was decompressed takes memory until the end of the round.
+                self.missing_bytes +=
+                    if block.is_as_stored() { 0 } else { block.size_bytes() as u64 };
                 self.at_hand.insert(name, block);
             } else if let Ok((start, end)) = indexed.extent(ordinal) {
                 table.context.metrics.cache_misses.fetch_add(1, Relaxed);

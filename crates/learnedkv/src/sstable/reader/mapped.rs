@@ -188,10 +188,10 @@ impl<'a> Indexed<'a> {
         self.lent_block(ordinal)
     }
 
-    /// Whether that finds it, for all we know.
-    pub(super) fn is_packed(self, ordinal: u64) -> bool {
+    /// Whether the system holds the block of that number, as far as is noted.
+    pub(super) fn is_noted(self, ordinal: u64) -> bool {
         let map = self.table.mapped.map.get().and_then(Option::as_ref);
-        map.is_some_and(|map| map.packed.has(ordinal))
+        map.is_some_and(|map| map.noted.has(ordinal) || map.packed.has(ordinal))
     }
 
     /// The bytes of a noted block where the system holds them, who lends them to this thread, and where they stand.
@@ -275,9 +275,9 @@ impl Table {
         }
     }
 
-    /// The bytes of its file, if blocks of it may be lent from there.
+    /// The bytes of its file, if its blocks may be lent from there.
     pub fn mapped_bytes(&self) -> Option<Bytes> {
-        let map = self.mapped.map.get()?.as_ref()?;
+        let map = self.mapped.map.get()?.as_ref().filter(|_| !self.properties().is_compressed())?;
         Some(self.lender(map).bytes.clone())
     }
 

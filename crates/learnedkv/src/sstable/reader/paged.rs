@@ -35,7 +35,7 @@
 //!    asked, and the next one reads again.
 //! 7. **Notes of mapped blocks** ([`super::mapped`]) of a paged table are only taken where there is
 //!    room for them; without them its blocks are in our cache. A resident table's are two bits for
-//!    each block, which are asked for together with its index.
+//!    each block, or three, which are asked for together with its index.
 //!
 //! Estimates ([`super::estimates`]) need the index only of a table that is cut by a range, and do
 //! without it if it cannot be read.

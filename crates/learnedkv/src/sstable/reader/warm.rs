@@ -1,7 +1,7 @@
 //! Warming: blocks that take the place of cached ones are at hand too, so that what is asked for often is not
 //! read anew after each sweep. (DESIGN section 8.)
 //!
-//! Only of tables that are not read where the system holds them: what was just written is there anyway. A hint,
+//! Only of tables whose blocks are not lent where the system holds them: what was just written is there anyway. A hint,
 //! which may hold up the step that wrote the table, and all who wait for it, no longer than some thousand
 //! reads take.
 
