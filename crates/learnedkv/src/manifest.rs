@@ -310,7 +310,7 @@ impl Manifest {
     /// From now on, or after a crash amid it perhaps, this manifest counts.
     fn turn_current(&self) -> Result<()> {
         self.disk.rename(&self.dir.join(CURRENT_NEW), &self.dir.join(CURRENT))?;
-        self.disk.sync_dir(&self.dir)
+        self.disk.sync_dir(&self.dir).map_err(Error::in_doubt)
     }
 
     /// The state after all edits committed.
@@ -349,8 +349,8 @@ impl Manifest {
     /// Makes an edit durable and applies it. All that it depends on in the log is durable.
     ///
     /// # Errors
-    /// `Corruption` if the edit does not fit, `DiskFull` if there is no room for it (nothing is
-    /// written); any error of the disk. See [`Manifest::is_in_doubt`].
+    /// `Corruption` if the edit does not fit, `DiskFull` if there is no room for it (it may be tried again); any error
+    /// of the disk. See [`Manifest::is_in_doubt`].
     pub fn commit(&mut self, edit: &Edit) -> Result<()> {
         if self.offset_bytes >= self.rolls_over_from && self.is_mostly_past() {
             // Where there is no room for another, the old one goes on.
@@ -416,7 +416,9 @@ impl Manifest {
         self.reserve(self.offset_bytes + bytes.len() as u64)?;
         self.in_doubt = true;
         self.write_next(&bytes)?;
-        self.file.sync().map_err(|e| e.at_path(&self.path))?;
+        // It may be found, whatever the disk says: it is not to be written once more. (But the first is in no manifest that counts.)
+        let in_doubt = |e: Error| if self.ordinal > 0 { e.in_doubt() } else { e };
+        self.file.sync().map_err(|e| in_doubt(e).at_path(&self.path))?;
         self.in_doubt = false;
         self.ordinal += 1;
         Ok(())

@@ -309,6 +309,10 @@ impl Keyspace {
         if current.is_none() && new.is_none() {
             // There is nothing to write: it was so when it was seen.
             engine.health.check_writable()?;
+            if options.durability_or(engine.options.durability) == Durability::Synced {
+                // Who removed the key may be waiting for the disk still.
+                engine.log.sync(seen.visible).inspect_err(|e| engine.poison(e))?;
+            }
             return Ok(true);
         }
         let watched = Watched { keyspace: id, first: key, last: Some(key) };

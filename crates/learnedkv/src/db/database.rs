@@ -39,7 +39,8 @@ impl Drop for Handle {
 /// handle (of it, its keyspaces, snapshots and iterators) is dropped, or by [`Database::close`].
 ///
 /// It is of the process that opened it. One that was forked from that may not use it, nor drop a handle of it (end it with `_exit`, or by
-/// executing another program, as `std::process::Command` does): its threads are not there, and two processes would write the same log.
+/// executing another program, as `std::process::Command` does): its threads are not there, and two processes would write the same log. Nor
+/// may it read a [`Slice`](crate::Slice) of before: the other process knows nothing of that, and may write over the file it is lent from.
 #[derive(Debug, Clone)]
 pub struct Database {
     handle: Arc<Handle>,

@@ -10,8 +10,8 @@
 //!    A crash before leaves no `CURRENT`, which no open takes for a database.
 //!
 //! Whoever adds a kind of file that the state names adds it to [`named_files`]. Whoever changes
-//! a file after it was finished must know that it may be linked: nobody writes to one, and
-//! [`crate::value_log`] gives no space back of what is linked here.
+//! a file after it was finished must know that it may be linked: none is written over that was linked here
+//! ([`crate::sstable::reader::Table::is_shared`]), and [`crate::value_log`] gives no space back of one.
 
 use std::path::Path;
 

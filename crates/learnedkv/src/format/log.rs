@@ -237,7 +237,10 @@ pub fn peek_record_bytes(bytes: &[u8], segment: u64) -> Option<usize> {
     let mut reader = Reader::at(bytes, 32);
     let (payload_length, count_and_flags) = (reader.u32().ok()?, reader.u32().ok()?);
     let flags = (count_and_flags >> 24) as u8;
-    let length_bytes = record_bytes(payload_length as usize, flags & EXTERNAL_POSITION != 0);
+    // Where lengths have 32 bits, none is so long.
+    let payload_bytes =
+        Some(payload_length as usize).filter(|&bytes| bytes <= isize::MAX as usize)?;
+    let length_bytes = record_bytes(payload_bytes, flags & EXTERNAL_POSITION != 0);
     (peek_segment(bytes, 0) == Some(segment)).then_some(length_bytes)
 }
 

@@ -2,7 +2,8 @@
 //! manifest, `CURRENT`; and of a directory what each of its files is.
 //!
 //! A file is looked at by itself: no manifest says what is expected of it, no lock is taken, and nothing is
-//! changed. What is damaged is told where it stands, and what can be told without it follows.
+//! changed. What is damaged is told where it stands, and what can be told without it follows. (Of a database that is open: a table
+//! that a sweep replaces may be written over while it is looked at, and is no table then. `learnedkv verify` takes the lock.)
 //! Any bytes may stand in a file: they give lines or an error, never a panic. Memory: of a log or manifest the
 //! file, of a table and a filter a section or a block.
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
 use crate::disk::OperationKind;
+use crate::disk::faulty::{Fault, FaultyDisk};
 use crate::disk::sim::{CrashKind, SimDisk, Stage};
 use crate::format::entry::{CarriedPosition, SequenceNumber};
 use crate::format::example::assert_shown;
@@ -25,6 +26,27 @@ fn manifest_on(disk: &SimDisk, edits: u64) -> (Manifest, u64, u64) {
 
 fn synced(disk: &SimDisk) -> Result<SequenceNumber> {
     load(disk, Path::new("/")).map(|loaded| loaded.expect("there is one").state.synced)
+}
+
+/// It said that the disk was full, and so the edit was written again, behind itself: what came after it was not found any more.
+#[test]
+fn an_edit_whose_sync_failed_is_no_edit_that_found_no_room() {
+    let disk = SimDisk::new(1);
+    let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+    let dir = Path::new("/");
+    let mut manifest =
+        Manifest::begin(Arc::new(faulty.clone()), dir, 7, 1, State::default()).unwrap();
+    faulty.fail(Fault::at(0).of(&[OperationKind::Sync]).with(ErrorKind::DiskFull));
+    let failed = manifest.commit(&Edit { synced: 1, ..Edit::default() }).unwrap_err();
+    assert_eq!((failed.kind(), manifest.is_in_doubt()), (ErrorKind::Io, true));
+    // Nothing counts yet of one that is begun: it may be begun once more.
+    faulty.fail(Fault::at(0).of(&[OperationKind::Sync]).with(ErrorKind::DiskFull));
+    let begun = Manifest::begin(Arc::new(faulty.clone()), dir, 7, 2, State::default());
+    assert_eq!(begun.unwrap_err().kind(), ErrorKind::DiskFull);
+    // As soon as it may count it is in doubt.
+    faulty.fail(Fault::at(1).of(&[OperationKind::SyncDir]).with(ErrorKind::DiskFull));
+    let begun = Manifest::begin(Arc::new(faulty), dir, 7, 3, State::default());
+    assert_eq!(begun.unwrap_err().kind(), ErrorKind::Io);
 }
 
 /// The process died, nothing was closed: the last edit was durable, so its damage is no torn end.

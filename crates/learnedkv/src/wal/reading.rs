@@ -15,10 +15,15 @@ use crate::format::log::{
 /// So much is read at once, bytes.
 const WINDOW_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 1 << 20 };
 
+/// And so much where a piece of that could not be read: a sector of most devices, and a page of the system's.
+const PAGE_BYTES: u64 = if cfg!(test) { 512 } else { 4 << 10 };
+
 /// A segment's file, and that part of it which is in memory: a window, or a record if that is longer.
 pub(super) struct Reading {
     file: Arc<dyn File>,
     length_bytes: u64,
+    /// So much is read at once from here on, bytes: less once the disk refused that.
+    ahead_bytes: u64,
     /// Where the window begins in the file.
     start: u64,
     window: Vec<u8>,
@@ -39,7 +44,7 @@ impl Reading {
     /// Any error of the disk.
     pub fn of(file: Arc<dyn File>) -> Result<Reading> {
         let length_bytes = file.length_bytes()?;
-        Ok(Reading { file, length_bytes, start: 0, window: Vec::new() })
+        Ok(Reading { file, length_bytes, ahead_bytes: WINDOW_BYTES, start: 0, window: Vec::new() })
     }
 
     pub fn length_bytes(&self) -> u64 {
@@ -63,11 +68,19 @@ impl Reading {
             self.window.drain(..(keep - self.start.min(keep)) as usize);
             self.start = self.start.max(keep);
             let read = self.window.len();
-            let until = end.max(self.start + WINDOW_BYTES).min(self.length_bytes);
-            self.window.resize((until - self.start) as usize, 0);
-            let fresh = self.window.get_mut(read..).unwrap_or_default();
-            let done = self.file.read_exact_at(fresh, self.start + read as u64);
-            done.inspect_err(|_| self.window.truncate(read))?;
+            loop {
+                let until = end.max(self.start + self.ahead_bytes).min(self.length_bytes);
+                self.window.resize((until - self.start) as usize, 0);
+                let fresh = self.window.get_mut(read..).unwrap_or_default();
+                let done = self.file.read_exact_at(fresh, self.start + read as u64);
+                let Err(e) = done else { break };
+                self.window.truncate(read);
+                if until == end {
+                    return Err(e);
+                }
+                // Perhaps it refuses what nobody asked for.
+                self.ahead_bytes = if self.ahead_bytes > PAGE_BYTES { PAGE_BYTES } else { 0 };
+            }
         }
         let at = offset.saturating_sub(self.start);
         Ok(self.window.get(at as usize..).unwrap_or_default())
@@ -157,6 +170,7 @@ impl Reading {
 mod tests {
     use super::*;
     use crate::disk::sim::SimDisk;
+    use crate::error::Error;
     use crate::format::log::{RecordHeader, record_bytes, write_record};
 
     /// Records of all lengths, some longer than the window, and zeros for a hundred windows behind them: each is found,
@@ -217,5 +231,72 @@ mod tests {
         assert_eq!(reading.candidate(9, 11, 0).unwrap(), None);
         assert!(!reading.is_unused(7, 9).unwrap());
         assert!(reading.is_unused(7, 10).unwrap(), "the file was another segment's before");
+    }
+
+    /// A file of which some bytes cannot be read.
+    #[derive(Debug)]
+    struct Torn(Arc<dyn File>, std::ops::Range<u64>);
+
+    impl File for Torn {
+        fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+            let end = offset_bytes + buffer.len() as u64;
+            if offset_bytes < self.1.end && self.1.start < end {
+                return Err(Error::new(ErrorKind::Io, "a sector that cannot be read"));
+            }
+            self.0.read_exact_at(buffer, offset_bytes)
+        }
+
+        fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+            self.0.write_all_at(bytes, offset_bytes)
+        }
+
+        fn sync(&self) -> Result<()> {
+            self.0.sync()
+        }
+
+        fn truncate(&self, length_bytes: u64) -> Result<()> {
+            self.0.truncate(length_bytes)
+        }
+
+        fn preallocate(&self, length_bytes: u64) -> Result<()> {
+            self.0.preallocate(length_bytes)
+        }
+
+        fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool> {
+            self.0.discard(offset_bytes, length_bytes)
+        }
+
+        fn length_bytes(&self) -> Result<u64> {
+            self.0.length_bytes()
+        }
+    }
+
+    /// A sector that nobody asked for, up to a MiB behind, hid all whole records of a segment from salvage.
+    #[test]
+    fn what_lies_before_a_sector_that_cannot_be_read_is_read() {
+        let (mut bytes, mut places) = (vec![0; SEGMENT_HEADER_BYTES], Vec::new());
+        for first in 1..=3 * WINDOW_BYTES / 100 {
+            let offset = bytes.len();
+            let header =
+                RecordHeader { segment: 9, first, count: 1, synced: 0, external_position: None };
+            bytes.resize(offset + record_bytes(50, false), 0);
+            write_record(&mut bytes[offset..], 7, offset as u64, &header, &[9; 50]);
+            places.push(offset as u64..bytes.len() as u64);
+        }
+        let disk = SimDisk::new(1);
+        let path = Path::new("/log");
+        disk.create(path).unwrap().write_all_at(&bytes, 0).unwrap();
+        for bad in [1000, WINDOW_BYTES - 512, WINDOW_BYTES + 700, bytes.len() as u64 - 1] {
+            let file = disk.open(path, Access::Random).unwrap();
+            let torn = Torn(file, bad..bad + 512);
+            let mut reading = Reading::of(Arc::new(torn)).unwrap();
+            let mut whole = places.iter().take_while(|place| {
+                reading.record(place.start, (7, 9), place.start).is_ok_and(|found| found.is_some())
+            });
+            let read = whole.by_ref().count();
+            let before = places.iter().filter(|place| place.end <= bad).count();
+            // Its header, and what fills it up.
+            assert!(read == before || read + 1 == before, "{read} of {before} before {bad}");
+        }
     }
 }

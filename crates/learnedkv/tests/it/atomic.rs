@@ -477,3 +477,18 @@ fn what_was_popped_is_not_gone_over_again() {
 fn push(keyspace: &Keyspace, key: u64) {
     keyspace.insert(key.to_be_bytes(), padded(key)).unwrap();
 }
+
+/// Who was told that a key is not there, and that this is durable, lost that with the machine: its removal was not synced.
+#[test]
+fn what_is_found_as_it_is_to_be_is_made_durable_where_writes_are() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk);
+    keyspace.insert_with("k", "v", Durability::Synced).unwrap();
+    keyspace.remove_with("k", Durability::Buffered).unwrap();
+    assert_eq!(keyspace.update_with("k", |_| None::<Vec<u8>>, Durability::Synced).unwrap(), None);
+    assert!(db.stats().synced_sequence >= db.stats().last_sequence);
+    for seed in 0..6 {
+        let (_db, keyspace) = open(&disk.crash_clone(CrashKind::Machine, seed));
+        assert_eq!(keyspace.get("k").unwrap(), None);
+    }
+}

@@ -270,6 +270,30 @@ fn run(
     Ok((if poisoned { Outcome::Poisoned } else { Outcome::WentOn }, matched))
 }
 
+/// An open that was told of a full disk after it had turned to a new manifest removed that as left over, to have room for another; if
+/// there was none for that either, nothing could be opened any more.
+#[test]
+fn an_open_that_does_not_know_which_manifest_counts_keeps_both() {
+    let (setup, base) = (Setup::default(), SimDisk::new(1));
+    let db = setup.open(&base, 1).unwrap();
+    db.keyspace("k", setup.keyspace.clone()).unwrap().insert("a", "b").unwrap();
+    db.close().unwrap();
+    let mut failed = 0;
+    for (directory, file) in (0..6).flat_map(|at| (0..8).map(move |then| (at, then))) {
+        let disk = base.crash_clone(CrashKind::Process, 0);
+        let faulty = FaultyDisk::new(Arc::new(disk.clone()));
+        faulty.fail(Fault::at(directory).of(&[Kind::SyncDir]).with(ErrorKind::DiskFull));
+        faulty.fail(Fault::at(file).of(&[Kind::Create]).with(ErrorKind::Io).from_then_on());
+        failed += u64::from(setup.open(&faulty, 1).is_err());
+        for disk in [disk.clone(), disk.crash_clone(CrashKind::Machine, directory)] {
+            let db = setup.open(&disk, 1).unwrap_or_else(|e| panic!("{directory} {file}: {e}"));
+            let found = db.keyspace("k", setup.keyspace.clone()).unwrap().get("a").unwrap();
+            assert_eq!(found.as_deref(), Some(&b"b"[..]), "{directory} {file}");
+        }
+    }
+    assert!(failed > 10, "{failed}");
+}
+
 /// Whether writes are refused. The first sync may be what meets the failure.
 fn is_poisoned(db: &Database) -> bool {
     let _ = db.sync();

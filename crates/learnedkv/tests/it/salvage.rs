@@ -142,14 +142,16 @@ fn what_tables_hold_and_the_log_up_to_its_damage_is_read() {
 fn what_the_disk_does_not_give_of_the_log_is_gone_without() {
     let (disk, states, flushed) = sample();
     let middle = files(&disk, "log-").remove(3);
-    let open = |salvage: bool| {
+    let open = |salvage: bool, once: bool| {
         let faulty = FaultyDisk::new(Arc::new(disk.clone()));
-        faulty
-            .fail(Fault::at(0).of(&[OperationKind::Read]).on_paths_with(middle.to_str().unwrap()));
+        let fault = Fault::at(0).of(&[OperationKind::Read]).on_paths_with(middle.to_str().unwrap());
+        faulty.fail(if once { fault } else { fault.from_then_on() });
         builder(&faulty).read_only(true).salvage(salvage).open()
     };
-    assert_eq!(open(false).unwrap_err().kind(), ErrorKind::Io);
-    let db = open(true).unwrap();
+    assert_eq!(open(false, false).unwrap_err().kind(), ErrorKind::Io);
+    // It is asked for less than that, and gives it.
+    assert_eq!(end_of(&contents(&open(false, true).unwrap()), &states, flushed), Some(OPERATIONS));
+    let db = open(true, false).unwrap();
     let damage = db.open_report().log_damage.as_ref().unwrap();
     assert_eq!((damage.kind(), damage.path()), (ErrorKind::Io, Some(&*middle)));
     let end = end_of(&contents(&db), &states, flushed).unwrap();

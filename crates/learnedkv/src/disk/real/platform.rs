@@ -108,7 +108,7 @@ pub(super) fn map(file: &File) -> Mapping {
         return Mapping::Never;
     }
     // SAFETY: the map is for reading. The files that are mapped are finished: this process writes to
-    // them no more nor cuts them (`Disk::map` asks for that), and the database's lock keeps other
+    // them no more nor cuts them while any part of the map is held (`File::map` asks for that; decision 65), and the database's lock keeps other
     // databases out. Whoever changes them all the same changes bytes that are decoded as untrusted.
     #[allow(unsafe_code)]
     let map = match unsafe { memmap2::Mmap::map(file) } {
