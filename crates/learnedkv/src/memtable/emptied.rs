@@ -9,7 +9,8 @@
 //! others do not pay for the fence, none of this begins before a commit has *armed* it, in the order of the log: whoever comes
 //! after that sees that it is, and ranges that came before it are not remembered. Of
 //! ranges that grow only what is new is looked at; so a range and those it grew from are broken together: a writer that has
-//! seen one of them only breaks all. A range that is broken is forgotten, and the next begins anew. No answer depends on it.
+//! seen one of them only breaks all. So none may come between a range and the one it grew from: it takes that one's place, or is not
+//! remembered. A range that is broken is forgotten, and the next begins anew. No answer depends on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -37,6 +38,15 @@ struct Stretch {
     is_ready: AtomicBool,
     /// Somebody wrote there since; one for all that grew from each other.
     is_broken: Arc<AtomicBool>,
+}
+
+/// A stretch that is to be remembered.
+struct Grown {
+    /// What was remembered when it was made.
+    before: Option<Arc<Stretch>>,
+    /// The bound of that, if it grew from it.
+    known: Option<Bytes>,
+    stretch: Arc<Stretch>,
 }
 
 impl Stretch {
@@ -107,27 +117,46 @@ impl Emptied {
         sequence: SequenceNumber,
         finds_newer: impl FnOnce(&[u8], Option<&[u8]>) -> bool,
     ) {
+        if let Some(grown) = self.grown(end, bound, sequence) {
+            self.remember(end, &grown, finds_newer);
+        }
+    }
+
+    /// What is to be remembered of such a range, if anything.
+    fn grown(&self, end: End, bound: Bytes, sequence: SequenceNumber) -> Option<Grown> {
         if !self.is_armed() || sequence < self.armed.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
         let before = self.at(end).load_full();
         if before.as_ref().is_some_and(|before| before.sequence > sequence) {
-            return;
+            return None;
         }
-        let before = before.filter(|before| before.is_valid());
-        if before.as_ref().is_some_and(|before| !before.grows(end, &bound)) {
-            return;
+        let parent = before.as_ref().filter(|before| before.is_valid());
+        if parent.is_some_and(|parent| !parent.grows(end, &bound)) {
+            return None;
         }
         let stretch = Arc::new(Stretch {
             bound,
             sequence,
             is_ready: AtomicBool::new(false),
-            is_broken: before.as_ref().map(|before| before.is_broken.clone()).unwrap_or_default(),
+            is_broken: parent.map(|parent| parent.is_broken.clone()).unwrap_or_default(),
         });
-        self.at(end).store(Some(stretch.clone()));
+        let known = parent.map(|parent| parent.bound.clone());
+        Some(Grown { before, known, stretch })
+    }
+
+    /// Remembers it, unless another came first.
+    fn remember(
+        &self,
+        end: End,
+        grown: &Grown,
+        finds_newer: impl FnOnce(&[u8], Option<&[u8]>) -> bool,
+    ) {
+        let Grown { before, known, stretch } = grown;
+        let found = self.at(end).compare_and_swap(before, Some(stretch.clone()));
+        let stood = found.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr);
         fence(Ordering::SeqCst);
-        let known = before.as_ref().map(|before| &before.bound[..]);
-        if !finds_newer(&stretch.bound, known) {
+        if stood && !finds_newer(&stretch.bound, known.as_deref()) {
             stretch.is_ready.store(true, Ordering::Release);
         }
     }
@@ -150,5 +179,34 @@ impl Stretch {
             End::Front => *bound > *self.bound,
             End::Back => *bound < *self.bound,
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    /// A third range that was remembered between a range and the one it grew from took the writer's mark: the key that he put between
+    /// the two bounds was in no walk any more.
+    #[test]
+    fn a_range_that_came_between_two_hides_no_writer_from_them() {
+        let emptied = Emptied::default();
+        emptied.arm(1);
+        let bytes = Bytes::from_static;
+        let other = emptied.grown(End::Back, bytes(b"x"), 5).unwrap();
+        emptied.removed(End::Back, bytes(b"m"), 4, |_, _| false);
+        assert_eq!(emptied.bound(End::Back, 9), Some(bytes(b"m")));
+        let grown = emptied.grown(End::Back, bytes(b"g"), 6).unwrap();
+        emptied.remember(End::Back, &other, |_, _| false);
+        emptied.wrote(b"p", 7);
+        emptied.remember(End::Back, &grown, |from, to| {
+            assert_eq!((from, to), (&b"g"[..], Some(&b"m"[..])), "it looks at what is new alone");
+            false
+        });
+        assert_eq!(emptied.bound(End::Back, 9), None);
+        // The next begins anew, and looks at all.
+        emptied.removed(End::Back, bytes(b"q"), 8, |_, to| to.is_some());
+        assert_eq!(emptied.bound(End::Back, 9), Some(bytes(b"q")));
     }
 }

@@ -19,7 +19,7 @@
 //! Each successor costs some hundred bytes while a snapshot holds the first of them, and each part a system
 //! call: so there is none before a good part of the file has come together ([`Segment::is_worth`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -116,6 +116,8 @@ impl Part for Rest {
     fn give_back(&self) -> bool {
         let mut lent = self.prefix.lent.lock().unwrap_or_else(PoisonError::into_inner);
         lent.retain(|map| map.strong_count() > 0);
+        // What others have read there they have read by now.
+        fence(Acquire);
         let from = self.prefix.given_back_to.load(Relaxed).max(BLOCK_BYTES);
         let to = self.end / BLOCK_BYTES * BLOCK_BYTES;
         if !lent.is_empty() || from >= to {

@@ -45,13 +45,14 @@ pub(super) fn publish_by_call(
 ) -> Result<()> {
     let offset_bytes = reservation.offset_bytes();
     // Taken out, not borrowed: `fill` may publish in another region.
-    let mut record = RECORD.take();
+    // Where the thread ends, it may be gone by now.
+    let mut record = RECORD.try_with(RefCell::take).unwrap_or_default();
     record.clear();
     record.resize(reservation.length_bytes(), 0);
     fill(&mut record);
     let written = platform::write_all_at(file, &record, offset_bytes);
     if record.capacity() <= KEPT_BYTES {
-        RECORD.set(record);
+        let _ = RECORD.try_with(|kept| kept.replace(record));
     }
     written.map_err(|e| Error::io("write a log record", path, &e).at_offset(offset_bytes))
 }
@@ -72,5 +73,46 @@ impl LogRegion for BufferedRegion {
 
     fn sync(&self, _up_to_bytes: u64) -> Result<()> {
         self.file.sync_data().map_err(|e| Error::io("sync the log", &self.path, &e))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// It ended the process: by then the thread's record is gone. (As reads did.)
+    #[test]
+    fn what_a_thread_leaves_behind_may_write_as_it_goes() {
+        struct Writes(BufferedRegion);
+        impl Writes {
+            fn write(&self) {
+                let reservation = self.0.reserve(8).unwrap();
+                self.0.publish(reservation, &mut |out| out.copy_from_slice(b"learned ")).unwrap();
+            }
+        }
+        impl Drop for Writes {
+            fn drop(&mut self) {
+                self.write();
+            }
+        }
+        thread_local!(static LAST: Cell<Option<Writes>> = const { Cell::new(None) });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let file = fs::File::create(&path).unwrap();
+        let writes = Writes(BufferedRegion::new(&path, file, 64));
+        let thread = std::thread::spawn(|| {
+            // Made before this thread's record is, so it goes after it.
+            LAST.set(Some(writes));
+            LAST.with(|last| {
+                let writes = last.take().unwrap();
+                writes.write();
+                last.set(Some(writes));
+            });
+        });
+        thread.join().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"learned learned ");
     }
 }
