@@ -424,12 +424,11 @@ impl Plan {
         for next in &tables.partitions[end..most.end] {
             let next_weights = Weights::of(view, frozen, end);
             stored += next_weights.left();
-            let is_readable = !next.base.as_ref().is_some_and(unreadable);
+            let is_readable =
+                next.base.as_ref().is_none_or(|base| base.is_readable() && !unreadable(base));
             let delta_is_readable = next.delta.iter().all(|delta| delta.is_readable());
-            if stored > partition_bytes / 2
-                || !(is_readable || next_weights.is_covered)
-                || !delta_is_readable
-            {
+            // Also one that is all removed: alone it is passed over, and from the base before it a walk would come to it.
+            if stored > partition_bytes / 2 || !is_readable || !delta_is_readable {
                 break;
             }
             end += 1;

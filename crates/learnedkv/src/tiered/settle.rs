@@ -258,12 +258,13 @@ impl SettleJob {
     /// Says that the requests are done that the sweep now over covers.
     fn finish(&self) {
         let Some(at) = self.at else { return };
-        let over = lock(&self.shared).end_sweep(at);
+        let mut over = lock(&self.shared).end_sweep(at);
+        let view = self.engine.view();
+        let keyspace = view.keyspaces.get(&at);
+        keyspace.inspect(|keyspace| over.forget_what_is_gone(&keyspace.tables));
         if self.sweeps_again(at, &over) {
             return;
         }
-        let view = self.engine.view();
-        let keyspace = view.keyspaces.get(&at);
         let kept = keyspace.map_or_else(BTreeSet::new, |k| over.kept(&k.tables.segments));
         let told = keyspace.and_then(|keyspace| self.to_tell(keyspace, &over));
         let mut conversions = lock(&self.engine.conversions);

@@ -314,6 +314,39 @@ fn a_covered_base_that_cannot_be_read_is_dropped_all_the_same() {
     assert!(disk.open(&damaged, Access::Random).is_err(), "it is gone");
 }
 
+/// What was left of the partition before it was little, and was to become one with it: whoever went on from that came to what cannot
+/// be read, and no sweep of the keyspace came to its end any more.
+#[test]
+fn a_covered_base_that_cannot_be_read_is_joined_with_none() {
+    let disk = SimDisk::new(1);
+    let (db, keyspace) = open(&disk, &unsettled());
+    put(&keyspace, 0..2000, 1);
+    keyspace.convert().unwrap();
+    db.wait_idle().unwrap();
+    drop((db, keyspace));
+    let path = Path::new("/db").join(&tables(&disk)[2]);
+    let mut keys = None;
+    for is_footer in [true, false] {
+        let disk = disk.crash_clone(CrashKind::Process, 0);
+        let file = disk.open(&path, Access::Random).unwrap();
+        let at = if is_footer { file.length_bytes().unwrap() - 20 } else { 100 };
+        file.write_all_at(&[0x55; 8], at).unwrap();
+        let (db, keyspace) = open(&disk, &unsettled());
+        let report = db.open_report().damaged_tables.first();
+        keys = report.map_or(keys, |damaged| damaged.keys.clone());
+        let number = |key: &[u8]| (0..2000).find(|n| self::key(*n) == key).unwrap();
+        let (first, last) = keys.as_ref().map(|(a, b)| (number(a), number(b))).unwrap();
+        (1..first).for_each(|n| keyspace.remove(key(n)).unwrap());
+        keyspace.remove_range([key(first - 1), vec![0]].concat()..key(last + 1)).unwrap();
+        assert!(keyspace.convert().is_ok() || !is_footer, "a block may be told of, once");
+        db.wait_idle().unwrap();
+        assert!(disk.open(&path, Access::Random).is_err(), "it is gone");
+        keyspace.convert().unwrap();
+        let left: Vec<_> = keyspace.keys().map(|key| key.unwrap().to_vec()).collect();
+        assert!(left == [0].into_iter().chain(last + 1..2000).map(key).collect::<Vec<_>>());
+    }
+}
+
 /// Over much that is removed and not settled, reads go by a few requests.
 #[test]
 fn reads_pass_over_what_is_covered_by_seeking() {

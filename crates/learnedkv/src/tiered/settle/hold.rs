@@ -16,12 +16,16 @@
 //! (it could not have the hold), where something failed, or where there was no room for one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::path::Path;
 
 use crate::error::Error;
 use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::sstable::table_id;
 use crate::tiered::plan::Course;
 use crate::tiered::trim::Tried;
 use crate::value_log::Segments;
+use crate::view::Tables;
 
 /// What the jobs know together.
 #[derive(Default)]
@@ -120,6 +124,16 @@ impl Sweeping {
         let following = Sweeping::decided(over.covers, 0).whole(over.is_whole);
         let left = over.left.clone();
         Sweeping { damage, left, chosen, to_empty, ..following }
+    }
+
+    /// Once it is over: forgets the damage of a table that is gone. All its keys were removed.
+    pub fn forget_what_is_gone(&mut self, tables: &Tables) {
+        let is_table = |path: &Path| {
+            path.file_name().and_then(OsStr::to_str).is_some_and(|name| table_id(name).is_some())
+        };
+        let is_gone =
+            |path: &Path| is_table(path) && tables.all().all(|table| table.path() != path);
+        self.damage = self.damage.take().filter(|damage| !damage.path().is_some_and(is_gone));
     }
 
     /// Once it is over: whether what it and those it followed met is to be told.
