@@ -110,8 +110,9 @@ fn a_step_gives_way_unless_there_is_a_hurry_or_it_has_given_much() {
 #[test]
 fn what_was_given_away_is_worked_off_by_steps_alone_and_not_rested_for() {
     let executor = Arc::new(ThreadExecutor::new(2).unwrap());
-    let (calls, done) = (Arc::downgrade(&executor), Arc::new(AtomicUsize::new(0)));
-    let (counted, mut owed) = (Arc::clone(&done), None);
+    let calls = Arc::downgrade(&executor);
+    let [done, later] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (counted, is_later, mut owed) = (Arc::clone(&done), Arc::clone(&later), None);
     executor.spawn(job(move || {
         let Some(executor) = calls.upgrade() else { return Step::Done };
         let Some(before) = owed else {
@@ -121,11 +122,13 @@ fn what_was_given_away_is_worked_off_by_steps_alone_and_not_rested_for() {
             return Step::WaitUntil(executor.now() + Duration::from_millis(5));
         };
         // What was not worked is owed still, however short it was.
-        counted.store(1 + usize::from(GIVES_WAY_FROM.get() > before), SeqCst);
+        is_later.store(usize::from(GIVES_WAY_FROM.get() > before), SeqCst);
+        counted.store(1, SeqCst);
         executor.notify();
         Step::Done
     }));
-    wait_for(&*executor, &done, 2);
+    wait_for(&*executor, &done, 1);
+    assert_eq!(later.load(SeqCst), 1);
     let millis = Duration::from_millis;
     assert_eq!(rest_after(millis(10), millis(4)), millis(6));
     assert_eq!(rest_after(millis(100), millis(4)), millis(20));

@@ -135,14 +135,14 @@ pub struct RunCursor {
     block: Option<(u64, Arc<Block>)>,
     /// Blocks read ahead, in the order of the walk.
     ahead: VecDeque<(u64, Arc<Block>)>,
+    /// What was read beforehand for where it is sought next.
+    given: Option<Given>,
     /// What the processor was told, where the table's file is in memory.
     fetching: Option<Fetching>,
     /// The table there. It goes after what was lent of it: who is the last to let go of it gives its file back.
     here: Option<Arc<Here>>,
     /// What will be wanted from where it is sought next.
     wanted: Wanted,
-    /// What was read for that beforehand.
-    given: Option<Given>,
     readahead_bytes: u64,
     index: usize,
     key: Vec<u8>,

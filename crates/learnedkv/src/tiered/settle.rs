@@ -206,7 +206,7 @@ impl SettleJob {
         let leave = |course: &mut Course| course.leave(step.first_base(), damaged);
         let goes_on = sweeping.course.as_mut().is_some_and(leave);
         if goes_on && is_of_table && error.is_corruption() {
-            sweeping.damage = Some(error.clone());
+            sweeping.note_damage(error.clone());
         } else if goes_on && (is_of_table || sweeping.is_whole) {
             // It may be gone by the next one.
             sweeping.left = Some(error.clone());
@@ -241,7 +241,7 @@ impl SettleJob {
         let at = self.at.unwrap_or_default();
         if let Some(sweeping) = lock(&self.shared).sweeps.get_mut(&at) {
             sweeping.swept_bytes += swept_bytes;
-            sweeping.damage = sweeping.damage.take().or(unread);
+            unread.into_iter().for_each(|unread| sweeping.note_damage(unread));
             if let (Ended::Outgrown(base), Some(course)) = (&ended, &mut sweeping.course) {
                 course.outgrow(*base);
             }
@@ -269,7 +269,7 @@ impl SettleJob {
         let told = keyspace.and_then(|keyspace| self.to_tell(keyspace, &over));
         let mut conversions = lock(&self.engine.conversions);
         if over.is_told() {
-            conversions.swept(at, over.damage, kept);
+            conversions.swept(at, over.damage.pop(), kept);
         }
         conversions.finish(at, over.covers, told);
         drop(conversions);

@@ -73,7 +73,11 @@ impl Reading {
                 self.window.resize((until - self.start) as usize, 0);
                 let fresh = self.window.get_mut(read..).unwrap_or_default();
                 let done = self.file.read_exact_at(fresh, self.start + read as u64);
-                let Err(e) = done else { break };
+                let Err(e) = done else {
+                    // Behind what it refuses it gives more.
+                    self.ahead_bytes = self.ahead_bytes.max(PAGE_BYTES);
+                    break;
+                };
                 self.window.truncate(read);
                 if until == end {
                     return Err(e);

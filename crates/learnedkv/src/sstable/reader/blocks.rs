@@ -231,6 +231,13 @@ impl Table {
         (is_kept && is_small && is_sound).then(|| NEIGHBOURS_BYTES.div_ceil(mean_bytes.max(1)))
     }
 
+    /// What so many stored bytes of its blocks take once decompressed, about.
+    pub(super) fn unpacked_bytes(&self, stored_bytes: u64) -> u64 {
+        let properties = &self.record.properties;
+        let unpacked = u128::from(stored_bytes) * u128::from(properties.unpacked_bytes);
+        (unpacked / u128::from(properties.data_bytes.max(1))) as u64
+    }
+
     /// The block in `bytes`, which are its own if it is not compressed.
     pub(super) fn decode(&self, bytes: Buffer, ordinal: u64, start: u64) -> Result<Block> {
         let stored = self.check(&bytes, ordinal, start)?;

@@ -79,7 +79,8 @@ struct Round<'a> {
     at_hand: BTreeMap<Name, Arc<Block>>,
     /// Blocks to be read, with their places, and the probe that named them first.
     missing: BTreeMap<Name, (Probe<'a>, (u64, u64))>,
-    /// Their bytes, and those of indexes on loan.
+    /// What they will take, decompressed, and what is taken by indexes on loan, and by blocks that were decompressed from where the
+    /// system holds them; bytes.
     missing_bytes: u64,
     /// Blocks that the disk failed to read.
     failed: BTreeMap<Name, Error>,
@@ -151,7 +152,7 @@ impl<'a> Round<'a> {
                 // The read is this key's, whoever else wants the block: it counts once.
                 sought.reads.in_table.set(true);
                 self.missing.insert(name, (*probe, (start, end)));
-                self.missing_bytes += end - start;
+                self.missing_bytes += table.unpacked_bytes(end - start);
             }
         }
     }

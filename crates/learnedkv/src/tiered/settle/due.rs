@@ -156,7 +156,7 @@ impl SettleJob {
         if !lock(&self.engine.conversions).is_awaited(keyspace.id, over.covers) {
             return None;
         }
-        let damage = over.damage.clone().or_else(|| keyspace.tables.damage());
+        let damage = over.damage.last().cloned().or_else(|| keyspace.tables.damage());
         let damage = damage.or_else(|| over.left.clone());
         if damage.is_some() || self.engine.ballast.is_given_up() {
             return damage;

@@ -378,10 +378,10 @@ mod tests {
         let course = Course::of(&view.tables, &view.options, victims, true);
         let damage = Error::new(ErrorKind::Corruption, "a base");
         let mut over = Sweeping::decided(1, 0);
-        (over.course, over.damage) = (Some(course), Some(damage.clone()));
+        (over.course, over.damage) = (Some(course), vec![damage.clone()]);
         assert!(full.job.sweeps_again(KEYSPACE, &over), "there is a segment to empty");
         let shared = lock(&full.job.shared);
-        let found = shared.sweeps[&KEYSPACE].damage.as_ref().map(ToString::to_string);
+        let found = shared.sweeps[&KEYSPACE].damage.last().map(ToString::to_string);
         assert_eq!(found, Some(damage.to_string()));
     }
 

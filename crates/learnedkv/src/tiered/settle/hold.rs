@@ -61,7 +61,7 @@ pub struct Sweeping {
     /// What it keeps in mind.
     pub course: Option<Course>,
     /// What it could not read.
-    pub damage: Option<Error>,
+    pub damage: Vec<Error>,
     /// Why else it left a partition as it is that was to be whole, or rid of its delta.
     pub left: Option<Error>,
     /// It follows another, for these value segments or the deadest of them.
@@ -126,6 +126,13 @@ impl Sweeping {
         Sweeping { damage, left, chosen, to_empty, ..following }
     }
 
+    /// Notes what a step could not read: once for each file.
+    pub fn note_damage(&mut self, damage: Error) {
+        if self.damage.iter().all(|known| known.path() != damage.path()) {
+            self.damage.push(damage);
+        }
+    }
+
     /// Once it is over: forgets the damage of a table that is gone. All its keys were removed.
     pub fn forget_what_is_gone(&mut self, tables: &Tables) {
         let is_table = |path: &Path| {
@@ -133,12 +140,12 @@ impl Sweeping {
         };
         let is_gone =
             |path: &Path| is_table(path) && tables.all().all(|table| table.path() != path);
-        self.damage = self.damage.take().filter(|damage| !damage.path().is_some_and(is_gone));
+        self.damage.retain(|damage| !damage.path().is_some_and(is_gone));
     }
 
     /// Once it is over: whether what it and those it followed met is to be told.
     pub fn is_told(&self) -> bool {
-        self.course.is_some() || self.damage.is_some() || !self.chosen.is_empty()
+        self.course.is_some() || !self.damage.is_empty() || !self.chosen.is_empty()
     }
 
     /// Once it is over: the value segments that were to be emptied and are still there.
@@ -316,6 +323,23 @@ mod tests {
     use crate::tiered::settle::SettleJob;
     use crate::tiered::testing::Without;
     use crate::{Database, KeyspaceOptions};
+
+    /// The damage of a table that was gone by the end had taken the place of what was met before.
+    #[test]
+    fn what_is_gone_takes_no_other_damage_with_it() {
+        let damage = |path: &str| Error::corruption("damaged").at_path(Path::new(path));
+        let mut sweeping = Sweeping::default();
+        for path in ["/db/values-00000003", "/db/table-00000002", "/db/values-00000003"] {
+            sweeping.note_damage(damage(path));
+        }
+        assert_eq!(sweeping.damage.len(), 2);
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1))).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let view = db.engine().keyspace(keyspace.id()).unwrap();
+        sweeping.forget_what_is_gone(&view.tables);
+        let left: Vec<_> = sweeping.damage.iter().map(|damage| damage.path().unwrap()).collect();
+        assert!(left == [Path::new("/db/values-00000003")] && sweeping.is_told(), "{left:?}");
+    }
 
     fn sweeping() -> Shared {
         let mut shared = Shared::default();
