@@ -118,6 +118,11 @@ pub fn main() -> u8 {
     }
 }
 
+/// The program's arguments as they were given, its name first. What is no text stands there as well as it can be shown.
+pub fn arguments() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
 /// Prints an error as one line on standard error and returns its exit code.
 #[must_use]
 pub fn report_error(error: &Error) -> u8 {

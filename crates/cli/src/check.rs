@@ -39,12 +39,13 @@ impl Verify {
         let verified = store::verify(&self.dir, self.keyspace.as_deref(), &mut watch);
         bar.finish_and_clear();
         let verified = verified?;
-        written
+        let written = written
             .and_then(|()| writeln!(out, "{}", summary(&verified)))
             .and_then(|()| out.flush())
-            .map_err(|e| Error::output(&e))?;
+            .map_err(|e| Error::output(&e));
+        // Also where nobody reads what was found any more.
         match verified.damages {
-            0 => Ok(()),
+            0 => written,
             1 => Err(Error::runtime(format!("{}: there is damage", self.dir.display()))),
             count => {
                 Err(Error::runtime(format!("{}: there are {count} damages", self.dir.display())))
@@ -72,8 +73,7 @@ impl Inspect {
                 written = writeln!(out, "{line}");
             }
         });
-        written.and_then(|()| out.flush()).map_err(|e| Error::output(&e))?;
-        looked
+        looked.and(written.and_then(|()| out.flush()).map_err(|e| Error::output(&e)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one file of the command that touches a store.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
@@ -61,13 +61,19 @@ pub enum Purpose {
     Make,
 }
 
+/// Says something beside what was asked for. Where nobody can be told any more the rest is done all the same.
+fn note(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Whether `dir` can be the directory of a database, which may have to be made.
 fn check_dir(dir: &Path, purpose: Purpose) -> Result<()> {
     if dir.exists() && !dir.is_dir() {
         let what = "this is a file; expected the directory of a database";
         return Err(Error::usage(format!("{}: {what}", dir.display())));
     }
-    if purpose != Purpose::Make && !dir.exists() {
+    // What cannot be looked at may be there: to open it says why.
+    if purpose != Purpose::Make && matches!(dir.try_exists(), Ok(false)) {
         return Err(Error::usage(format!("{}: there is no such directory", dir.display())));
     }
     Ok(())
@@ -83,19 +89,19 @@ pub fn open_database(dir: &Path, purpose: Purpose) -> Result<Database> {
         .salvage(purpose == Purpose::Salvage)
         .open()
         .map_err(told)?;
-    if let Some(note) = dropped(database.open_report()) {
-        eprintln!("note: {}: {note}", dir.display());
+    if let Some(dropped) = dropped(database.open_report()) {
+        note(format_args!("note: {}: {dropped}", dir.display()));
     }
     if let Some(damage) = &database.open_report().log_damage {
-        eprintln!(
+        note(format_args!(
             "warning: {damage}; what was put behind that is there only as far as tables have it"
-        );
+        ));
     }
     for table in &database.open_report().damaged_tables {
-        eprintln!("warning: {}", table.error);
+        note(format_args!("warning: {}", table.error));
     }
     for segment in &database.open_report().damaged_segments {
-        eprintln!("warning: {}", segment.error);
+        note(format_args!("warning: {}", segment.error));
     }
     Ok(database)
 }
@@ -244,7 +250,7 @@ impl Store {
         let mut is_whole = !self.lacks_log();
         let mut warn = |error: learnedkv::Error| {
             is_whole = false;
-            eprintln!("warning: {error}");
+            note(format_args!("warning: {error}"));
         };
         for key in self.left(wanted) {
             let read = key.and_then(|key| {

@@ -154,7 +154,7 @@ impl Comparison {
         Comparison {
             version: version(),
             suite: String::new(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: crate::command::arguments().join(" "),
             started_unix_s: started.as_secs(),
             machine: Machine::here(),
             engines: engines.iter().map(|engine| Compared::of(engine)).collect(),

@@ -23,10 +23,10 @@ impl Sheet {
 
     /// The command, the machine, the scale.
     pub fn preamble(&mut self, scale: Scale, dir: &Path) {
-        let command: Vec<String> = std::env::args().skip(1).collect();
+        let command = crate::command::arguments();
         self.line(&format!(
             "Command: `cargo run --release -p learnedkv-bench -- {}`",
-            command.join(" ")
+            command.get(1..).unwrap_or_default().join(" ")
         ));
         let machine = Machine::here();
         self.line(&format!(

@@ -79,7 +79,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
         version: version(),
         engine: plan.engine.clone(),
         engine_version: String::new(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: crate::command::arguments().join(" "),
         started_unix_s: started.as_secs(),
         machine: Machine::here(),
         settings: settings(plan, &keys),

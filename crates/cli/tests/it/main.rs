@@ -533,6 +533,35 @@ fn a_checkpoint_is_a_copy_of_its_own() {
     assert!(!dir.join("none").exists() && !dir.join("copies/two").exists());
 }
 
+/// Who read its first line alone was told that all was well; and who did not read what else was said, that the program had panicked.
+#[test]
+fn damage_is_said_by_the_exit_code_though_nobody_reads_what_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    good(dir.path(), "load db --keys uniform:20k");
+    let files = fs::read_dir(dir.path().join("db")).unwrap().map(|file| file.unwrap().path());
+    let is_table = |path: &std::path::PathBuf| path.to_string_lossy().contains("/table-");
+    let table = files.filter(is_table).min().unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[100] ^= 0xff;
+    fs::write(&table, bytes).unwrap();
+    for (arguments, closes_output) in [("verify db", true), ("scan db --salvage", false)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_learnedkv"))
+            .args(arguments.split(' '))
+            .current_dir(dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        if closes_output {
+            drop(child.stdout.take());
+        } else {
+            drop(child.stderr.take());
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments}");
+    }
+}
+
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let dir = tempfile::tempdir().unwrap();

@@ -190,8 +190,7 @@ impl Health {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
         }
         if self.is_read_only() {
-            let message =
-                "the database was opened for reading only: open it without `read_only` to write";
+            let message = "the database was opened for reading only: open it without `read_only` or `salvage` to write";
             return Err(Error::new(ErrorKind::ReadOnly, message));
         }
         match &*lock(&self.poisoned) {
