@@ -105,8 +105,8 @@ fn a_step_gives_way_unless_there_is_a_hurry_or_it_has_given_much() {
     std::thread::scope(|scope| scope.spawn(|| assert!(executor.give_way())).join().unwrap());
 }
 
-/// What a step gave away was worked off by lying idle until the next one, and rested for besides: steps beside programs that always
-/// compute had a third of what they would have had without.
+/// What a step gave away was worked off by lying idle until the next one, and rested for besides: beside programs that always compute
+/// it was paid for twice.
 #[test]
 fn what_was_given_away_is_worked_off_by_steps_alone_and_not_rested_for() {
     let executor = Arc::new(ThreadExecutor::new(2).unwrap());

@@ -237,7 +237,6 @@ impl Job for FlushJob {
 
 #[cfg(test)]
 mod tests {
-    use crate::options::MAX_SEALED;
     use std::collections::BTreeSet;
     use std::path::Path;
 
@@ -247,6 +246,7 @@ mod tests {
     use crate::disk::{Disk, OperationKind};
     use crate::executor::SeededExecutor;
     use crate::format::entry::Kind;
+    use crate::options::MAX_SEALED;
     use crate::tiered::testing::Without;
     use crate::value_log::Segments;
     use crate::{Database, KeyspaceOptions};

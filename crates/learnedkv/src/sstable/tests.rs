@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::cursor::{Clipped, RunCursor, Walk, Wanted};
 use super::index::{Index, IndexKind};
 use super::partition::Limits;
-use super::reader::many::{Probe, get_many};
+use super::reader::many::{Probe, first_round_bytes, get_many};
 use super::reader::{Caching, Table, TableContext};
 use super::sought::Sought;
 use super::writer::{TableOptions, TableWriter};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
@@ -294,16 +294,21 @@ fn a_small_range_becomes_part_of_a_delta() {
     assert!(keyspace.stats().unwrap().settled_entries < 1000, "no base was ever rewritten");
 }
 
-/// A base that cannot be read, and that nobody needs any more.
-#[test]
-fn a_covered_base_that_cannot_be_read_is_dropped_all_the_same() {
+/// A keyspace all of which is settled, closed; and one of its tables.
+fn settled() -> (SimDisk, PathBuf) {
     let disk = SimDisk::new(1);
     let (db, keyspace) = open(&disk, &unsettled());
     put(&keyspace, 0..2000, 1);
     keyspace.convert().unwrap();
     db.wait_idle().unwrap();
-    drop((db, keyspace));
-    let damaged = Path::new("/db").join(&tables(&disk)[2]);
+    let path = Path::new("/db").join(&tables(&disk)[2]);
+    (disk, path)
+}
+
+/// A base that cannot be read, and that nobody needs any more.
+#[test]
+fn a_covered_base_that_cannot_be_read_is_dropped_all_the_same() {
+    let (disk, damaged) = settled();
     let file = disk.open(&damaged, Access::Random).unwrap();
     file.write_all_at(&[0x55; 8], 700).unwrap();
     let (db, keyspace) = open(&disk, &unsettled());
@@ -318,13 +323,7 @@ fn a_covered_base_that_cannot_be_read_is_dropped_all_the_same() {
 /// be read, and no sweep of the keyspace came to its end any more.
 #[test]
 fn a_covered_base_that_cannot_be_read_is_joined_with_none() {
-    let disk = SimDisk::new(1);
-    let (db, keyspace) = open(&disk, &unsettled());
-    put(&keyspace, 0..2000, 1);
-    keyspace.convert().unwrap();
-    db.wait_idle().unwrap();
-    drop((db, keyspace));
-    let path = Path::new("/db").join(&tables(&disk)[2]);
+    let (disk, path) = settled();
     let mut keys = None;
     for is_footer in [true, false] {
         let disk = disk.crash_clone(CrashKind::Process, 0);

@@ -80,7 +80,7 @@ impl Indexed<'_> {
         Some(block)
     }
 
-    /// Whether that finds it.
+    /// Whether that finds it, as far as is noted.
     pub(super) fn is_at_hand(self, ordinal: u64, caching: Caching) -> bool {
         (caching != Caching::Checked && self.is_noted(ordinal))
             || self.table.context.cache.peek(self.table.record.id, ordinal).is_some()

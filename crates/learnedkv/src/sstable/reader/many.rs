@@ -46,13 +46,7 @@ pub struct Probe<'a> {
 pub fn get_many(probes: &[Probe<'_>], caching: Caching) -> Result<Vec<Lookup>> {
     let mut answers = Vec::with_capacity(probes.len());
     while answers.len() < probes.len() {
-        let mut round = Round::default();
-        for probe in &probes[answers.len()..] {
-            if round.missing_bytes >= ROUND_BYTES {
-                break;
-            }
-            round.add(probe, caching);
-        }
+        let mut round = Round::of(&probes[answers.len()..], caching);
         round.read(caching);
         let places = std::mem::take(&mut round.places);
         for (probe, place) in probes[answers.len()..].iter().zip(places) {
@@ -63,6 +57,12 @@ pub fn get_many(probes: &[Probe<'_>], caching: Caching) -> Result<Vec<Lookup>> {
         }
     }
     Ok(answers)
+}
+
+/// What the first round of such a call will take, bytes.
+#[cfg(test)]
+pub fn first_round_bytes(probes: &[Probe<'_>], caching: Caching) -> u64 {
+    Round::of(probes, caching).missing_bytes
 }
 
 /// What names a block.
@@ -79,8 +79,8 @@ struct Round<'a> {
     at_hand: BTreeMap<Name, Arc<Block>>,
     /// Blocks to be read, with their places, and the probe that named them first.
     missing: BTreeMap<Name, (Probe<'a>, (u64, u64))>,
-    /// What they will take, decompressed, and what is taken by indexes on loan, and by blocks that were decompressed from where the
-    /// system holds them; bytes.
+    /// What they will take, decompressed, and what is taken by indexes on loan, and by blocks that were
+    /// decompressed from where the system holds them; bytes.
     missing_bytes: u64,
     /// Blocks that the disk failed to read.
     failed: BTreeMap<Name, Error>,
@@ -105,6 +105,18 @@ impl Piece<'_> {
 }
 
 impl<'a> Round<'a> {
+    /// As many of the first of these as one round may take, one at least.
+    fn of(probes: &[Probe<'a>], caching: Caching) -> Round<'a> {
+        let mut round = Round::default();
+        for probe in probes {
+            if round.missing_bytes >= ROUND_BYTES {
+                break;
+            }
+            round.add(probe, caching);
+        }
+        round
+    }
+
     /// The table's index, borrowed once for the round.
     fn borrow(&mut self, table: &Table, caching: Caching, reads: &Reads) -> Result<Loan> {
         if !table.is_paged() {

@@ -79,6 +79,30 @@ fn a_compressed_block_is_decompressed_once_where_there_is_a_cache() {
     }
 }
 
+/// Without this a call over a compressed table that the system holds had one round, however many keys: what it decompresses was not
+/// counted, or as it is stored.
+#[test]
+fn what_a_call_for_many_keys_decompresses_counts() {
+    for compression in BOTH {
+        let f = Fixture::new(compression);
+        let keys: Vec<_> = (0..ENTRIES).map(|number| key(number * 2)).collect();
+        let sought: Vec<_> = keys.iter().map(|key| Sought::new(key, Caching::Leave)).collect();
+        let probes: Vec<_> =
+            sought.iter().map(|sought| Probe { table: &f.table, sought }).collect();
+        let all = f.table.properties().unpacked_bytes;
+        for is_noted in [false, true] {
+            if is_noted {
+                f.table.note_all();
+            }
+            let bytes = first_round_bytes(&probes, Caching::Leave);
+            // A block that lies raw in the map takes no memory; one look in some says that a block is not there.
+            let is_lent = is_noted && compression == Compression::None;
+            let is_right = if is_lent { bytes < all / 4 } else { bytes > all * 9 / 10 };
+            assert!(is_right, "{compression}, noted {is_noted}: {bytes} of {all}");
+        }
+    }
+}
+
 /// Of a compressed table a block that did not become shorter is stored as it is, and lent like any other.
 #[test]
 fn what_was_not_worth_compressing_is_lent() {
