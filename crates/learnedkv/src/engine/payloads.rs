@@ -3,7 +3,8 @@
 //!
 //! A payload keeps its whole piece in memory for as long as a memtable, or a reader, holds it, and nobody counts more than
 //! the payload. So a piece is one keyspace's: else one that is seldom written, and seldom flushed, would hold what was
-//! written to others meanwhile. And pieces grow with what a keyspace writes, from nothing.
+//! written to others meanwhile. And pieces grow with what a keyspace writes, from nothing. What is long has a piece of its own:
+//! what it would leave of a shared one, and nobody could use, might be as long as itself.
 
 use std::sync::Mutex;
 
@@ -13,6 +14,8 @@ use crate::memory::{Pool, Shared, Tail};
 
 /// How large pieces become.
 const PIECE_BYTES: usize = 256 << 10;
+/// What is longer stands alone.
+const SHARING_BYTES: usize = PIECE_BYTES / 3;
 /// How large a keyspace's first one is.
 const FIRST_BYTES: usize = 1 << 10;
 /// Of so many keyspaces, or their writers, pieces are kept.
@@ -48,6 +51,9 @@ impl Payloads {
         most_bytes: usize,
         encode: impl FnOnce(&mut &mut [u8]),
     ) -> Shared {
+        if most_bytes > SHARING_BYTES {
+            return Tail::of(self.pool.take_to_last(most_bytes)).cut(encode);
+        }
         let known = {
             let mut pieces = lock(&self.pieces);
             let at = pieces.iter().rposition(|piece| piece.keyspace == keyspace);
@@ -112,6 +118,21 @@ mod tests {
         let large = put(&payloads, A, PIECE_BYTES + 1);
         assert_eq!((a.len(), b.len(), large.len()), (3, 1, PIECE_BYTES + 1));
         assert_eq!(a.as_ptr() as usize + 3, b.as_ptr() as usize, "one piece");
+    }
+
+    /// Each took a piece of 256 KiB, and left nearly half of it to nobody: twice what memtables counted.
+    #[test]
+    fn long_ones_leave_little_to_nobody() {
+        for length in [SHARING_BYTES + 1, 100_000, 140_000, 200_000] {
+            let payloads = payloads();
+            let small: Vec<_> = (0..4).map(|_| put(&payloads, A, 10)).collect();
+            let long: Vec<_> = (0..16).map(|_| put(&payloads, A, length)).collect();
+            let held = payloads.pool.held_bytes();
+            assert!(held <= (16 * length + (64 << 10)) as u64 * 9 / 8, "{length}: {held}");
+            let next = put(&payloads, A, 10);
+            assert_eq!(next.as_ptr() as usize, small[3].as_ptr() as usize + 10, "{length}");
+            drop((long, small));
+        }
     }
 
     /// What is seldom written held pieces full of what was written to other keyspaces meanwhile.
