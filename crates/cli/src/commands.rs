@@ -7,7 +7,9 @@ use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::sizes::parse_count;
 use learnedkv_bench::{Error, Result};
 
-use crate::store::{self, Making, Place, Purpose, Store, Wanted, no_keyspace, open_database};
+use crate::store::{
+    self, Making, Place, Purpose, Store, Wanted, check_key, no_keyspace, open_database,
+};
 use crate::text::{decode, encode};
 
 /// Which database, and how keys and values are written.
@@ -53,6 +55,7 @@ impl Put {
     pub fn run(self) -> Result<()> {
         let key = decode(&self.key, self.common.hex)?;
         let value = self.value.as_ref().map(|value| decode(value, self.common.hex)).transpose()?;
+        check_key(&key)?;
         let store = self.common.place.open_or_create(&self.making)?;
         match value {
             Some(value) => store.put(&key, &value)?,
@@ -219,7 +222,8 @@ impl Scan {
             Some(prefix) => Wanted::Prefix(prefix),
             None => Wanted::Between(bytes(&self.from)?, bytes(&self.to)?),
         };
-        let mut left = self.limit.as_deref().map_or(Ok(u64::MAX), parse_count)?;
+        let limit = self.limit.as_deref().map_or(Ok(u64::MAX), parse_count);
+        let mut left = limit.map_err(|e| e.within("--limit"))?;
         let store = self.common.place.open(self.reading.purpose())?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());

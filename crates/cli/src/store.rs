@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser;
 use learnedkv::{
-    Database, Inspect, Iter, Keyspace, KeyspaceOptions, OpenReport, Salvage, ValueReader, Verified,
-    Verifying,
+    Database, Inspect, Iter, Keyspace, KeyspaceOptions, MAX_KEY_BYTES, OpenReport, Salvage,
+    ValueReader, Verified, Verifying,
 };
 use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::{Error, Result};
@@ -21,7 +22,7 @@ pub struct Place {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Keyspace of the database
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = NonEmptyStringValueParser::new())]
     keyspace: String,
 }
 
@@ -64,6 +65,17 @@ pub enum Purpose {
 /// Says something beside what was asked for. Where nobody can be told any more the rest is done all the same.
 fn note(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Whether a key may be put: asked before a database is made for it.
+pub fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > MAX_KEY_BYTES {
+        let found = key.len();
+        return Err(Error::usage(format!(
+            "expected a key of at most {MAX_KEY_BYTES} bytes, found {found}"
+        )));
+    }
+    Ok(())
 }
 
 /// Whether `dir` can be the directory of a database, which may have to be made.

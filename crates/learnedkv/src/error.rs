@@ -74,6 +74,11 @@ impl Error {
 
     /// An operating-system error met while doing `action` on `path`.
     pub fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
+        Error::io_of(action, error).at_path(path)
+    }
+
+    /// One met while doing `action`, on no file.
+    pub(crate) fn io_of(action: &str, error: &std::io::Error) -> Error {
         let kind = match error.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
@@ -81,12 +86,21 @@ impl Error {
             }
             _ => ErrorKind::Io,
         };
-        Error::new(kind, format!("could not {action}: {error}")).at_path(path)
+        Error::new(kind, format!("could not {action}: {error}"))
     }
 
-    /// The reader that a user gave for a value failed.
+    /// The reader that a user gave for a value failed. If what it says is an error of a store (a value is copied from another), that is
+    /// kept: its kind, and where it happened.
     pub fn reader(error: &std::io::Error) -> Error {
-        Error::new(ErrorKind::Io, format!("the value's reader failed: {error}"))
+        let message = |said: &str| format!("the value's reader failed: {said}");
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(own) => {
+                let mut own = own.clone();
+                own.inner.message = message(&own.inner.message);
+                own
+            }
+            None => Error::new(ErrorKind::Io, message(&error.to_string())),
+        }
     }
 
     /// Bytes that are not what was written.

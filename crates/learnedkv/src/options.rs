@@ -264,12 +264,23 @@ impl Store {
     }
 }
 
+/// A store that was chosen, or none: then a new keyspace gets the default. They are the same where the same comes of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Chosen(Option<Store>);
+
+impl PartialEq for Chosen {
+    fn eq(&self, other: &Chosen) -> bool {
+        self.0.unwrap_or_default() == other.0.unwrap_or_default()
+    }
+}
+
+impl Eq for Chosen {}
+
 /// Options of a keyspace, chosen when it is created and persisted with its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct KeyspaceOptions {
-    /// `None`: nothing was said; a new keyspace gets the default.
-    store: Option<Store>,
+    store: Chosen,
     level_base_bytes: u64,
     level_multiplier: u64,
     block_bytes: u64,
@@ -295,7 +306,7 @@ pub struct KeyspaceOptions {
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
         KeyspaceOptions {
-            store: None,
+            store: Chosen::default(),
             level_base_bytes: 128 << 20,
             level_multiplier: 10,
             block_bytes: 4096,
@@ -328,7 +339,7 @@ impl KeyspaceOptions {
     /// named `settled_*`; tables are as large as partitions would be; `delta_limit_percent`, `inline_limit`,
     /// `move_values` and `lsm_ratio_percent` mean nothing.
     pub fn store(mut self, store: Store) -> Self {
-        self.store = Some(store);
+        self.store = Chosen(Some(store));
         self
     }
 
@@ -526,13 +537,18 @@ impl KeyspaceOptions {
         within("lsm_ratio_percent", self.lsm_ratio_percent, 1, 10_000)?;
         within("separate_at", self.separate_at, 1, 1 << 20)?;
         within("inline_limit", self.inline_limit, 0, 1 << 20)?;
-        self.lsm_compression.check()?;
-        self.settled_compression.check()
+        for (name, compression) in [
+            ("lsm_compression", self.lsm_compression),
+            ("settled_compression", self.settled_compression),
+        ] {
+            compression.check().map_err(|e| Error::invalid(format!("{name}: {e}")))?;
+        }
+        Ok(())
     }
 
     /// The store; where nothing was said, the default.
     pub fn chosen_store(&self) -> Store {
-        self.store.unwrap_or_default()
+        self.store.0.unwrap_or_default()
     }
 
     /// Whether a keyspace made with `self` is one that `asked` may open.
@@ -541,7 +557,7 @@ impl KeyspaceOptions {
     /// `InvalidArgument` if another store was asked for.
     pub(crate) fn check_same_store(&self, asked: &KeyspaceOptions) -> Result<()> {
         let made = self.chosen_store();
-        match asked.store {
+        match asked.store.0 {
             Some(asked) if asked != made => Err(Error::invalid(format!(
                 "expected the store {} that the keyspace was made with, found {}: a store is chosen \
                  once; copy the entries into a new keyspace to change it",

@@ -1,6 +1,7 @@
 //! Bytes lent by the store: cheap to clone, alive for as long as somebody holds them; and what a
 //! lookup finds.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -77,6 +78,13 @@ impl Deref for Slice {
 
 impl AsRef<[u8]> for Slice {
     fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A map by slices is asked by bytes.
+impl Borrow<[u8]> for Slice {
+    fn borrow(&self) -> &[u8] {
         self
     }
 }

@@ -70,6 +70,17 @@ impl Report {
     }
 }
 
+/// Whether a report can be written to `dir`, which is made: asked before what takes long.
+///
+/// # Errors
+/// If it cannot.
+pub fn check_writable(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| Error::io("create the directory", dir, &e))?;
+    let path = dir.join(".can-be-written");
+    let written = fs::write(&path, b"").and_then(|()| fs::remove_file(&path));
+    written.map_err(|e| Error::io("write a file there", dir, &e))
+}
+
 /// This program's version and the commit that it was built from.
 #[must_use]
 pub fn version() -> String {

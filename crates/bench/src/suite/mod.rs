@@ -14,7 +14,7 @@ use place::Place;
 use crate::engines::{Durability, Engine, OpenSettings, Reads, opener};
 use crate::keys::{KeySpec, NamedKeys};
 use crate::report::machine::Machine;
-use crate::report::{Report, terminal, version};
+use crate::report::{self, Report, terminal, version};
 use crate::requests::Distribution;
 use crate::run::resources::{self, DeviceRequests};
 use crate::run::{Limits, PhaseResult, Stage, Versions, inserts_at_most, run_phase};
@@ -70,6 +70,7 @@ pub fn run(plan: &Plan, out: &mut dyn Write) -> Result<Report> {
     let size = Size::of(plan, &keys);
     place::check_room(&plan.open.dir, size.data_bytes)?;
     let place = Place::prepare(&plan.open.dir, plan.keep)?;
+    report::check_writable(&plan.out)?;
     say(plan, out, &announce(plan, &keys, &size))?;
 
     let versions = Versions::new(keys.set.len());

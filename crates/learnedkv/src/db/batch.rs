@@ -16,7 +16,8 @@ use crate::memory::Shared;
 use crate::options::WriteOptions;
 
 /// Operations on any keyspaces of one database, committed together or not at all. Of several on the
-/// same key the last counts.
+/// same key the last counts. At most 16,777,215 operations and 4 GiB of them (keys, values, and some bytes for each;
+/// of values that are streamed only where they stand): else the commit is an error, `InvalidArgument`.
 #[derive(Debug)]
 #[must_use = "a batch does nothing until it is committed"]
 pub struct Batch {
@@ -55,7 +56,17 @@ impl Batch {
         keyspace: &Keyspace,
         range: impl RangeBounds<K>,
     ) {
-        match Operation::remove_range(iter::bounds(&range)) {
+        self.remove_bounds(keyspace, iter::bounds(&range));
+    }
+
+    /// Removes all keys that begin with `prefix`, among them those that the batch has inserted so far; see
+    /// [`Keyspace::remove_prefix`].
+    pub fn remove_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) {
+        self.remove_bounds(keyspace, iter::prefix_bounds(prefix.as_ref()));
+    }
+
+    fn remove_bounds(&mut self, keyspace: &Keyspace, bounds: iter::Bounds) {
+        match Operation::remove_range(bounds) {
             Ok(Some((from, operation))) => self.push_operation(keyspace, &from, Ok(operation)),
             Ok(None) => {}
             Err(e) => _ = self.error.get_or_insert(e),

@@ -7,7 +7,7 @@ use super::Database;
 use crate::disk::Disk;
 use crate::disk::real::RealDisk;
 use crate::engine::open;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::executor::{Executor, ThreadExecutor};
 use crate::lsm;
 use crate::options::{DatabaseOptions, Durability};
@@ -249,7 +249,8 @@ impl Builder {
         self
     }
 
-    /// Uses another executor than threads: a seeded one, in tests.
+    /// Uses another executor than threads of the database's own: a seeded one, in tests. It belongs to this database from then on, and
+    /// stops with it; one that was stopped is refused.
     pub fn executor(mut self, executor: Arc<dyn Executor>) -> Self {
         self.executor = Some(executor);
         self
@@ -305,15 +306,24 @@ impl Builder {
     /// `NotADatabase` if something else is there; `Unsupported` if a newer version wrote it;
     /// `Corruption` if it is damaged; `InvalidArgument` for options that cannot work.
     pub fn open(self) -> Result<Database> {
+        if self.path.as_os_str().is_empty() {
+            return Err(Error::invalid(
+                "expected the directory of a database, found an empty path",
+            ));
+        }
         let disk = self.disk.unwrap_or_else(|| Arc::new(RealDisk::new()));
         // So that syncs wait neither for flushes nor for the rest.
         let for_syncs = usize::from(matches!(self.options.durability, Durability::SyncedEvery(_)));
         let executor = match self.executor {
             Some(executor) => executor,
-            None => {
-                Arc::new(ThreadExecutor::new(self.background_threads.saturating_add(for_syncs))?)
-            }
+            None => Arc::new(ThreadExecutor::and_more(self.background_threads, for_syncs)?),
         };
+        if executor.is_stopped() {
+            return Err(Error::invalid(
+                "executor: expected one that runs, found one that was stopped: a database stops its own when it \
+                 is closed, so that each needs another",
+            ));
+        }
         let opened = open(disk, executor.clone(), &self.path, self.options);
         let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;
         if engine.options.sweeps_ahead {

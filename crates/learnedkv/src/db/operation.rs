@@ -87,7 +87,10 @@ impl<'a> Operation<'a> {
         reader: &mut dyn Read,
     ) -> Result<Operation<'static>> {
         check_lengths(key, 0)?;
-        let stream_at = keyspace.handle().engine.options.stream_at;
+        let engine = &keyspace.handle().engine;
+        // Told before all of it is written.
+        engine.keyspace(keyspace.id())?;
+        let stream_at = engine.options.stream_at;
         let mut start = Vec::new();
         let read = reader.take(stream_at).read_to_end(&mut start);
         read.map_err(|e| Error::reader(&e))?;

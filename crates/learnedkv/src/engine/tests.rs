@@ -180,6 +180,10 @@ impl Executor for Waits {
     fn shutdown(&self) {
         self.inner.shutdown();
     }
+
+    fn is_stopped(&self) -> bool {
+        self.inner.is_stopped()
+    }
 }
 
 /// It paid before it was committed, while others changed what it had seen; then afterwards, but holding all

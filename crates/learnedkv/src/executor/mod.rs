@@ -100,6 +100,8 @@ pub trait Executor: Send + Sync + fmt::Debug {
     fn now(&self) -> Duration;
     /// Drops all jobs; returns when no step runs any more. Later jobs are dropped at once.
     fn shutdown(&self);
+    /// Whether it was: nothing that is handed to it runs any more.
+    fn is_stopped(&self) -> bool;
 }
 
 /// Steps a job; a panic in it comes back as the words to fail the executor with.

@@ -334,3 +334,16 @@ fn whoever_has_waited_is_patient_no_more() {
     }
     released.store(1, SeqCst);
 }
+
+#[test]
+fn threads_that_nobody_asked_for_are_beside_those_that_somebody_did() {
+    // At least two of these, whatever is asked for.
+    for (threads, more, expected) in [(0, 1, 3), (1, 0, 2), (2, 1, 3), (4, 0, 4)] {
+        let executor = ThreadExecutor::and_more(threads, more).unwrap();
+        assert_eq!(executor.thread_count(), expected, "{threads} and {more}");
+        assert!(!executor.is_stopped());
+        executor.shutdown();
+        assert!(executor.is_stopped());
+    }
+    assert!(ThreadExecutor::and_more(1025, 1).is_err());
+}

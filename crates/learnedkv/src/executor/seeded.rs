@@ -281,6 +281,10 @@ impl Executor for SeededExecutor {
         Duration::from_nanos(self.lock().clock_ns)
     }
 
+    fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
     /// As the trait says. Called from inside a step, it does not wait for the steps it is inside of.
     fn shutdown(&self) {
         let thread = std::thread::current().id();

@@ -67,7 +67,6 @@ pub(super) mod queues;
 use std::cell::Cell;
 use std::fmt;
 use std::num::NonZero;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -124,6 +123,14 @@ impl ThreadExecutor {
     /// # Errors
     /// `InvalidArgument` for more than 1,024; `Io` if the operating system gives no more threads.
     pub fn new(threads: usize) -> Result<ThreadExecutor> {
+        ThreadExecutor::and_more(threads, 0)
+    }
+
+    /// As [`ThreadExecutor::new`], with so many more that nobody asked for.
+    ///
+    /// # Errors
+    /// As [`ThreadExecutor::new`].
+    pub fn and_more(threads: usize, more: usize) -> Result<ThreadExecutor> {
         // Where a process may have no more, the system may end it in the midst of starting one.
         if threads > MOST_THREADS {
             let message =
@@ -131,7 +138,7 @@ impl ThreadExecutor {
             return Err(Error::invalid(message));
         }
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        ThreadExecutor::on_processors(processors, threads)
+        ThreadExecutor::on_processors(processors, threads.max(2) + more)
     }
 
     /// As [`ThreadExecutor::new`], for so many processors.
@@ -159,10 +166,15 @@ impl ThreadExecutor {
             let handle = std::thread::Builder::new()
                 .name(name.clone())
                 .spawn(move || shared.work(lane))
-                .map_err(|e| Error::io("start a background thread", Path::new(&name), &e))?;
+                .map_err(|e| Error::io_of(&format!("start the background thread {name}"), &e))?;
             lock(&executor.threads).push(handle);
         }
         Ok(executor)
+    }
+
+    #[cfg(test)]
+    pub(super) fn thread_count(&self) -> usize {
+        lock(&self.threads).len()
     }
 
     /// What a job that panicked said, with the job's name; `None` while all is well.
@@ -249,6 +261,10 @@ impl Executor for ThreadExecutor {
 
     /// As the trait says. Called from inside a job's step or drop, it returns when no *other* step
     /// runs any more; the step that calls it is the last, and its thread ends after it.
+    fn is_stopped(&self) -> bool {
+        self.shared.lock().stopped
+    }
+
     fn shutdown(&self) {
         let own_step = WORKS_FOR.get() == self.shared.id();
         self.shared.stop(own_step);

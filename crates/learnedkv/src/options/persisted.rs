@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{KeyspaceOptions, Store};
+use super::{Chosen, KeyspaceOptions, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compression::Compression;
 use crate::format::manifest::OptionList;
@@ -71,7 +71,7 @@ impl KeyspaceOptions {
                 .map_err(|_| Error::invalid(format!("expected true or false, found {value:?}")))
         };
         match name {
-            "store" => self.store = Some(Store::from_text(value)?),
+            "store" => self.store = Chosen(Some(Store::from_text(value)?)),
             "level_base_bytes" => self.level_base_bytes = number()?,
             "level_multiplier" => self.level_multiplier = number()?,
             "block_bytes" => self.block_bytes = number()?,

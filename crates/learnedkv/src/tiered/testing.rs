@@ -49,4 +49,8 @@ impl Executor for Without {
     fn shutdown(&self) {
         self.0.shutdown();
     }
+
+    fn is_stopped(&self) -> bool {
+        self.0.is_stopped()
+    }
 }

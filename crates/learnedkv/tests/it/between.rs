@@ -80,6 +80,10 @@ impl Executor for Meddling {
     fn shutdown(&self) {
         self.seeded.shutdown();
     }
+
+    fn is_stopped(&self) -> bool {
+        self.seeded.is_stopped()
+    }
 }
 
 /// Values of so many bytes are streamed.

@@ -124,6 +124,10 @@ impl Executor for SlowMachine {
     fn shutdown(&self) {
         self.0.shutdown();
     }
+
+    fn is_stopped(&self) -> bool {
+        self.0.is_stopped()
+    }
 }
 
 /// Uniform updates for ever, faster than they can be settled: what the files take has a ceiling, and the

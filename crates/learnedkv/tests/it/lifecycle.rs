@@ -10,7 +10,9 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::{CrashKind, SimDisk, Stage};
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::executor::SeededExecutor;
-use learnedkv::{Builder, Database, DatabaseHealth, Durability, ErrorKind, KeyspaceOptions, Store};
+use learnedkv::{
+    Builder, Compression, Database, DatabaseHealth, Durability, ErrorKind, KeyspaceOptions, Store,
+};
 
 use crate::workload::{Model, Random, Setup, contents, draw};
 
@@ -480,6 +482,41 @@ fn more_background_threads_than_a_machine_has_use_for_are_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains("background_threads: expected 2 to 1024"), "{error}");
     }
+}
+
+/// Nothing would ever have been flushed: who filled a memtable waited for ever.
+#[test]
+fn an_executor_that_stopped_with_another_database_is_refused() {
+    let executor = Arc::new(SeededExecutor::new(1));
+    let open = || {
+        let builder = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        builder.executor(executor.clone()).open()
+    };
+    open().unwrap().close().unwrap();
+    let error = open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().starts_with("executor: expected one that runs"), "{error}");
+}
+
+/// They differed by a store that was named or taken as the default.
+#[test]
+fn options_compare_by_what_comes_of_them() {
+    let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1))).open().unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    assert_eq!(*keyspace.options(), KeyspaceOptions::default());
+    assert_eq!(KeyspaceOptions::default().store(Store::Tiered), KeyspaceOptions::default());
+    assert_ne!(KeyspaceOptions::default().store(Store::Lsm), KeyspaceOptions::default());
+    assert_ne!(*keyspace.options(), KeyspaceOptions::default().block_bytes(8192));
+    let packed = KeyspaceOptions::default().settled_compression(Compression::Zstd { level: 77 });
+    let error = db.keyspace("packed", packed).unwrap_err().to_string();
+    assert!(error.contains("settled_compression: "), "which one is said: {error}");
+}
+
+#[test]
+fn an_empty_path_is_said_to_be_empty() {
+    let error = Database::open("").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("found an empty path"), "{error}");
 }
 
 #[test]

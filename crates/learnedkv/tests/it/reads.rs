@@ -1,6 +1,7 @@
 //! Reads beside those the model compares: edges of prefixes, errors in iterators, options per call,
 //! estimates, keyspaces that are gone.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use learnedkv::disk::faulty::{Fault, FaultyDisk};
 use learnedkv::disk::sim::SimDisk;
 use learnedkv::disk::{Disk, OperationKind};
 use learnedkv::{
-    Database, Durability, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, ReadOptions,
+    Database, Durability, ErrorKind, IndexKind, Keyspace, KeyspaceOptions, ReadOptions, Slice,
     WriteOptions,
 };
 
@@ -260,6 +261,28 @@ fn a_write_can_ask_for_a_durability_of_its_own() {
     assert!(after_crash("d"), "nobody asked");
     keyspace.remove_prefix_with("c", Durability::Synced).unwrap();
     assert!(!after_crash("c") && !after_crash("d"));
+}
+
+// What a slice looks like does not change; what it is of counts who else has it.
+#[allow(clippy::mutable_key_type)]
+#[test]
+fn a_batch_removes_what_begins_so_and_what_it_has_put_there_itself() {
+    let (db, keyspace) = open(&Setup::default());
+    for key in ["a", "b", "b1", "b2", "c"] {
+        keyspace.insert(key, "old").unwrap();
+    }
+    let mut batch = db.batch();
+    batch.insert(&keyspace, "b3", "new");
+    batch.remove_prefix(&keyspace, "b");
+    batch.insert(&keyspace, "b1", "new");
+    batch.commit().unwrap();
+    let left = keyspace.iter().map(Result::unwrap);
+    let left: HashMap<Slice, Slice> = left.collect();
+    // A map by slices is asked by bytes.
+    let found = |key: &[u8]| left.get(key).map(|value| value.to_vec());
+    assert_eq!(left.len(), 3);
+    assert_eq!((found(b"a"), found(b"b1")), (Some(b"old".to_vec()), Some(b"new".to_vec())));
+    assert_eq!((found(b"b"), found(b"c")), (None, Some(b"old".to_vec())));
 }
 
 /// The error stated: at most the operations that are not settled. And no block is read for it.

@@ -265,6 +265,22 @@ fn a_piece_that_is_damaged_is_said_when_it_is_read_and_the_others_are_read() {
     assert!(first == expected[2 * CHUNK..]);
     let error = keyspace.get("key").unwrap_err();
     assert_eq!((error.path(), error.offset_bytes()), (Some(path.as_path()), Some(second)));
+    // Whoever copies it elsewhere is told the same.
+    let (_other, to) = open(&SimDisk::new(2));
+    let error = to.insert_reader("copy", keyspace.get_reader("key").unwrap().unwrap()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("the value's reader failed"));
+    assert_eq!((error.path(), error.offset_bytes()), (Some(path.as_path()), Some(second)));
+    assert!(!to.contains_key("copy").unwrap());
+}
+
+/// It was all written first.
+#[test]
+fn a_keyspace_that_is_gone_reads_nothing_of_what_is_to_be_put() {
+    let (db, keyspace) = open(&SimDisk::new(1));
+    db.drop_keyspace("k").unwrap();
+    let mut left = io::repeat(1).take(1 << 20);
+    let error = keyspace.insert_reader("key", &mut left).unwrap_err();
+    assert_eq!((error.kind(), left.limit()), (ErrorKind::NotFound, 1 << 20));
 }
 
 /// The same of a compressed value, whose pieces a table finds.
