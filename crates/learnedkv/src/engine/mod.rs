@@ -165,11 +165,6 @@ impl Engine {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number that the next file will have, which nobody takes by asking.
-    pub fn upcoming_file(&self) -> TableId {
-        self.next_file.load(Ordering::Relaxed)
-    }
-
     /// Commits operations: all of them are visible and as durable as asked for, or none.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! What is compacted next: of the levels that are due the one most beyond its size, but for those that somebody waits for; of it the
-//! table that overlaps the least of the level below, for its size.
+//! What is compacted next: of the levels that are due the one most beyond its size; of it the table that
+//! overlaps the least of the level below, for its size.
 //!
 //! **Runs to the base.** All runs, with what they overlap in the base level, become tables of it. The
 //! levels between are empty. The oldest run may go alone if nothing lies in its place.
@@ -32,15 +32,14 @@
 //! that they find room.
 //!
 //! **What somebody waits for** is a [`Goal`]: of a level the tables there were then. They go first, so that
-//! it is reached whatever others write meanwhile. Which level's turn it is, [`Turn`] says.
+//! it is reached whatever others write meanwhile.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::goals::{Goal, Turn};
 use super::levels::{DUE, Shape, run_bytes};
-use super::{garbage, levels, thin};
+use super::{garbage, thin};
 use crate::engine::Health;
 use crate::engine::claims::{Claim, Claims};
 use crate::error::Error;
@@ -59,9 +58,10 @@ const LEAST_MOVED: u64 = 8;
 /// and file systems keep some that they do not tell of.
 const LITTLE_BYTES: u64 = 64 << 10;
 
-/// A table is thinned where so much of it is hidden, in parts of [`thin::WHOLE`]: by whatever is newer where there is no room for
-/// what is due; by tombstones on any full disk.
+/// A table is thinned where so much of it is hidden, in parts of [`thin::WHOLE`]: where there is no room for
+/// what is due; and where tombstones hide it, on any full disk.
 const LEAST_HIDDEN: u64 = 60;
+const MUCH_HIDDEN: u64 = 250;
 
 /// A table removes much where one in so many of its entries is a tombstone, at the least.
 const TOMBSTONES: u64 = 10;
@@ -71,8 +71,8 @@ pub const MOST_BELOW: u64 = 10;
 
 /// What one compaction does.
 pub struct Pick {
-    /// When its turn comes.
-    pub turn: Turn,
+    /// How much it is due.
+    pub score: u64,
     /// The level that tables are taken from; 0 are the runs.
     pub from: usize,
     /// The level that tables are written to.
@@ -89,8 +89,16 @@ pub struct Pick {
     pub victims: Arc<BTreeSet<u64>>,
     /// What is newer than a table that is thinned, newest first; else nothing.
     pub above: Vec<Run>,
-    /// So much room it takes at the most, bytes; not known where room is not.
-    pub room_bytes: u64,
+}
+
+/// What somebody waits for: that the old tables of a level go as far down as they must. Of level 0 all, of
+/// one above the last those beyond its size, and those that remove much; the last stands for value segments that are mostly dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Goal {
+    /// The level.
+    pub level: usize,
+    /// Tables and value segments of smaller numbers are old.
+    pub before: TableId,
 }
 
 /// What a look goes by besides the tables and the claims.
@@ -100,8 +108,6 @@ pub struct Outlook<'a> {
     pub health: Option<&'a Health>,
     /// What somebody waits for.
     pub goal: Option<Goal>,
-    /// That comes before what writers are kept back for; see [`Turn`].
-    pub awaited_first: bool,
     /// `None`: as if there were no end of it.
     pub room: Option<Space>,
     /// How large the disk is that sizes go by; `None`: a large one.
@@ -125,7 +131,7 @@ pub enum Found {
     Nothing,
     /// This is to be done.
     Work(Box<Pick>),
-    /// There is something to do, and no room for it; others who are at work may make some.
+    /// There is something to do, and no room for it.
     NoRoom,
 }
 
@@ -151,13 +157,13 @@ impl<'a> Picker<'a> {
         let sizes = Sizes::of(&view.options, outlook.disk_bytes);
         let shape = Shape::of(&view.tables, &view.options, sizes);
         let is_full = outlook.room.is_some_and(|room| room.is_full);
-        let mut victims = garbage::victims(view, outlook.goal.is_some(), is_full);
+        let mut victims = victims(view, outlook.goal.is_some(), is_full);
         let health = outlook.health;
         victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
         let all_victims = victims.clone();
         let (mut moved_bytes, mut lacks_room) = (0, false);
         if let Some(room) = outlook.room.filter(|_| !victims.is_empty()) {
-            (victims, moved_bytes) = garbage::that_fit(view, victims, room.moving_bytes);
+            (victims, moved_bytes) = that_fit(view, victims, room.moving_bytes);
             // Nobody is told that garbage stays for now but who asks for it to go.
             lacks_room = victims.is_empty() && !is_full && outlook.goal.is_some();
         }
@@ -258,52 +264,31 @@ impl<'a> Picker<'a> {
         let thins = pick.is_none() && (is_full || lacks_room);
         match pick.or_else(|| if thins { self.thin(lacks_room) } else { None }) {
             Some(pick) => Found::Work(Box::new(pick)),
-            None if lacks_room => Found::NoRoom,
+            // Others may make room.
+            None if lacks_room && self.claims.is_empty() => Found::NoRoom,
             None => Found::Nothing,
         }
     }
 
     fn due(&self) -> Option<Pick> {
-        let levels = (0..=LEVELS).map(|level| (self.score(level), level));
-        let due = levels.filter(|(score, _)| *score >= DUE);
-        let mut due: Vec<_> = due.map(|(score, level)| (self.turn(level, score), level)).collect();
-        due.sort_unstable_by_key(|(turn, level)| (std::cmp::Reverse(*turn), *level));
-        let of_level = |(turn, level): (Turn, usize)| {
-            let pick = match level {
-                0 => self.of_runs(),
-                LEVELS => self.in_place(self.awaited(LEVELS).map_or(TableId::MAX, |g| g.before)),
-                _ => self.table_of(level),
-            };
-            pick.map(|pick| Pick { turn, ..pick })
+        let mut due: Vec<(u64, usize)> = (0..LEVELS)
+            .map(|level| (self.score(level), level))
+            .filter(|(score, _)| *score >= DUE)
+            .collect();
+        due.sort_unstable_by_key(|(score, level)| (std::cmp::Reverse(*score), *level));
+        if let Some(goal) = self.outlook.goal.filter(|goal| goal.level == LEVELS)
+            && let Some(pick) = self.in_place(goal.before)
+        {
+            return Some(pick);
+        }
+        let of_level = |(score, level): (u64, usize)| match level {
+            0 => self.of_runs(score),
+            _ => self.table_of(level, score),
         };
         due.into_iter().find_map(of_level).or_else(|| self.in_place(TableId::MAX))
     }
 
-    /// What somebody waits for of a level.
-    fn awaited(&self, level: usize) -> Option<Goal> {
-        self.outlook.goal.filter(|goal| goal.level == level)
-    }
-
-    fn turn(&self, level: usize, score: u64) -> Turn {
-        let presses = match level {
-            LEVELS => score > DUE,
-            _ => self.shape.has_many_runs() && (level == 0 || level == self.shape.base()),
-        };
-        let is_awaited = self.awaited(level).is_some();
-        Turn::new(score, is_awaited, presses, self.outlook.awaited_first)
-    }
-
-    /// How much it is due that value segments are emptied: more than [`DUE`] where writers are kept back for it.
-    fn garbage_score(&self) -> u64 {
-        let (tables, options) = (self.tables(), &self.view.options);
-        let share = levels::garbage_share(self.garbage_bytes(), tables, options);
-        if self.awaited(LEVELS).is_some() { share.max(DUE) } else { share }
-    }
-
     fn score(&self, level: usize) -> u64 {
-        if level == LEVELS {
-            return self.garbage_score();
-        }
         let claimed = match level {
             0 => 0,
             _ => {
@@ -323,7 +308,8 @@ impl<'a> Picker<'a> {
         };
         let waits = |table: &Arc<Table>| self.points_at_victim(table);
         let fresh = self.tables().fresh();
-        let wanted = || self.awaited(0).is_some_and(|goal| !self.is_reached(goal));
+        let wanted =
+            || self.outlook.goal.is_some_and(|goal| goal.level == 0 && !self.is_reached(goal));
         let much = || {
             let covered = fresh.iter().flatten().map(|table| self.covered(0, table)).sum::<u64>();
             let held: u64 = self.tables().levels().iter().map(run_bytes).sum();
@@ -365,7 +351,7 @@ impl<'a> Picker<'a> {
 
     /// Whether somebody waits for what a table removes; see [`Goal`].
     fn waits_to_remove(&self, level: usize, table: &Arc<Table>) -> bool {
-        let goal = self.awaited(level);
+        let goal = self.outlook.goal.filter(|goal| goal.level == level);
         goal.is_some_and(|goal| table.id() < goal.before && self.removes_much(level, table))
     }
 
@@ -398,34 +384,34 @@ impl<'a> Picker<'a> {
     }
 
     /// The oldest run goes to the base as it is.
-    fn oldest_run(&self) -> Option<Pick> {
+    fn oldest_run(&self, score: u64) -> Option<Pick> {
         let run = self.tables().fresh().last()?;
         let small = self.sizes.table_bytes / LEAST_MOVED * run.len() as u64;
         if run_bytes(run) < small {
             return None;
         }
-        self.finish(0, self.base(), vec![run.clone()]).filter(|pick| pick.moves)
+        self.finish(score, 0, self.base(), vec![run.clone()]).filter(|pick| pick.moves)
     }
 
     /// All runs, or the oldest alone: if it goes as it is, and if there is no room for all.
-    fn of_runs(&self) -> Option<Pick> {
-        let of = |runs: &[Run]| self.finish(0, self.base(), runs.to_vec());
+    fn of_runs(&self, score: u64) -> Option<Pick> {
+        let of = |runs: &[Run]| self.finish(score, 0, self.base(), runs.to_vec());
         let fresh = self.tables().fresh();
         let oldest = || of(&fresh[fresh.len().saturating_sub(1)..]);
         let all = || of(fresh).or_else(|| oldest().filter(|_| self.lacks_room.get()));
-        self.oldest_run().or_else(all)
+        self.oldest_run(score).or_else(all)
     }
 
     /// The table of a level whose compaction writes least for what it brings down; one that somebody
     /// waits for before others.
-    fn table_of(&self, level: usize) -> Option<Pick> {
+    fn table_of(&self, level: usize, score: u64) -> Option<Pick> {
         let below = self.tables().levels().get(level);
         let price = |table: &Arc<Table>| {
             let below = below.map_or(&[][..], |below| Extent::of(table).of_run(below));
             let bytes: u64 = below.iter().map(|below| uncovered(below, table)).sum();
             u128::from(bytes) * 1000 / u128::from(table.file_bytes().max(1))
         };
-        let goal = self.awaited(level);
+        let goal = self.outlook.goal.filter(|goal| goal.level == level);
         let waits = |table: &Arc<Table>| goal.is_some_and(|goal| table.id() < goal.before);
         // Where the level is not beyond its size, only those that it is due for.
         let is_beyond = self.shape.score(level, 0) >= DUE;
@@ -435,8 +421,9 @@ impl<'a> Picker<'a> {
         let mut tables: Vec<_> =
             tables.map(|(covers, t)| ((!waits(t), !covers, price(t)), t)).collect();
         tables.sort_by_key(|(turn, _)| *turn);
-        let pick =
-            |(_, table): (_, &Arc<Table>)| self.finish(level, level + 1, vec![vec![table.clone()]]);
+        let pick = |(_, table): (_, &Arc<Table>)| {
+            self.finish(score, level, level + 1, vec![vec![table.clone()]])
+        };
         tables.into_iter().find_map(pick)
     }
 
@@ -446,12 +433,12 @@ impl<'a> Picker<'a> {
         let tables = levels.flat_map(|at| self.level(at).iter().map(move |table| (at, table)));
         let mut found =
             tables.filter(|(_, table)| table.id() < before && self.points_at_victim(table));
-        found.find_map(|(level, table)| self.finish(level, level, vec![vec![table.clone()]]))
+        found.find_map(|(level, table)| self.finish(DUE, level, level, vec![vec![table.clone()]]))
     }
 
     /// Adds what `runs` of level `from` overlap in level `to`; `None` if another job works there, or a
     /// table cannot be read.
-    fn finish(&self, from: usize, to: usize, mut runs: Vec<Run>) -> Option<Pick> {
+    fn finish(&self, score: u64, from: usize, to: usize, mut runs: Vec<Run>) -> Option<Pick> {
         let extent = Extent::hull(runs.iter().flatten())?;
         let mut below = Vec::new();
         if let Some(level) = self.tables().levels().get(to - 1).filter(|_| from != to) {
@@ -482,85 +469,54 @@ impl<'a> Picker<'a> {
         if !self.claims.is_free(&claim) || !runs.iter().flatten().all(readable) {
             return None;
         }
-        let left_bytes = if moves { 0 } else { self.left_bytes(&runs) };
-        if from != to && !self.has_room(left_bytes) {
+        if !moves && from != to && !self.has_room(&runs, 0) {
             self.lacks_room.set(true);
             return None;
         }
-        let apart = taken().flat_map(|table| &table.properties().segments);
-        let moved =
-            apart.filter(|used| self.victims.contains(&used.segment)).map(|used| used.bytes);
-        let with_values = left_bytes.saturating_add(moved.sum::<u64>().min(self.moved_bytes));
-        let along = || to == LEVELS && !moves && !self.is_full() && self.has_room(with_values);
+        let along = || to == LEVELS && !self.is_full() && self.has_room(&runs, self.moved_bytes);
         let empties = from == to || along();
         let victims = if empties { self.victims.clone() } else { Arc::default() };
-        let room_bytes = if empties { with_values } else { left_bytes };
-        let (turn, above) = (Turn::default(), Vec::new());
-        Some(Pick {
-            turn,
-            from,
-            to,
-            runs,
-            claim,
-            moves,
-            keep_tombstones,
-            victims,
-            above,
-            room_bytes,
-        })
+        let above = Vec::new();
+        Some(Pick { score, from, to, runs, claim, moves, keep_tombstones, victims, above })
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
-        self.outlook.room.is_none_or(|room| bytes <= room.free_bytes.max(LITTLE_BYTES))
-    }
-
-    /// What is left of `runs` when they are one, bytes at the most; 0 where room is not known. Only ranges are known to take something
-    /// away of runs; and tombstones of what lies below, but those that it was thinned by.
-    fn left_bytes(&self, runs: &[Run]) -> u64 {
-        if self.outlook.room.is_none() {
-            return 0;
-        }
+    /// Whether there is room for what is left of `runs` when they are one, and so many bytes more. Only ranges are known to
+    /// take something away of runs; and tombstones of what lies below, where it was not thinned.
+    fn has_room(&self, runs: &[Run], more_bytes: u64) -> bool {
+        let Some(room) = self.outlook.room else { return true };
         let left = |(at, table): (usize, &Arc<Table>)| {
-            let is_below = at + 1 == runs.len();
-            // What older ones hid is gone already.
-            let thinned_by = self.claims.thinned(table.id()).unwrap_or(0);
-            let hidden = thin::hidden(table, &runs[..at], |newer| match newer.id() > thinned_by {
-                true if is_below => newer.properties().tombstones,
-                _ => 0,
+            let is_below = at + 1 == runs.len() && self.claims.thinned(table.id()).is_none();
+            let hidden = thin::hidden(table, &runs[..at], |newer| match is_below {
+                true => newer.properties().tombstones,
+                false => 0,
             });
             scale(table.file_bytes(), thin::WHOLE - hidden, thin::WHOLE)
         };
         let tables = runs.iter().enumerate().flat_map(|(at, run)| run.iter().map(move |t| (at, t)));
-        tables.map(left).sum()
+        tables.map(left).sum::<u64>() + more_bytes <= room.free_bytes.max(LITTLE_BYTES)
     }
 
-    /// The table of which most is hidden of those that find room, to be written anew without that. `at_all`: whatever is newer may
-    /// hide something; else only what tombstones hide counts.
+    /// The table of which most is hidden, to be written anew without that. `at_all`: whatever is newer may
+    /// hide something; else only much that tombstones hide counts.
     fn thin(&self, at_all: bool) -> Option<Pick> {
         let levels = (1..=LEVELS).flat_map(|at| self.level(at).iter().map(move |t| (at, t)));
-        // What is given back at once may take what values do that are moved.
-        let room = self.outlook.room.map(|room| room.free_bytes.max(room.moving_bytes));
         let weigh = |(level, table): (usize, &Arc<Table>)| {
             let above = thin::above(self.tables(), level, table);
             let is_new = self.claims.thinned(table.id()).is_none_or(|to| thin::newest(&above) > to);
             let readable = above.iter().flatten().all(|newer| self.is_readable(newer));
+            let least = if at_all { LEAST_HIDDEN } else { MUCH_HIDDEN };
             let hidden = thin::hidden(table, &above, |newer: &Arc<Table>| match at_all {
                 true => newer.properties().entries,
                 false => newer.properties().tombstones,
             });
             let bytes = scale(table.file_bytes(), hidden, thin::WHOLE);
-            let left = table.file_bytes().saturating_sub(bytes);
-            let fits = room.is_none_or(|room| left <= room.max(LITTLE_BYTES));
-            let is_worth = hidden >= LEAST_HIDDEN && fits;
-            (is_new && readable && is_worth).then(|| (bytes, level, table.clone(), above))
+            (is_new && readable && hidden >= least).then(|| (bytes, level, table.clone(), above))
         };
         let mut found: Vec<_> = levels.filter_map(weigh).collect();
         found.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
-        let is_awaited = self.outlook.goal.is_some();
-        let turn = Turn::new(DUE, is_awaited, false, self.outlook.awaited_first);
         found.into_iter().find_map(|(_, level, table, above)| {
-            let pick = self.finish(level, level, vec![vec![table]])?;
-            Some(Pick { above, turn, ..pick })
+            let pick = self.finish(DUE, level, level, vec![vec![table]])?;
+            Some(Pick { above, ..pick })
         })
     }
 }
@@ -568,4 +524,45 @@ impl<'a> Picker<'a> {
 /// The bytes of a table but for blocks that the ranges of a newer one cover.
 fn uncovered(table: &Table, newer: &Table) -> u64 {
     table.file_bytes() - table.covered_between(&[], None, newer.ranges()).min(table.file_bytes())
+}
+
+/// Those of the `victims` that are emptied first where there is little room, the deadest, as long as what lives in them
+/// and one of the tables that point there (they are written anew one after another) take no more than `room_bytes`; and what lives
+/// in them, bytes.
+fn that_fit(view: &KeyspaceView, victims: BTreeSet<u64>, room_bytes: u64) -> (BTreeSet<u64>, u64) {
+    let tables = &view.tables;
+    let dead = garbage::dead(tables);
+    let live = tables.segments.iter().filter(|s| victims.contains(&s.id())).map(|segment| {
+        let dead = dead.get(&segment.id()).copied().unwrap_or(0);
+        (segment.value_bytes().saturating_sub(dead), segment.id())
+    });
+    let mut live: Vec<_> = live.collect();
+    live.sort_unstable();
+    let points = |table: &&Arc<Table>| {
+        table.properties().segments.iter().any(|used| victims.contains(&used.segment))
+    };
+    let largest = tables.all().filter(points).map(|table| table.file_bytes()).max().unwrap_or(0);
+    let (mut moved, mut few) = (0, BTreeSet::new());
+    for (live, segment) in live {
+        if largest + moved + live > room_bytes {
+            break;
+        }
+        moved += live;
+        few.insert(segment);
+    }
+    (few, moved)
+}
+
+/// The segments to be emptied: those that are mostly dead, if there are more dead bytes than the
+/// options allow, or somebody waits; `at_all`: however few.
+fn victims(view: &KeyspaceView, wanted: bool, at_all: bool) -> BTreeSet<u64> {
+    let (tables, options) = (&view.tables, &view.options);
+    let dead: u64 = garbage::dead(tables).values().sum();
+    let held = tables.all().map(|t| t.file_bytes() + t.properties().separated_bytes());
+    let allowed = u128::from(held.sum::<u64>()) * u128::from(options.over_provision()) / 100;
+    let worth = wanted || dead >= options.min_conversion();
+    if !at_all && (!worth || u128::from(dead) <= allowed) {
+        return BTreeSet::new();
+    }
+    garbage::mostly_dead(tables, options.over_provision())
 }
