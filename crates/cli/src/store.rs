@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
 use learnedkv::{
-    Database, Inspect, Iter, Keyspace, KeyspaceOptions, MAX_KEY_BYTES, OpenReport, Salvage,
-    ValueReader, Verified, Verifying,
+    Database, Inspect, Iter, Keyspace, KeyspaceOptions, MAX_KEY_BYTES, MAX_NAME_BYTES, OpenReport,
+    Salvage, ValueReader, Verified, Verifying,
 };
 use learnedkv_bench::engines::learnedkv::told;
 use learnedkv_bench::{Error, Result};
@@ -177,6 +177,12 @@ impl Place {
         let mut options = KeyspaceOptions::default();
         if let Some(store) = &making.store {
             options = options.store(learnedkv::Store::from_text(store).map_err(told)?);
+        }
+        if self.keyspace.len() > MAX_NAME_BYTES {
+            let found = self.keyspace.len();
+            return Err(Error::usage(format!(
+                "--keyspace: expected a name of 1 to {MAX_NAME_BYTES} bytes, found {found}"
+            )));
         }
         let database = open_database(&self.dir, Purpose::Make)?;
         let keyspace = database.keyspace(&self.keyspace, options);

@@ -97,6 +97,8 @@ impl Error {
             Some(own) => {
                 let mut own = own.clone();
                 own.inner.message = message(&own.inner.message);
+                // Advice for who writes here would be about another database.
+                own.inner.is_advised = true;
                 own
             }
             None => Error::new(ErrorKind::Io, message(&error.to_string())),

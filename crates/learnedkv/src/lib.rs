@@ -65,7 +65,7 @@ mod wal;
 
 pub use db::{
     Batch, Builder, CompareAndSwapError, Database, GetStats, Iter, Keys, Keyspace, KeyspaceStats,
-    LevelStats, Salvage, Sizes, Snapshot, Stats, ValueReader,
+    LevelStats, MAX_NAME_BYTES, Salvage, Sizes, Snapshot, Stats, ValueReader,
 };
 pub use engine::{DamagedSegment, DamagedTable, DatabaseHealth, OpenReport};
 pub use error::{Error, ErrorKind, Result};

@@ -264,7 +264,7 @@ impl Store {
     }
 }
 
-/// A store that was chosen, or none: then a new keyspace gets the default. They are the same where the same comes of it.
+/// A store that was chosen, or none. They are the same where a new keyspace gets the same. (Who names none may open one of any.)
 #[derive(Debug, Clone, Copy, Default)]
 struct Chosen(Option<Store>);
 

@@ -74,6 +74,8 @@ fn what_cannot_be_put_makes_no_database() {
         .unwrap();
     let error = String::from_utf8_lossy(&unnamed.stderr);
     assert!(unnamed.status.code() == Some(2) && error.contains("--keyspace"), "{error}");
+    let error = bad(dir, &format!("put db k v --keyspace {}", "n".repeat(256)), 2);
+    assert!(error.contains("expected a name of 1 to 255 bytes, found 256"), "{error}");
     assert!(!dir.join("db").exists());
     good(dir, "put db k v");
     let error = bad(dir, "scan db --limit x", 2);

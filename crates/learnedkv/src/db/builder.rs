@@ -321,7 +321,7 @@ impl Builder {
         if executor.is_stopped() {
             return Err(Error::invalid(
                 "executor: expected one that runs, found one that was stopped: a database stops its own when it \
-                 is closed, so that each needs another",
+                 is closed or could not be opened, so that each needs another",
             ));
         }
         let opened = open(disk, executor.clone(), &self.path, self.options);

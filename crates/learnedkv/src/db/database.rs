@@ -12,7 +12,7 @@ use crate::options::{KeyspaceOptions, Store};
 use crate::tiered;
 
 /// The longest name of a keyspace, bytes.
-const MAX_NAME_BYTES: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 
 /// Closes the engine when the last handle goes.
 pub(crate) struct Handle {

@@ -16,7 +16,7 @@ mod stream;
 pub use atomic::CompareAndSwapError;
 pub use batch::Batch;
 pub use builder::Builder;
-pub use database::Database;
+pub use database::{Database, MAX_NAME_BYTES};
 pub use iter::{Iter, Keys, Sizes};
 pub use keyspace::Keyspace;
 pub use salvage::Salvage;

@@ -43,7 +43,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// `Io` if the reader fails; otherwise as [`Keyspace::insert`]. Nothing was written then.
+    /// `Io` if the reader fails (what it says, where that is an error of this crate: a value is copied from another database); otherwise
+    /// as [`Keyspace::insert`]. Nothing was written then.
     pub fn insert_reader(&self, key: impl AsRef<[u8]>, reader: impl Read) -> Result<u64> {
         self.insert_reader_with(key, reader, WriteOptions::default())
     }

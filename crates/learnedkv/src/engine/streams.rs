@@ -72,7 +72,7 @@ impl Engine {
     /// serves, and makes that durable. Memory: two chunks and what the segment's writer gathers.
     ///
     /// # Errors
-    /// `Io` if the reader fails; `InvalidArgument` if it gives more than `most_bytes`; any error of
+    /// What the reader says if it fails ([`Error::reader`]); `InvalidArgument` if it gives more than `most_bytes`; any error of
     /// the disk. Then nothing is left of it.
     pub fn stream(
         &self,

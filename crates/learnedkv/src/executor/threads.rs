@@ -130,7 +130,7 @@ impl ThreadExecutor {
     ///
     /// # Errors
     /// As [`ThreadExecutor::new`].
-    pub fn and_more(threads: usize, more: usize) -> Result<ThreadExecutor> {
+    pub(crate) fn and_more(threads: usize, more: usize) -> Result<ThreadExecutor> {
         // Where a process may have no more, the system may end it in the midst of starting one.
         if threads > MOST_THREADS {
             let message =
@@ -259,12 +259,12 @@ impl Executor for ThreadExecutor {
         self.shared.elapsed()
     }
 
-    /// As the trait says. Called from inside a job's step or drop, it returns when no *other* step
-    /// runs any more; the step that calls it is the last, and its thread ends after it.
     fn is_stopped(&self) -> bool {
         self.shared.lock().stopped
     }
 
+    /// As the trait says. Called from inside a job's step or drop, it returns when no *other* step
+    /// runs any more; the step that calls it is the last, and its thread ends after it.
     fn shutdown(&self) {
         let own_step = WORKS_FOR.get() == self.shared.id();
         self.shared.stop(own_step);

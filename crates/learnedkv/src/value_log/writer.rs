@@ -70,7 +70,7 @@ impl SegmentWriter {
     /// read; and four bytes for each chunk, where they may be compressed.
     ///
     /// # Errors
-    /// `Io` if the reader fails; any error of the disk; the segment is then lost.
+    /// What the reader says if it fails ([`Error::reader`]); any error of the disk; the segment is then lost.
     pub fn add_reader(
         &mut self,
         key: &[u8],

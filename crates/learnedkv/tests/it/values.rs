@@ -142,6 +142,8 @@ fn compressed_values_are_counted_as_they_are_stored() {
             assert_eq!(keyspace.size_of(key(70)).unwrap(), Some(5000));
             let sizes: Vec<_> = keyspace.iter().sizes().map(|size| size.unwrap().1).collect();
             assert!(sizes[..50] == [400; 50] && sizes[50..] == [5000; 50]);
+            assert!(keyspace.keys().map(Result::unwrap).eq((0..100).map(key)));
+            assert!(keyspace.keys().rev().map(Result::unwrap).eq((0..100).rev().map(key)));
         };
         assert_eq!(requests(&db, sizes).1, 0, "values were read");
         keyspace.convert().unwrap();
