@@ -37,17 +37,26 @@ impl Claim {
     }
 }
 
+/// One that is held, and how much room was promised to whoever holds it, bytes.
+#[derive(Debug)]
+pub struct Held {
+    claim: Claim,
+    room_bytes: u64,
+}
+
 /// The claims that are held.
 #[derive(Debug, Default)]
 pub struct Claims {
     next: u64,
-    held: BTreeMap<u64, Claim>,
+    held: BTreeMap<u64, Held>,
     /// Tables and value segments (their numbers are of one sequence) that could not be read.
     unreadable: BTreeMap<TableId, Unread>,
     /// Keyspaces where something failed, and when; see `Health::asked`.
     failed: BTreeMap<KeyspaceId, u64>,
     /// Tables that hold nothing any more that tables up to some number hide.
     thinned: BTreeMap<TableId, TableId>,
+    /// So many are kept before it is looked which of them are still there.
+    thinned_before: usize,
 }
 
 /// What is known of a file that could not be read.
@@ -63,18 +72,19 @@ struct Unread {
 impl Claims {
     /// Whether `claim` meets none that is held.
     pub fn is_free(&self, claim: &Claim) -> bool {
-        self.held.values().all(|held| !held.meets(claim))
+        self.held.values().all(|held| !held.claim.meets(claim))
     }
 
     /// The first level in which any of a keyspace is held that meets `extent`.
     pub fn first_level(&self, keyspace: KeyspaceId, extent: &Extent) -> Option<usize> {
-        let held = self.held.values().filter(|held| held.keyspace == keyspace);
+        let held = self.held.values().map(|held| &held.claim);
+        let held = held.filter(|held| held.keyspace == keyspace);
         held.filter(|held| held.extent.meets(extent)).map(|held| *held.levels.start()).min()
     }
 
     /// Whether any of a keyspace is held.
     pub fn any_of(&self, keyspace: KeyspaceId) -> bool {
-        self.held.values().any(|held| held.keyspace == keyspace)
+        self.held.values().any(|held| held.claim.keyspace == keyspace)
     }
 
     /// Whether any at all is held.
@@ -84,7 +94,7 @@ impl Claims {
 
     /// Holds others, and returns those that were held.
     #[cfg(test)]
-    pub fn swap(&mut self, held: BTreeMap<u64, Claim>) -> BTreeMap<u64, Claim> {
+    pub fn swap(&mut self, held: BTreeMap<u64, Held>) -> BTreeMap<u64, Held> {
         std::mem::replace(&mut self.held, held)
     }
 
@@ -152,9 +162,15 @@ impl Claims {
         self.thinned.get(&table).copied()
     }
 
-    /// Forgets what was thinned: there is room for more than that.
-    pub fn forget_thinned(&mut self) {
-        self.thinned.clear();
+    /// Forgets of what was thinned that which is not there any more.
+    pub fn forget_thinned(&mut self, view: &View) {
+        if self.thinned.len() <= self.thinned_before {
+            return;
+        }
+        let tables = view.keyspaces.values().flat_map(|keyspace| keyspace.tables.all());
+        let there: BTreeSet<_> = tables.map(|table| table.id()).collect();
+        self.thinned.retain(|table, _| there.contains(table));
+        self.thinned_before = 2 * self.thinned.len();
     }
 
     /// Something went well at a keyspace: it may be tried whenever there is work.
@@ -162,11 +178,16 @@ impl Claims {
         self.failed.remove(&keyspace);
     }
 
-    /// Holds a claim, which must be free, until what is returned is dropped.
-    pub fn hold(&mut self, engine: &Arc<Engine>, claim: Claim) -> Claimed {
+    /// How much room was promised to those who hold any, bytes: also what they have taken of it.
+    pub fn promised_bytes(&self) -> u64 {
+        self.held.values().map(|held| held.room_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Holds a claim, which must be free, until what is returned is dropped; `room_bytes` are promised with it.
+    pub fn hold(&mut self, engine: &Arc<Engine>, claim: Claim, room_bytes: u64) -> Claimed {
         debug_assert!(self.is_free(&claim), "{claim:?} is held");
         self.next += 1;
-        self.held.insert(self.next, claim);
+        self.held.insert(self.next, Held { claim, room_bytes });
         Claimed { engine: engine.clone(), number: self.next }
     }
 }

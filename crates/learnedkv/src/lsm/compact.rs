@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::levels::run_bytes;
+use super::outlook::Pick;
 use super::output::{Output, Written};
-use super::pick::{MOST_BELOW, Pick};
+use super::pick::MOST_BELOW;
 use super::read::run_source;
 use super::thin::{self, Oldest};
 use crate::cursor::{Cursor, MergeCursor, Seek};

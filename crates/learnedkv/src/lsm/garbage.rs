@@ -9,7 +9,7 @@ use crate::options::KeyspaceOptions;
 use crate::sstable::reader::Table;
 use crate::sstable::scale;
 use crate::value_log::Segment;
-use crate::view::Tables;
+use crate::view::{KeyspaceView, Tables};
 
 /// The dead bytes of each value segment. During a sweep what is settled already is pointed at twice: no
 /// more than the segment counts. Of one that cannot be read nothing is, for what lives in it cannot be moved.
@@ -89,4 +89,49 @@ pub fn mostly_dead(tables: &Tables, over_provision_percent: u64) -> BTreeSet<u64
         u128::from(dead) * 100 > u128::from(live) * u128::from(over_provision_percent)
     });
     is_mostly_dead.map(|segment| segment.id()).collect()
+}
+
+/// Those of the `victims` that are emptied first where there is little room, the deadest, as long as what lives in them
+/// and one of the tables that point there (they are written anew one after another) take no more than `room_bytes`; and what lives
+/// in them, bytes.
+pub fn that_fit(
+    view: &KeyspaceView,
+    victims: BTreeSet<u64>,
+    room_bytes: u64,
+) -> (BTreeSet<u64>, u64) {
+    let tables = &view.tables;
+    let dead = dead(tables);
+    let live = tables.segments.iter().filter(|s| victims.contains(&s.id())).map(|segment| {
+        let dead = dead.get(&segment.id()).copied().unwrap_or(0);
+        (segment.value_bytes().saturating_sub(dead), segment.id())
+    });
+    let mut live: Vec<_> = live.collect();
+    live.sort_unstable();
+    let points = |table: &&Arc<Table>| {
+        table.properties().segments.iter().any(|used| victims.contains(&used.segment))
+    };
+    let largest = tables.all().filter(points).map(|table| table.file_bytes()).max().unwrap_or(0);
+    let (mut moved, mut few) = (0, BTreeSet::new());
+    for (live, segment) in live {
+        if largest + moved + live > room_bytes {
+            break;
+        }
+        moved += live;
+        few.insert(segment);
+    }
+    (few, moved)
+}
+
+/// The segments to be emptied: those that are mostly dead, if there are more dead bytes than the
+/// options allow, or somebody waits; `at_all`: however few.
+pub fn victims(view: &KeyspaceView, wanted: bool, at_all: bool) -> BTreeSet<u64> {
+    let (tables, options) = (&view.tables, &view.options);
+    let dead = dead_bytes(tables);
+    let held = tables.all().map(|t| t.file_bytes() + t.properties().separated_bytes());
+    let allowed = u128::from(held.sum::<u64>()) * u128::from(options.over_provision()) / 100;
+    let worth = wanted || dead >= options.min_conversion();
+    if !at_all && (!worth || u128::from(dead) <= allowed) {
+        return BTreeSet::new();
+    }
+    mostly_dead(tables, options.over_provision())
 }

@@ -77,6 +77,11 @@ impl Shape {
         self.base
     }
 
+    /// Whether there are so many runs that writers are kept back, or nearly.
+    pub fn has_many_runs(&self) -> bool {
+        self.runs >= RUNS_PRESSED
+    }
+
     /// How large a level is, bytes.
     pub fn bytes(&self, level: usize) -> u64 {
         self.bytes[level]
@@ -110,8 +115,12 @@ pub fn by_runs(tables: &Tables) -> u64 {
 
 /// The same for so much that is dead in its value segments and may go.
 pub fn by_garbage(dead_bytes: u64, tables: &Tables, options: &KeyspaceOptions) -> u64 {
-    let share = permille(dead_bytes, garbage::promised_bytes(tables, options));
-    between(share, (GARBAGE_PRESSED, GARBAGE_FULL))
+    between(garbage_share(dead_bytes, tables, options), (GARBAGE_PRESSED, GARBAGE_FULL))
+}
+
+/// How much so many dead bytes are of those that value segments may have: [`DUE`] is all.
+pub fn garbage_share(dead_bytes: u64, tables: &Tables, options: &KeyspaceOptions) -> u64 {
+    permille(dead_bytes, garbage::promised_bytes(tables, options))
 }
 
 /// 0 at `from`, [`FULL`] at `to`.

@@ -9,20 +9,23 @@
 //! frozen part, partitions; [`unread`] says where walks end before what could not be opened.
 //!
 //! In a keyspace of [`crate::options::Store::Lsm`] runs sink into levels: [`levels`] says how large each
-//! should be, [`pick`] what is compacted next, [`compact`] does it, several at once, [`thin`] says what a
+//! should be, [`pick`] what is compacted next ([`outlook`]: by what, [`goals`]: whose turn it is), [`compact`] does it, [`compact_job`] several at once, [`thin`] says what a
 //! full disk gets back table by table, and [`tend`] answers requests and says how hard pressed a keyspace is. This room knows the engine and its parts; it
 //! never knows when data is settled.
 
 mod compact;
+mod compact_job;
 pub mod estimate;
 pub mod flush;
 pub mod garbage;
 mod generation;
+mod goals;
 mod group;
 pub mod levels;
 pub mod many;
 pub mod merge;
 mod neighbours;
+mod outlook;
 pub mod output;
 pub mod paying;
 mod pick;

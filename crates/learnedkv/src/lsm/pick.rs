@@ -1,5 +1,5 @@
-//! What is compacted next: of the levels that are due the one most beyond its size; of it the table that
-//! overlaps the least of the level below, for its size.
+//! What is compacted next: of the levels that are due the one most beyond its size, but for those that somebody waits for; of it the
+//! table that overlaps the least of the level below, for its size.
 //!
 //! **Runs to the base.** All runs, with what they overlap in the base level, become tables of it. The
 //! levels between are empty. The oldest run may go alone if nothing lies in its place.
@@ -32,15 +32,16 @@
 //! that they find room.
 //!
 //! **What somebody waits for** is a [`Goal`]: of a level the tables there were then. They go first, so that
-//! it is reached whatever others write meanwhile.
+//! it is reached whatever others write meanwhile. Which level's turn it is, [`Turn`] says.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::goals::{Goal, Turn};
 use super::levels::{DUE, Shape, run_bytes};
-use super::{garbage, thin};
-use crate::engine::Health;
+use super::outlook::{Found, Outlook, Pick};
+use super::{garbage, levels, thin};
 use crate::engine::claims::{Claim, Claims};
 use crate::error::Error;
 use crate::format::entry::TableId;
@@ -54,86 +55,15 @@ use crate::view::{Extent, KeyspaceView, Run, Tables, damage_of};
 /// ones are merged on the way.
 const LEAST_MOVED: u64 = 8;
 
-/// So much is written whatever the disk says of its room: what leaves next to nothing gives back all it took,
-/// and file systems keep some that they do not tell of.
-const LITTLE_BYTES: u64 = 64 << 10;
-
-/// A table is thinned where so much of it is hidden, in parts of [`thin::WHOLE`]: where there is no room for
-/// what is due; and where tombstones hide it, on any full disk.
+/// A table is thinned where so much of it is hidden, in parts of [`thin::WHOLE`]: by whatever is newer where there is no room for
+/// what is due; by tombstones on any full disk.
 const LEAST_HIDDEN: u64 = 60;
-const MUCH_HIDDEN: u64 = 250;
 
 /// A table removes much where one in so many of its entries is a tombstone, at the least.
 const TOMBSTONES: u64 = 10;
 
 /// A table is not to lie over more than so many times as much of the level below.
 pub const MOST_BELOW: u64 = 10;
-
-/// What one compaction does.
-pub struct Pick {
-    /// How much it is due.
-    pub score: u64,
-    /// The level that tables are taken from; 0 are the runs.
-    pub from: usize,
-    /// The level that tables are written to.
-    pub to: usize,
-    /// What is taken, newest first; the last of them, if it is not empty, from level `to`.
-    pub runs: Vec<Run>,
-    /// What it works at.
-    pub claim: Claim,
-    /// The tables go down as they are.
-    pub moves: bool,
-    /// Older data may lie below.
-    pub keep_tombstones: bool,
-    /// Values in these segments are written anew.
-    pub victims: Arc<BTreeSet<u64>>,
-    /// What is newer than a table that is thinned, newest first; else nothing.
-    pub above: Vec<Run>,
-}
-
-/// What somebody waits for: that the old tables of a level go as far down as they must. Of level 0 all, of
-/// one above the last those beyond its size, and those that remove much; the last stands for value segments that are mostly dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Goal {
-    /// The level.
-    pub level: usize,
-    /// Tables and value segments of smaller numbers are old.
-    pub before: TableId,
-}
-
-/// What a look goes by besides the tables and the claims.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Outlook<'a> {
-    /// What could not be read is left alone; `None`: as if all could be.
-    pub health: Option<&'a Health>,
-    /// What somebody waits for.
-    pub goal: Option<Goal>,
-    /// `None`: as if there were no end of it.
-    pub room: Option<Space>,
-    /// How large the disk is that sizes go by; `None`: a large one.
-    pub disk_bytes: Option<u64>,
-}
-
-/// How much room there is on the disk.
-#[derive(Debug, Clone, Copy)]
-pub struct Space {
-    /// For what is written, bytes, besides what flushes need.
-    pub free_bytes: u64,
-    /// For values that are moved out of mostly dead segments, and the tables that point there, bytes.
-    pub moving_bytes: u64,
-    /// Whether puts are refused.
-    pub is_full: bool,
-}
-
-/// What a look came to.
-pub enum Found {
-    /// There is nothing to do, or others do it.
-    Nothing,
-    /// This is to be done.
-    Work(Box<Pick>),
-    /// There is something to do, and no room for it.
-    NoRoom,
-}
 
 /// A look at a keyspace.
 pub struct Picker<'a> {
@@ -149,6 +79,12 @@ pub struct Picker<'a> {
     all_victims: BTreeSet<u64>,
     /// There was no room for something that is due.
     lacks_room: Cell<bool>,
+    /// Nor for what somebody waits for.
+    goal_lacks_room: Cell<bool>,
+    /// There is some for garbage that somebody waits for but for what was promised.
+    garbage_is_promised: bool,
+    /// And for something else that somebody waits for.
+    is_promised: Cell<bool>,
 }
 
 impl<'a> Picker<'a> {
@@ -157,16 +93,23 @@ impl<'a> Picker<'a> {
         let sizes = Sizes::of(&view.options, outlook.disk_bytes);
         let shape = Shape::of(&view.tables, &view.options, sizes);
         let is_full = outlook.room.is_some_and(|room| room.is_full);
-        let mut victims = victims(view, outlook.goal.is_some(), is_full);
+        let mut victims = garbage::victims(view, outlook.goal.is_some(), is_full);
         let health = outlook.health;
         victims.retain(|segment| health.is_none_or(|h| claims.avoids(*segment, h).is_none()));
         let all_victims = victims.clone();
-        let (mut moved_bytes, mut lacks_room) = (0, false);
+        let (mut moved_bytes, mut lacks_room, mut is_promised) = (0, false, false);
         if let Some(room) = outlook.room.filter(|_| !victims.is_empty()) {
-            (victims, moved_bytes) = that_fit(view, victims, room.moving_bytes);
+            let fit = |bytes| garbage::that_fit(view, all_victims.clone(), bytes);
+            (victims, moved_bytes) = fit(room.moving_left_bytes());
             // Nobody is told that garbage stays for now but who asks for it to go.
-            lacks_room = victims.is_empty() && !is_full && outlook.goal.is_some();
+            if victims.is_empty() && !is_full && outlook.goal.is_some() {
+                is_promised = room.promised_bytes > 0 && !fit(room.moving_bytes).0.is_empty();
+                lacks_room = !is_promised;
+            }
         }
+        let waits_for_garbage = outlook.goal.is_some_and(|goal| goal.level == LEVELS);
+        let goal_lacks_room = Cell::new(lacks_room && waits_for_garbage);
+        let garbage_is_promised = is_promised && waits_for_garbage;
         let (victims, lacks_room) = (Arc::new(victims), Cell::new(lacks_room));
         Picker {
             view,
@@ -178,6 +121,9 @@ impl<'a> Picker<'a> {
             moved_bytes,
             all_victims,
             lacks_room,
+            goal_lacks_room,
+            garbage_is_promised,
+            is_promised: Cell::new(false),
         }
     }
 
@@ -260,35 +206,86 @@ impl<'a> Picker<'a> {
             return Found::Nothing;
         }
         let pick = self.due();
+        if pick.is_none() && (self.is_promised.get() || self.garbage_is_promised) {
+            return Found::Promised;
+        }
         let lacks_room = self.lacks_room.get();
         let thins = pick.is_none() && (is_full || lacks_room);
         match pick.or_else(|| if thins { self.thin(lacks_room) } else { None }) {
             Some(pick) => Found::Work(Box::new(pick)),
-            // Others may make room.
-            None if lacks_room && self.claims.is_empty() => Found::NoRoom,
+            None if lacks_room => Found::NoRoom,
             None => Found::Nothing,
         }
     }
 
     fn due(&self) -> Option<Pick> {
-        let mut due: Vec<(u64, usize)> = (0..LEVELS)
-            .map(|level| (self.score(level), level))
-            .filter(|(score, _)| *score >= DUE)
-            .collect();
-        due.sort_unstable_by_key(|(score, level)| (std::cmp::Reverse(*score), *level));
-        if let Some(goal) = self.outlook.goal.filter(|goal| goal.level == LEVELS)
-            && let Some(pick) = self.in_place(goal.before)
-        {
-            return Some(pick);
+        let levels = (0..=LEVELS).map(|level| (self.score(level), level));
+        let due = levels.filter(|(score, _)| *score >= DUE);
+        let is_awaited = |level| self.awaited(level).is_some();
+        let due =
+            due.map(|(score, level)| (self.turn(level, score, is_awaited(level)), level, score));
+        let mut due: Vec<_> = due.collect();
+        due.sort_unstable_by_key(|(turn, level, _)| (std::cmp::Reverse(*turn), *level));
+        for (turn, level, score) in due {
+            let lacked = self.lacks_room.replace(false);
+            let pick = match level {
+                0 => self.of_runs(),
+                LEVELS => self.of_garbage(),
+                _ => self.table_of(level),
+            };
+            if let Some(pick) = pick {
+                // Of such a level new tables may be all that can be taken, which nobody waits for.
+                let above = pick.runs.iter().rev().skip(1).flatten();
+                let before = self.awaited(level).map_or(0, |goal| goal.before);
+                let is_awaited = level == LEVELS || above.into_iter().any(|t| t.id() < before);
+                let turn = self.turn(level, score, turn.is_awaited && is_awaited);
+                return Some(Pick { turn, ..pick });
+            }
+            let lacks = self.lacks_room.get();
+            self.goal_lacks_room.set(self.goal_lacks_room.get() || turn.is_awaited && lacks);
+            self.lacks_room.set(lacked || lacks);
+            match turn.is_urgent() {
+                true if self.is_promised.get() => return None,
+                _ => self.is_promised.set(false),
+            }
         }
-        let of_level = |(score, level): (u64, usize)| match level {
-            0 => self.of_runs(score),
-            _ => self.table_of(level, score),
+        let turn = self.turn(LEVELS, DUE, is_awaited(LEVELS));
+        self.in_place(TableId::MAX).map(|pick| Pick { turn, ..pick })
+    }
+
+    /// Whether there is no room for what somebody waits for, as far as was seen when something was picked.
+    pub fn goal_lacks_room(&self) -> bool {
+        self.goal_lacks_room.get()
+    }
+
+    /// What somebody waits for of a level.
+    fn awaited(&self, level: usize) -> Option<Goal> {
+        self.outlook.goal.filter(|goal| goal.level == level)
+    }
+
+    fn turn(&self, level: usize, score: u64, is_awaited: bool) -> Turn {
+        let presses = match level {
+            LEVELS => score > DUE,
+            _ => self.shape.has_many_runs() && (level == 0 || level == self.shape.base()),
         };
-        due.into_iter().find_map(of_level).or_else(|| self.in_place(TableId::MAX))
+        Turn::new(score, is_awaited, presses, self.outlook.first)
+    }
+
+    /// How much it is due that value segments are emptied: more than [`DUE`] where writers are kept back for it. On a full disk they are
+    /// refused, and what else is due may give more back for less: there it comes last, unless somebody waits for it.
+    fn garbage_score(&self) -> u64 {
+        if self.victims.is_empty() || self.is_full() && self.awaited(LEVELS).is_none() {
+            return 0;
+        }
+        let (tables, options) = (self.tables(), &self.view.options);
+        let share = levels::garbage_share(self.garbage_bytes(), tables, options);
+        if self.awaited(LEVELS).is_some() { share.max(DUE) } else { share }
     }
 
     fn score(&self, level: usize) -> u64 {
+        if level == LEVELS {
+            return self.garbage_score();
+        }
         let claimed = match level {
             0 => 0,
             _ => {
@@ -308,8 +305,7 @@ impl<'a> Picker<'a> {
         };
         let waits = |table: &Arc<Table>| self.points_at_victim(table);
         let fresh = self.tables().fresh();
-        let wanted =
-            || self.outlook.goal.is_some_and(|goal| goal.level == 0 && !self.is_reached(goal));
+        let wanted = || self.awaited(0).is_some_and(|goal| !self.is_reached(goal));
         let much = || {
             let covered = fresh.iter().flatten().map(|table| self.covered(0, table)).sum::<u64>();
             let held: u64 = self.tables().levels().iter().map(run_bytes).sum();
@@ -351,7 +347,7 @@ impl<'a> Picker<'a> {
 
     /// Whether somebody waits for what a table removes; see [`Goal`].
     fn waits_to_remove(&self, level: usize, table: &Arc<Table>) -> bool {
-        let goal = self.outlook.goal.filter(|goal| goal.level == level);
+        let goal = self.awaited(level);
         goal.is_some_and(|goal| table.id() < goal.before && self.removes_much(level, table))
     }
 
@@ -384,34 +380,34 @@ impl<'a> Picker<'a> {
     }
 
     /// The oldest run goes to the base as it is.
-    fn oldest_run(&self, score: u64) -> Option<Pick> {
+    fn oldest_run(&self) -> Option<Pick> {
         let run = self.tables().fresh().last()?;
         let small = self.sizes.table_bytes / LEAST_MOVED * run.len() as u64;
         if run_bytes(run) < small {
             return None;
         }
-        self.finish(score, 0, self.base(), vec![run.clone()]).filter(|pick| pick.moves)
+        self.finish(0, self.base(), vec![run.clone()]).filter(|pick| pick.moves)
     }
 
     /// All runs, or the oldest alone: if it goes as it is, and if there is no room for all.
-    fn of_runs(&self, score: u64) -> Option<Pick> {
-        let of = |runs: &[Run]| self.finish(score, 0, self.base(), runs.to_vec());
+    fn of_runs(&self) -> Option<Pick> {
+        let of = |runs: &[Run]| self.finish(0, self.base(), runs.to_vec());
         let fresh = self.tables().fresh();
         let oldest = || of(&fresh[fresh.len().saturating_sub(1)..]);
         let all = || of(fresh).or_else(|| oldest().filter(|_| self.lacks_room.get()));
-        self.oldest_run(score).or_else(all)
+        self.oldest_run().or_else(all)
     }
 
     /// The table of a level whose compaction writes least for what it brings down; one that somebody
     /// waits for before others.
-    fn table_of(&self, level: usize, score: u64) -> Option<Pick> {
+    fn table_of(&self, level: usize) -> Option<Pick> {
         let below = self.tables().levels().get(level);
         let price = |table: &Arc<Table>| {
             let below = below.map_or(&[][..], |below| Extent::of(table).of_run(below));
             let bytes: u64 = below.iter().map(|below| uncovered(below, table)).sum();
             u128::from(bytes) * 1000 / u128::from(table.file_bytes().max(1))
         };
-        let goal = self.outlook.goal.filter(|goal| goal.level == level);
+        let goal = self.awaited(level);
         let waits = |table: &Arc<Table>| goal.is_some_and(|goal| table.id() < goal.before);
         // Where the level is not beyond its size, only those that it is due for.
         let is_beyond = self.shape.score(level, 0) >= DUE;
@@ -421,10 +417,25 @@ impl<'a> Picker<'a> {
         let mut tables: Vec<_> =
             tables.map(|(covers, t)| ((!waits(t), !covers, price(t)), t)).collect();
         tables.sort_by_key(|(turn, _)| *turn);
-        let pick = |(_, table): (_, &Arc<Table>)| {
-            self.finish(score, level, level + 1, vec![vec![table.clone()]])
-        };
-        tables.into_iter().find_map(pick)
+        for (_, table) in tables {
+            let pick = self.finish(level, level + 1, vec![vec![table.clone()]]);
+            if pick.is_some() {
+                return pick;
+            }
+            if waits(table) {
+                self.goal_lacks_room.set(self.goal_lacks_room.get() || self.lacks_room.get());
+                if self.is_promised.get() {
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// A table that points into a victim, written anew where it is: if somebody waits, first one of those there were then.
+    fn of_garbage(&self) -> Option<Pick> {
+        let old = || self.in_place(self.awaited(LEVELS)?.before);
+        old().or_else(|| self.in_place(TableId::MAX))
     }
 
     /// A table older than `before` that points into a victim, written anew where it is.
@@ -433,12 +444,12 @@ impl<'a> Picker<'a> {
         let tables = levels.flat_map(|at| self.level(at).iter().map(move |table| (at, table)));
         let mut found =
             tables.filter(|(_, table)| table.id() < before && self.points_at_victim(table));
-        found.find_map(|(level, table)| self.finish(DUE, level, level, vec![vec![table.clone()]]))
+        found.find_map(|(level, table)| self.finish(level, level, vec![vec![table.clone()]]))
     }
 
     /// Adds what `runs` of level `from` overlap in level `to`; `None` if another job works there, or a
     /// table cannot be read.
-    fn finish(&self, score: u64, from: usize, to: usize, mut runs: Vec<Run>) -> Option<Pick> {
+    fn finish(&self, from: usize, to: usize, mut runs: Vec<Run>) -> Option<Pick> {
         let extent = Extent::hull(runs.iter().flatten())?;
         let mut below = Vec::new();
         if let Some(level) = self.tables().levels().get(to - 1).filter(|_| from != to) {
@@ -469,21 +480,45 @@ impl<'a> Picker<'a> {
         if !self.claims.is_free(&claim) || !runs.iter().flatten().all(readable) {
             return None;
         }
-        if !moves && from != to && !self.has_room(&runs, 0) {
-            self.lacks_room.set(true);
+        let left_bytes = if moves { 0 } else { self.left_bytes(&runs) };
+        if from != to && !self.has_room(left_bytes) {
+            let promised = self.outlook.room.is_some_and(|room| left_bytes <= room.free_bytes);
+            if promised { &self.is_promised } else { &self.lacks_room }.set(true);
             return None;
         }
-        let along = || to == LEVELS && !self.is_full() && self.has_room(&runs, self.moved_bytes);
+        let apart = taken().flat_map(|table| &table.properties().segments);
+        let moved =
+            apart.filter(|used| self.victims.contains(&used.segment)).map(|used| used.bytes);
+        let with_values = left_bytes.saturating_add(moved.sum::<u64>().min(self.moved_bytes));
+        let along = || to == LEVELS && !moves && !self.is_full() && self.has_room(with_values);
         let empties = from == to || along();
         let victims = if empties { self.victims.clone() } else { Arc::default() };
-        let above = Vec::new();
-        Some(Pick { score, from, to, runs, claim, moves, keep_tombstones, victims, above })
+        let room_bytes = if empties { with_values } else { left_bytes };
+        let (turn, above) = (Turn::default(), Vec::new());
+        Some(Pick {
+            turn,
+            from,
+            to,
+            runs,
+            claim,
+            moves,
+            keep_tombstones,
+            victims,
+            above,
+            room_bytes,
+        })
     }
 
-    /// Whether there is room for what is left of `runs` when they are one, and so many bytes more. Only ranges are known to
-    /// take something away of runs; and tombstones of what lies below, where it was not thinned.
-    fn has_room(&self, runs: &[Run], more_bytes: u64) -> bool {
-        let Some(room) = self.outlook.room else { return true };
+    fn has_room(&self, bytes: u64) -> bool {
+        self.outlook.room.is_none_or(|room| bytes <= room.left_bytes())
+    }
+
+    /// What is left of `runs` when they are one, bytes at the most; 0 where room is not known. Only ranges are known to take something
+    /// away of runs; and tombstones of what lies below, where it was not thinned.
+    fn left_bytes(&self, runs: &[Run]) -> u64 {
+        if self.outlook.room.is_none() {
+            return 0;
+        }
         let left = |(at, table): (usize, &Arc<Table>)| {
             let is_below = at + 1 == runs.len() && self.claims.thinned(table.id()).is_none();
             let hidden = thin::hidden(table, &runs[..at], |newer| match is_below {
@@ -493,30 +528,38 @@ impl<'a> Picker<'a> {
             scale(table.file_bytes(), thin::WHOLE - hidden, thin::WHOLE)
         };
         let tables = runs.iter().enumerate().flat_map(|(at, run)| run.iter().map(move |t| (at, t)));
-        tables.map(left).sum::<u64>() + more_bytes <= room.free_bytes.max(LITTLE_BYTES)
+        tables.map(left).sum()
     }
 
-    /// The table of which most is hidden, to be written anew without that. `at_all`: whatever is newer may
-    /// hide something; else only much that tombstones hide counts.
+    /// The table of which most is hidden of those that find room, to be written anew without that. `at_all`: whatever is newer may
+    /// hide something; else only what tombstones hide counts.
     fn thin(&self, at_all: bool) -> Option<Pick> {
         let levels = (1..=LEVELS).flat_map(|at| self.level(at).iter().map(move |t| (at, t)));
+        let room = self.outlook.room.map_or(u64::MAX, |room| room.for_thinning());
         let weigh = |(level, table): (usize, &Arc<Table>)| {
             let above = thin::above(self.tables(), level, table);
-            let is_new = self.claims.thinned(table.id()).is_none_or(|to| thin::newest(&above) > to);
+            // What older ones hid is gone already.
+            let thinned_by = self.claims.thinned(table.id());
+            let is_new = |newer: &Arc<Table>| thinned_by.is_none_or(|by| newer.id() > by);
             let readable = above.iter().flatten().all(|newer| self.is_readable(newer));
-            let least = if at_all { LEAST_HIDDEN } else { MUCH_HIDDEN };
             let hidden = thin::hidden(table, &above, |newer: &Arc<Table>| match at_all {
+                _ if !is_new(newer) => 0,
                 true => newer.properties().entries,
                 false => newer.properties().tombstones,
             });
+            let is_new = above.iter().flatten().any(is_new);
             let bytes = scale(table.file_bytes(), hidden, thin::WHOLE);
-            (is_new && readable && hidden >= least).then(|| (bytes, level, table.clone(), above))
+            let left = table.file_bytes().saturating_sub(bytes);
+            let is_worth = hidden >= LEAST_HIDDEN && left <= room;
+            (is_new && readable && is_worth).then(|| (bytes, level, table.clone(), above))
         };
         let mut found: Vec<_> = levels.filter_map(weigh).collect();
         found.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
+        let is_awaited = self.outlook.goal.is_some();
+        let turn = Turn::new(DUE, is_awaited, false, self.outlook.first);
         found.into_iter().find_map(|(_, level, table, above)| {
-            let pick = self.finish(DUE, level, level, vec![vec![table]])?;
-            Some(Pick { above, ..pick })
+            let pick = self.finish(level, level, vec![vec![table]])?;
+            Some(Pick { above, turn, ..pick })
         })
     }
 }
@@ -524,45 +567,4 @@ impl<'a> Picker<'a> {
 /// The bytes of a table but for blocks that the ranges of a newer one cover.
 fn uncovered(table: &Table, newer: &Table) -> u64 {
     table.file_bytes() - table.covered_between(&[], None, newer.ranges()).min(table.file_bytes())
-}
-
-/// Those of the `victims` that are emptied first where there is little room, the deadest, as long as what lives in them
-/// and one of the tables that point there (they are written anew one after another) take no more than `room_bytes`; and what lives
-/// in them, bytes.
-fn that_fit(view: &KeyspaceView, victims: BTreeSet<u64>, room_bytes: u64) -> (BTreeSet<u64>, u64) {
-    let tables = &view.tables;
-    let dead = garbage::dead(tables);
-    let live = tables.segments.iter().filter(|s| victims.contains(&s.id())).map(|segment| {
-        let dead = dead.get(&segment.id()).copied().unwrap_or(0);
-        (segment.value_bytes().saturating_sub(dead), segment.id())
-    });
-    let mut live: Vec<_> = live.collect();
-    live.sort_unstable();
-    let points = |table: &&Arc<Table>| {
-        table.properties().segments.iter().any(|used| victims.contains(&used.segment))
-    };
-    let largest = tables.all().filter(points).map(|table| table.file_bytes()).max().unwrap_or(0);
-    let (mut moved, mut few) = (0, BTreeSet::new());
-    for (live, segment) in live {
-        if largest + moved + live > room_bytes {
-            break;
-        }
-        moved += live;
-        few.insert(segment);
-    }
-    (few, moved)
-}
-
-/// The segments to be emptied: those that are mostly dead, if there are more dead bytes than the
-/// options allow, or somebody waits; `at_all`: however few.
-fn victims(view: &KeyspaceView, wanted: bool, at_all: bool) -> BTreeSet<u64> {
-    let (tables, options) = (&view.tables, &view.options);
-    let dead: u64 = garbage::dead(tables).values().sum();
-    let held = tables.all().map(|t| t.file_bytes() + t.properties().separated_bytes());
-    let allowed = u128::from(held.sum::<u64>()) * u128::from(options.over_provision()) / 100;
-    let worth = wanted || dead >= options.min_conversion();
-    if !at_all && (!worth || u128::from(dead) <= allowed) {
-        return BTreeSet::new();
-    }
-    garbage::mostly_dead(tables, options.over_provision())
 }

@@ -59,7 +59,7 @@ impl Bench {
     fn hold_all(&self) -> Claimed {
         let extent = Extent { start: Vec::new(), end: None };
         let all = Claim { keyspace: 1, levels: 0..=LEVELS, extent };
-        lock(&self.engine().claims).hold(self.engine(), all)
+        lock(&self.engine().claims).hold(self.engine(), all, 0)
     }
 
     fn view(&self) -> Arc<KeyspaceView> {
