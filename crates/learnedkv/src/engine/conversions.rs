@@ -60,10 +60,10 @@ impl Conversions {
         self.keyspaces.entry(keyspace).or_default().begun = number;
     }
 
-    /// Whether somebody asked since what is under way began, if anything is.
-    pub fn is_overtaken(&self, keyspace: KeyspaceId) -> bool {
+    /// Whether one of the requests of a keyspace is covered neither by what is under way nor by what is over.
+    pub fn is_unbegun(&self, keyspace: KeyspaceId) -> bool {
         let requests = self.keyspaces.get(&keyspace);
-        requests.is_some_and(|r| r.done < r.begun && r.begun < r.asked)
+        requests.is_some_and(|r| r.begun.max(r.done) < r.asked)
     }
 
     /// Whether a keyspace has requests that no finished sweep covers.

@@ -160,9 +160,23 @@ impl CompactJob {
         }
         let mut changed = false;
         for (keyspace, _) in lacking {
-            if lock(&engine.conversions).is_overtaken(keyspace.id) {
-                // Begun anew, with what is in memory: that may be removals.
+            let (is_wanted, is_unbegun) = {
+                let conversions = lock(&engine.conversions);
+                (conversions.is_wanted(keyspace.id), conversions.is_unbegun(keyspace.id))
+            };
+            if is_unbegun {
+                // It begins with what is in memory: that may be removals.
                 changed |= lock(&self.goals).forget(keyspace.id);
+                continue;
+            }
+            if is_wanted && lock(&self.goals).get(keyspace.id).is_none() {
+                // It has begun, and has not said yet what it waits for: for that more room may be given up.
+                continue;
+            }
+            let is_seen = |now: Arc<KeyspaceView>| Arc::ptr_eq(&now, &keyspace);
+            if !engine.keyspace(keyspace.id).is_ok_and(is_seen) {
+                // Of what is there by now nothing is known.
+                changed = true;
                 continue;
             }
             let fails = || health.work_error(Work::Flush(keyspace.id)).is_some();
@@ -471,5 +485,32 @@ mod tests {
         one.begin(f.engine().health.asked());
         assert!(f.is_held(2));
         assert_eq!(f.engine().keyspace(1).unwrap().tables.fresh().len(), 4);
+    }
+
+    /// Who looked before a conversion had begun said that it found no room: what was in memory, removals too, was never looked at.
+    #[test]
+    fn who_converts_is_not_told_of_what_was_seen_before_he_asked() {
+        let f = Fixture::new(1, 1 << 20);
+        f.runs_over_a_base(1);
+        f.disk.set_space_limit_bytes(Some(f.disk.used_bytes() + (128 << 10) + 150_000));
+        let (engine, mut job) = (f.engine(), f.job());
+        let mut is_told = || {
+            while matches!(job.begin(engine.health.asked()), Step::Again) {
+                finish(&mut job);
+            }
+            engine.health.work_error(Work::Settle(1)).is_some()
+        };
+        let number = lock(&engine.conversions).ask(1);
+        assert!(!is_told(), "it has not begun");
+        lock(&engine.conversions).begin(1, number);
+        assert!(!is_told(), "it has not said what it waits for");
+        lock(&f.goals).set(1, Goal { level: 0, before: TableId::MAX });
+        assert!(is_told());
+        // And who asks again begins anew.
+        engine.health.insist();
+        lock(&engine.conversions).ask(1);
+        assert!(!is_told() && lock(&f.goals).get(1).is_none());
+        lock(&engine.conversions).finish(1, number + 1, None);
+        assert!(is_told(), "nobody waits");
     }
 }

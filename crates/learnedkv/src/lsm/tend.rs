@@ -130,15 +130,15 @@ impl TendJob {
                 lock(&self.goals).forget(keyspace.id);
             }
             let covers = {
-                let mut conversions = lock(&self.engine.conversions);
-                let covers = conversions.asked(keyspace.id);
-                let is_wanted = conversions.is_wanted(keyspace.id);
-                is_wanted.then(|| conversions.begin(keyspace.id, covers)).map(|()| covers)
+                let conversions = lock(&self.engine.conversions);
+                conversions.is_wanted(keyspace.id).then(|| conversions.asked(keyspace.id))
             };
             // Dropped meanwhile: then there is nothing to do.
             if let Some(covers) = covers
                 && let Ok(up_to) = self.engine.rotate(keyspace.id)
             {
+                // Who sees that it began sees what was in memory on its way.
+                lock(&self.engine.conversions).begin(keyspace.id, covers);
                 let converting = Converting { covers, up_to, stuck: None, has_failed: false };
                 self.under_way.insert(keyspace.id, converting);
                 self.engine.executor.notify();
@@ -166,7 +166,7 @@ impl TendJob {
         let is_stuck = converting.has_failed
             || engine.ballast.is_given_up()
             || lock(&self.goals).get(keyspace).is_none();
-        is_stuck && lock(&engine.conversions).is_overtaken(keyspace)
+        is_stuck && lock(&engine.conversions).is_unbegun(keyspace)
     }
 
     /// Looks how far a conversion is.
