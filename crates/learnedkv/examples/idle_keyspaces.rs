@@ -5,14 +5,18 @@
 //! cargo run --release -p learnedkv --example idle_keyspaces -- /dev/shm 0 10000
 //! ```
 //! The directory, then how many keyspaces there are, for each run. Each holds one entry: read from the log by the
-//! open, until puts to the busy one have it flushed. So many go there as `puts=2000000` says, and half as many gets. First,
-//! while nothing is flushed, 200 more keyspaces are made and dropped again; in the end, where it is, 50. Memory is told
+//! open, until all are flushed, once a few were put to the busy one. `store=lsm`: all keep levels. So many go
+//! there as `puts=2000000` says, and half as many gets. First, while nothing is flushed, 200 more keyspaces are made and dropped again;
+//! in the end, where it is, 500. Memory is told
 //! apart best with one count a run: what is left of an earlier one would serve the next.
 
 use std::path::Path;
 use std::time::Instant;
 
-use learnedkv::{Database, KeyspaceOptions, Result};
+use learnedkv::{Database, KeyspaceOptions, Result, Store};
+
+/// So many flushes of almost nothing, and keyspaces made in the end.
+const FLUSHES: u32 = 500;
 
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -31,9 +35,9 @@ fn one_more(db: &Database, options: &KeyspaceOptions) -> Result<(f64, f64)> {
     Ok((made, begun.elapsed().as_secs_f64() * 1e6 / names.len() as f64))
 }
 
-fn measure(parent: &Path, count: u32, puts: u32) -> Result<()> {
+fn measure(parent: &Path, count: u32, puts: u32, store: Store) -> Result<()> {
     let dir = parent.join(format!("idle-keyspaces-{}", std::process::id()));
-    let options = KeyspaceOptions::default();
+    let options = KeyspaceOptions::default().store(store);
     let begun = Instant::now();
     let db = Database::open(&dir)?;
     let mut batch = db.batch();
@@ -63,6 +67,9 @@ fn measure(parent: &Path, count: u32, puts: u32) -> Result<()> {
         Ok(begun.elapsed().as_nanos() as f64 / f64::from(to - from))
     };
     let few = put(0, puts / 40)?;
+    let begun = Instant::now();
+    db.flush()?;
+    let flushed = begun.elapsed().as_secs_f64() * 1e3;
     let many = put(puts / 40, puts)?;
     db.wait_idle()?;
     let gets = puts / 2;
@@ -75,20 +82,19 @@ fn measure(parent: &Path, count: u32, puts: u32) -> Result<()> {
     let get = begun.elapsed().as_nanos() as f64 / f64::from(gets.max(1));
     // An edit and a flush of almost nothing.
     let begun = Instant::now();
-    for number in 0..50u32 {
+    for number in 0..FLUSHES {
         busy.insert(number.to_be_bytes(), "v")?;
         busy.flush()?;
     }
-    let flush = begun.elapsed().as_secs_f64() * 1e6 / 50.0;
+    let flush = begun.elapsed().as_secs_f64() * 1e6 / f64::from(FLUSHES);
     let begun = Instant::now();
-    for number in 0..50 {
-        db.keyspace(&format!("new{number}"), KeyspaceOptions::default())?;
+    for number in 0..FLUSHES {
+        db.keyspace(&format!("new{number}"), busy.options().clone())?;
     }
-    let edit = begun.elapsed().as_secs_f64() * 1e6 / 50.0;
+    let edit = begun.elapsed().as_secs_f64() * 1e6 / f64::from(FLUSHES);
     println!(
         "{count} idle keyspaces: made in {:.2} s; opened in {:.1} ms, {:.1} MiB resident; one more {early:.0} us, \
-         dropped {dropped:.0} us; put {few:.0} ns, \
-         {many:.0} ns with flushes; get {get:.0} ns; small flush {flush:.0} us; edit {edit:.0} us; stats {:.2} ms",
+         dropped {dropped:.0} us; put {few:.0} ns; all flushed in {flushed:.0} ms; put {many:.0} ns with flushes; get {get:.0} ns; small flush {flush:.0} us; edit {edit:.0} us; stats {:.2} ms",
         made.as_secs_f64(),
         opened.as_secs_f64() * 1e3,
         resident as f64 / f64::from(1 << 20),
@@ -102,15 +108,16 @@ fn measure(parent: &Path, count: u32, puts: u32) -> Result<()> {
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let dir = args.next().unwrap_or_else(|| "/dev/shm".to_owned());
-    let (mut counts, mut puts) = (Vec::new(), 2_000_000);
+    let (mut counts, mut puts, mut store) = (Vec::new(), 2_000_000, Store::Tiered);
     for arg in args {
-        match arg.strip_prefix("puts=") {
-            Some(number) => puts = number.parse().unwrap_or(puts).max(40),
-            None => counts.extend(arg.parse::<u32>()),
+        match arg.split_once('=') {
+            Some(("puts", number)) => puts = number.parse().unwrap_or(puts).max(40),
+            Some(("store", "lsm")) => store = Store::Lsm,
+            _ => counts.extend(arg.parse::<u32>()),
         }
     }
     for count in if counts.is_empty() { vec![0, 10_000] } else { counts } {
-        measure(Path::new(&dir), count, puts)?;
+        measure(Path::new(&dir), count, puts, store)?;
     }
     Ok(())
 }

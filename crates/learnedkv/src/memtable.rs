@@ -46,6 +46,8 @@ use streamed::Streamed;
 /// own header in the payload (about 8). Its share of [`Presence`] (2 to 18) is counted apart
 /// ([`Memtable::filter_bytes`]).
 const ENTRY_OVERHEAD_BYTES: usize = 112;
+/// The most that an operation takes beside its key and value.
+pub const MOST_OVERHEAD_BYTES: usize = ENTRY_OVERHEAD_BYTES + RANGE_OVERHEAD_BYTES;
 
 /// So many versions are looked at for newer ones, at most, when a range is removed that is open at an end.
 const LOOKED_AT: usize = 4096;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 pub use self::groups::{Group, ungrouped};
-pub use self::keyspaces::Keyspaces;
+pub use self::keyspaces::{Keyspaces, Question};
 pub use self::rent::{LEAST as LEAST_RENT, Rent, SHARES};
 
 use crate::error;
@@ -102,6 +102,13 @@ pub struct Sealed {
     pub memtable: Arc<Memtable>,
     /// All its keyspace's operations up to here, and not in earlier memtables, are in it.
     pub up_to: SequenceNumber,
+}
+
+impl Sealed {
+    /// The number of its oldest record.
+    pub fn first_sequence(&self) -> SequenceNumber {
+        self.memtable.first_sequence()
+    }
 }
 
 /// What a sweep is merging into the settled run.

@@ -1,7 +1,8 @@
 //! Who gets how much of the one memory budget.
 //!
 //! **Memtables of all keyspaces together** are kept below [`DatabaseOptions::all_memtables_bytes`]. They are
-//! added up whenever a share of that was put since the last time, not at each put. Above the bound
+//! added up whenever a share of that was put since the last time, not at each put, and only where they may be above it by what was put
+//! since: there may be thousands. Above the bound
 //! the largest active ones are sealed, so that a flush takes them, unless half of the bound waits for
 //! flushes already; a quarter above it writers wait for flushes. Memtables whose flush failed are waited
 //! for by nobody but their own writers, until all together take twice the bound: then all are refused.
@@ -12,14 +13,15 @@
 //!
 //! [`DatabaseOptions::all_memtables_bytes`]: crate::options::DatabaseOptions::all_memtables_bytes
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::{Engine, Work, lock};
 use crate::error::Error;
-use crate::format::entry::KeyspaceId;
+use crate::format::entry::{KeyspaceId, SequenceNumber};
+use crate::memtable::MOST_OVERHEAD_BYTES;
 use crate::options::MAX_SEALED;
-use crate::view::{KeyspaceView, View};
+use crate::view::View;
 
 /// Memtables are added up each time such a share of what all may take was put: there may be very many.
 const LOOKS: u64 = 128;
@@ -31,18 +33,36 @@ pub struct Memory {
     is_over: AtomicBool,
     /// Bytes of memtables that were sealed, flushed or dropped so far, each time.
     moved_bytes: AtomicU64,
+    /// What they took when they were last looked at.
+    looked_at: Mutex<Option<LookedAt>>,
     /// What they took beside the largest when they were last added up for the cache, and what had been put and moved by
     /// then.
     added_up: Mutex<Option<(u64, u64)>>,
+}
+
+/// What memtables took, and what had been put by then, bytes; and the number that was given out last.
+#[derive(Debug, Clone, Copy)]
+struct LookedAt {
+    bytes: u64,
+    put: u64,
+    reserved: SequenceNumber,
 }
 
 impl Engine {
     /// Looks whether all memtables together take too much, if enough was put since the last look.
     pub(super) fn look_at_memtables(&self, put_before: u64, put_now: u64) {
         let share = self.share_bytes();
-        if put_before / share != put_now / share {
+        if put_before / share != put_now / share && self.may_take_too_much(put_now) {
             self.bound_memtables();
         }
+    }
+
+    /// Whether they may by what they took at the last look, if each operation since takes the most that it can.
+    fn may_take_too_much(&self, put_now: u64) -> bool {
+        let Some(before) = *lock(&self.memory.looked_at) else { return true };
+        let operations = self.log.reserved().saturating_sub(before.reserved);
+        let most = put_now.saturating_sub(before.put) + operations * MOST_OVERHEAD_BYTES as u64;
+        before.bytes + most > self.options.all_memtables_bytes()
     }
 
     /// Whether writers wait until memtables were flushed. Cheap while they do not.
@@ -55,8 +75,7 @@ impl Engine {
 
     /// Whether writers wait for flushes, or do as soon as the next memtable of some keyspace is full.
     pub fn awaits_flushes(&self, view: &View) -> bool {
-        let is_behind = |keyspace: &Arc<KeyspaceView>| keyspace.sealed.len() >= MAX_SEALED;
-        self.are_memtables_over() || view.keyspaces.with_sealed().any(is_behind)
+        self.are_memtables_over() || view.keyspaces.most_sealed() >= MAX_SEALED
     }
 
     /// What some flush met, where nothing else than flushes that failed could give memory back.
@@ -73,6 +92,7 @@ impl Engine {
     /// Seals the largest memtables while all together take too much.
     fn bound_memtables(&self) {
         let bound = self.options.all_memtables_bytes();
+        let (put, reserved) = (self.metrics.put_bytes.load(Ordering::Relaxed), self.log.reserved());
         let mut active: Vec<(u64, KeyspaceId)> = Vec::new();
         // Sealed ones: those whose flush failed, and others.
         let (mut active_bytes, mut stuck_bytes, mut sealed_bytes) = (0, 0, 0);
@@ -93,6 +113,7 @@ impl Engine {
             }
         });
         let total = active_bytes + stuck_bytes + sealed_bytes;
+        *lock(&self.memory.looked_at) = Some(LookedAt { bytes: total, put, reserved });
         let over =
             sealed_bytes > 0 && total > bound + bound / 4 || stuck_bytes > 0 && total > bound * 2;
         self.memory.is_over.store(over, Ordering::Release);
@@ -174,6 +195,43 @@ mod tests {
     use crate::disk::sim::SimDisk;
     use crate::executor::SeededExecutor;
     use crate::{Database, KeyspaceOptions};
+
+    /// They were added up each time a share was put, all of thousands of keyspaces that held an entry each.
+    #[test]
+    fn memtables_are_added_up_where_they_may_take_too_much() {
+        let db = Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(1)))
+            .executor(Arc::new(SeededExecutor::new(1)))
+            .memtable_bytes(64 << 10)
+            .memory_budget_bytes(8 << 20)
+            .open()
+            .unwrap();
+        let engine = db.engine();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let looked_at = || lock(&engine.memory.looked_at).map(|at| (at.reserved, at.bytes));
+        let bound = engine.options.all_memtables_bytes() as usize;
+        let (mut looks, mut last, mut most) = (0, None, 0);
+        // Values of a tenth of a share, ranges and small entries.
+        for number in 0..3000u32 {
+            match number % 3 {
+                0 => keyspace.remove_range(format!("{number}")..format!("{number}~")).unwrap(),
+                1 => keyspace.insert(format!("{number}"), "v").unwrap(),
+                _ => keyspace.insert(format!("{number}"), vec![7; bound / 1280]).unwrap(),
+            }
+            if number % 2 == 0 {
+                let other = db.keyspace(&format!("{number}"), KeyspaceOptions::default()).unwrap();
+                other.insert("key", vec![7; bound / 1280]).unwrap();
+            }
+            let view = engine.view();
+            let all = view.keyspaces.values().flat_map(|k| k.memtables());
+            most = most.max(all.map(|memtable| memtable.size_bytes()).sum::<usize>());
+            looks += u32::from(looked_at() != last);
+            last = looked_at();
+        }
+        let shares = engine.metrics.put_bytes.load(Ordering::Relaxed) / engine.share_bytes();
+        assert!(u64::from(looks) < shares / 2, "{looks} of {shares}");
+        assert!((bound / 2..bound * 5 / 4).contains(&most), "{most} of {bound}");
+    }
 
     /// Each keyspace that was made or dropped looked at all that held something unflushed.
     #[test]

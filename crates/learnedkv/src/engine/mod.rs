@@ -28,6 +28,7 @@ mod memory;
 mod metrics;
 mod open;
 pub mod pace;
+mod paid;
 mod payloads;
 mod periodic;
 mod pins;
@@ -97,6 +98,7 @@ pub struct Engine {
     pub claims: Mutex<claims::Claims>,
     touched: unflushed::Touched,
     wanted: wanted::AllWanted,
+    paid: paid::AllPaid,
     /// Commits up to here are in memtables that are sealed.
     sealed_up_to: AtomicU64,
     /// How fast writers may go.

@@ -28,6 +28,7 @@ use super::gone::Gone;
 use super::health::Health;
 use super::memory::Memory;
 use super::pace::Pace;
+use super::paid::AllPaid;
 use super::payloads::Payloads;
 use super::periodic::Periodic;
 use super::pins::Pins;
@@ -116,6 +117,7 @@ pub fn open(
         claims: Mutex::default(),
         touched: Touched::of(&view),
         wanted: AllWanted::default(),
+        paid: AllPaid::default(),
         sealed_up_to: AtomicU64::new(0),
         pace: Pace::default(),
         compacts: AtomicBool::new(false),

@@ -133,8 +133,7 @@ impl Engine {
 
     fn settled(&self) -> Moment {
         let (metrics, view) = (&self.metrics, self.view());
-        let tiered = view.keyspaces.unsettled_of(Store::Tiered);
-        let unsettled = tiered.map(|keyspace| keyspace.tables.fresh_bytes()).sum();
+        let unsettled = view.keyspaces.fresh_bytes();
         let written = [&metrics.merged_bytes, &metrics.swept_bytes, &metrics.compacted_bytes];
         Moment {
             busy: metrics.background.until(self.executor.now()),

@@ -17,11 +17,36 @@ use crate::error::{Error, ErrorKind, MAKE_ROOM};
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, TableId};
 use crate::options::Store;
-use crate::view::{KeyspaceView, View};
+use crate::view::{KeyspaceView, Question, View};
 
 /// The keyspaces of levels.
 pub fn of_levels(view: &View) -> impl Iterator<Item = &Arc<KeyspaceView>> {
     view.keyspaces.values().filter(|k| k.options.chosen_store() == Store::Lsm)
+}
+
+/// Those in which something may be to be compacted, by what they hold or because somebody waits for it. All others are idle, and not looked
+/// at: there may be very many. On a full disk all are.
+pub fn may_be_due<'a>(
+    engine: &Engine,
+    view: &'a View,
+    waited: impl Iterator<Item = KeyspaceId>,
+) -> Vec<&'a Arc<KeyspaceView>> {
+    if engine.ballast.is_given_up() {
+        return of_levels(view).collect();
+    }
+    let disk_bytes = engine.disk_bytes();
+    // Whatever is claimed, cannot be read or lacks room.
+    let may_compact = |keyspace: &KeyspaceView| {
+        let (claims, outlook) = (Claims::default(), Outlook { disk_bytes, ..Outlook::default() });
+        keyspace.options.chosen_store() == Store::Lsm
+            && !matches!(Picker::new(keyspace, &claims, outlook).pick(), Found::Nothing)
+    };
+    let by = disk_bytes.unwrap_or(u64::MAX);
+    let found = view.keyspaces.answering(Question::Compacts, by, may_compact);
+    let mut ids: BTreeSet<_> = found.iter().map(|keyspace| keyspace.id).collect();
+    ids.extend(waited);
+    let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
+    ours.filter(|k| k.options.chosen_store() == Store::Lsm).collect()
 }
 
 /// Whether a compaction is under way that has a full disk to itself. Nor is it asked then how much room there is: for a moment that
@@ -94,7 +119,8 @@ impl CompactJob {
         let mut waited = lock(&self.goals);
         let mut found: Option<(&Arc<KeyspaceView>, Box<Pick>)> = None;
         let (mut lacking, mut is_promised, mut gave_up) = (Vec::new(), false, false);
-        for keyspace in of_levels(&view).filter(|k| !claims.has_failed(k.id, health)) {
+        let keyspaces = may_be_due(engine, &view, waited.keyspaces());
+        for keyspace in keyspaces.into_iter().filter(|k| !claims.has_failed(k.id, health)) {
             let (goal, first) = (waited.get(keyspace.id), waited.first());
             let outlook = Outlook { health: Some(health), goal, first, room, disk_bytes };
             let picker = Picker::new(keyspace, &claims, outlook);

@@ -89,15 +89,19 @@ impl FlushJob {
     /// What is to be flushed next, and may be installed with what is written.
     fn next<'a>(&self, view: &'a View) -> Option<(&'a Arc<KeyspaceView>, &'a Sealed)> {
         let (visible, asked) = (self.engine.log.visible(), self.engine.health.asked());
+        let may_be = |keyspace: &KeyspaceView, sealed: &Sealed| {
+            sealed.up_to <= visible && !self.group.holds(keyspace.id)
+        };
         // Of all keyspaces, the memtable with the oldest records: the log waits for it.
-        let oldest = view.keyspaces.with_sealed().filter_map(|k| Some((k, k.sealed.last()?)));
-        let next = oldest
-            .filter(|(_, sealed)| sealed.up_to <= visible)
-            .filter(|(keyspace, _)| self.failed.get(&keyspace.id) != Some(&asked))
-            .filter(|(keyspace, _)| !self.group.holds(keyspace.id))
-            .min_by_key(|(keyspace, sealed)| {
-                (self.failed.contains_key(&keyspace.id), sealed.memtable.first_sequence())
-            });
+        let next = view.keyspaces.oldest_sealed(|keyspace, sealed| {
+            may_be(keyspace, sealed) && !self.failed.contains_key(&keyspace.id)
+        });
+        let again = |keyspace: &KeyspaceView, sealed: &Sealed| {
+            may_be(keyspace, sealed)
+                && self.failed.get(&keyspace.id).is_some_and(|failed| *failed != asked)
+        };
+        let has_failed = !self.failed.is_empty();
+        let next = next.or_else(|| view.keyspaces.oldest_sealed(again).filter(|_| has_failed));
         next.filter(|(keyspace, sealed)| self.group.is_empty() || self.joins(keyspace.id, sealed))
     }
 

@@ -107,6 +107,11 @@ impl Waited {
         self.goals.get(&keyspace).copied()
     }
 
+    /// The keyspaces of which something is waited for.
+    pub fn keyspaces(&self) -> impl Iterator<Item = KeyspaceId> {
+        self.goals.keys().copied()
+    }
+
     /// Has a goal reached.
     pub fn set(&mut self, keyspace: KeyspaceId, goal: Goal) {
         self.goals.insert(keyspace, goal);

@@ -148,7 +148,7 @@ impl<'a> Payer<'a> {
     /// Counts requests that would not have been made if all were settled.
     pub fn pay(&self, requests: u64) {
         if requests > 0 && self.now.rent.pay(requests) {
-            self.engine.executor.notify();
+            self.engine.note_paid(self.now.id);
         }
     }
 
@@ -162,7 +162,7 @@ impl<'a> Payer<'a> {
             && runs.iter().all(|run| now.iter().any(|other| id(other) == id(run)))
             && self.now.merging.pay(scale(requests * SHARES, saved, more))
         {
-            self.engine.executor.notify();
+            self.engine.note_paid(self.now.id);
         }
     }
 

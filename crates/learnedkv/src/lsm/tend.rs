@@ -11,11 +11,11 @@
 //! keyspace at rest all is as large as it should be then. Where a goal is not reached, nothing is under way,
 //! and nothing can be begun (a table cannot be read), that is reported; it is tried again when somebody asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::compact_job::{CompactJob, is_left_alone, of_levels, space};
+use super::compact_job::{CompactJob, is_left_alone, may_be_due, of_levels, space};
 use super::goals::{Goal, Goals};
 use super::outlook::{Found, Outlook, Space};
 use super::pick::Picker;
@@ -26,7 +26,8 @@ use crate::error::Error;
 use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::LEVELS;
-use crate::view::{KeyspaceView, View};
+use crate::options::Store;
+use crate::view::{KeyspaceView, Question, View};
 
 /// So many compactions may be under way at once, as far as there are threads.
 const COMPACTIONS: usize = 3;
@@ -61,7 +62,8 @@ pub fn is_busy(engine: &Engine, view: &View) -> bool {
     let disk_bytes = engine.disk_bytes();
     let look =
         |k| Picker::new(k, &claims, Outlook { room, disk_bytes, ..Outlook::default() }).pick();
-    !claims.is_empty() || of_levels(view).any(|k| !matches!(look(k), Found::Nothing))
+    let mut keyspaces = may_be_due(engine, view, std::iter::empty()).into_iter();
+    !claims.is_empty() || keyspaces.any(|k| !matches!(look(k), Found::Nothing))
 }
 
 /// A conversion under way.
@@ -81,12 +83,15 @@ struct TendJob {
     engine: Arc<Engine>,
     goals: Goals,
     under_way: BTreeMap<KeyspaceId, Converting>,
+    /// Those that pressed when it looked last.
+    pressing: BTreeSet<KeyspaceId>,
 }
 
 impl TendJob {
     /// One for the keyspaces of `engine`.
     fn new(engine: &Arc<Engine>, goals: Goals) -> TendJob {
-        TendJob { engine: engine.clone(), goals, under_way: BTreeMap::new() }
+        let (under_way, pressing) = (BTreeMap::new(), BTreeSet::new());
+        TendJob { engine: engine.clone(), goals, under_way, pressing }
     }
 
     /// How hard pressed writers are to be. Garbage presses only where it goes: not if something cannot be read, or there is no room.
@@ -111,15 +116,35 @@ impl TendJob {
         by_garbage.max(levels::by_runs(tables))
     }
 
-    fn look(&mut self) {
-        let view = arc_swap::Guard::into_inner(self.engine.view());
-        for keyspace in of_levels(&view) {
+    /// Says how hard pressed writers are to be: of idle keyspaces, of which there may be very many, nobody needs to say it.
+    fn press(&mut self, view: &View) {
+        let presses = |keyspace: &KeyspaceView| {
+            let (tables, options) = (&keyspace.tables, &keyspace.options);
+            let by_garbage = || levels::by_garbage(garbage::dead_bytes(tables), tables, options);
+            options.chosen_store() == Store::Lsm
+                && (levels::by_runs(tables) > 0 || by_garbage() > 0)
+        };
+        let found = view.keyspaces.answering(Question::CompactsPressed, 0, presses);
+        let mut ids: BTreeSet<_> = found.iter().map(|keyspace| keyspace.id).collect();
+        ids.append(&mut self.pressing);
+        for keyspace in ids.iter().filter_map(|id| view.keyspaces.get(id)) {
             let pressure = self.pressure(keyspace);
             self.engine.press(keyspace.id, pressure);
+            if pressure > 0 {
+                self.pressing.insert(keyspace.id);
+            }
         }
+    }
+
+    fn look(&mut self) {
+        let view = arc_swap::Guard::into_inner(self.engine.view());
+        self.press(&view);
         self.under_way.retain(|id, _| view.keyspaces.contains_key(id));
         lock(&self.goals).retain(|id| view.keyspaces.contains_key(&id));
-        for keyspace in of_levels(&view) {
+        let wanted: Vec<_> = lock(&self.engine.conversions).wanted().collect();
+        let ids: BTreeSet<_> = wanted.into_iter().chain(self.under_way.keys().copied()).collect();
+        let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
+        for keyspace in ours.filter(|k| k.options.chosen_store() == Store::Lsm) {
             self.tell_what_failed(keyspace.id);
             if self.under_way.contains_key(&keyspace.id) {
                 if !self.is_overtaken(keyspace.id) {

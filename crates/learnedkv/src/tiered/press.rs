@@ -28,7 +28,7 @@ use crate::executor::{Job, Step};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::merge::MAX_RUNS_WHILE_FLUSHING;
 use crate::options::{KeyspaceOptions, Store};
-use crate::view::{KeyspaceView, Tables};
+use crate::view::{KeyspaceView, Question, Tables};
 
 /// Garbage, per mille of what begins a sweep: where writers begin to pay, and where they pay [`FULL`], at the least
 /// and at most.
@@ -79,9 +79,9 @@ impl Job for PressJob {
         let view = self.engine.view();
         self.engine.press_none_but(|id| view.keyspaces.contains_key(&id));
         let automatic = self.engine.options.automatic_conversion;
-        // Those that have come to rest are looked at until they press no more.
-        let mut ids: BTreeSet<_> =
-            view.keyspaces.unsettled_of(Store::Tiered).map(|k| k.id).collect();
+        // Those that have come to rest are looked at until they press no more; of those that are idle there may be very many.
+        let may_press = view.keyspaces.answering(Question::Presses, 0, may_press);
+        let mut ids: BTreeSet<_> = may_press.iter().map(|k| k.id).collect();
         self.seen.retain(|id, seen| ids.contains(id) || seen.pressure > 0);
         ids.extend(self.seen.keys());
         for id in ids {
@@ -111,6 +111,13 @@ impl Job for PressJob {
         }
         Step::Wait
     }
+}
+
+/// Whether a keyspace may press, by what it holds.
+fn may_press(keyspace: &KeyspaceView) -> bool {
+    let (tables, options) = (&keyspace.tables, &keyspace.options);
+    options.chosen_store() == Store::Tiered
+        && (keyspace.sealed.len() > 1 || pressure(tables, 0, options, true) > 0)
 }
 
 /// 0 at `from`, [`FULL`] at `to` and above.

@@ -42,7 +42,6 @@ use crate::executor::{Job, Step};
 use crate::format::entry::{KeyspaceId, SequenceNumber};
 use crate::format::manifest::Change;
 use crate::lsm::merge::{self, Merge};
-use crate::options::Store;
 use crate::view::{KeyspaceView, Tables, View, damage_of};
 
 /// So many keyspaces may be settled at the same moment.
@@ -337,13 +336,11 @@ impl SettleJob {
     /// The keyspaces, the one whose turn it is first; those that failed and were asked for since last.
     fn in_turn(&self, view: &View) -> Vec<Arc<KeyspaceView>> {
         let asked = self.engine.health.asked();
-        let conversions = lock(&self.engine.conversions);
+        let mut ids = due::may_be_due(&self.engine, view);
         let shared = lock(&self.shared);
-        // Of idle keyspaces there may be very many.
-        let owing = view.keyspaces.unsettled().chain(view.keyspaces.wasteful()).map(|k| k.id);
-        let ids: BTreeSet<_> = owing.chain(conversions.wanted()).collect();
+        // A sweep that was decided on is to begin, whatever has changed.
+        ids.extend(shared.sweeps.keys());
         let ours = ids.iter().filter_map(|id| view.keyspaces.get(id));
-        let ours = ours.filter(|k| k.options.chosen_store() == Store::Tiered);
         let free = ours.filter(|k| !shared.is_held(k.id));
         let again = free.filter(|k| shared.failed.get(&k.id) != Some(&asked));
         let mut keyspaces: Vec<_> = again.cloned().collect();

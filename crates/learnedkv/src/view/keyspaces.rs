@@ -2,9 +2,9 @@
 //! touches and shares the others, and what jobs look for is known of a group that did not change.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::KeyspaceView;
+use super::{KeyspaceView, Sealed};
 use crate::format::entry::KeyspaceId;
 use crate::options::{KeyspaceOptions, Store};
 use crate::sstable::reader::Table;
@@ -21,23 +21,67 @@ pub struct Keyspaces {
     names: Vec<Arc<BTreeMap<Arc<str>, KeyspaceId>>>,
 }
 
-#[derive(Debug, Clone, Default)]
+/// What a job asks of each keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Whether something of the tiered store may be to be settled or merged.
+    Settles,
+    /// Whether that may press writers.
+    Presses,
+    /// Whether something of levels may be to be compacted.
+    Compacts,
+    /// Whether that may press writers.
+    CompactsPressed,
+}
+
+/// So many questions there are.
+const QUESTIONS: usize = 4;
+
+#[derive(Debug, Default)]
 struct Group {
     all: BTreeMap<KeyspaceId, Arc<KeyspaceView>>,
     /// Found out when it is asked for; not any more once a keyspace of it may have changed.
     known: OnceLock<Known>,
+    /// By [`Question`], likewise.
+    answers: [Mutex<Option<Answer>>; QUESTIONS],
+}
+
+/// The keyspaces of a group of which something is so.
+#[derive(Debug)]
+struct Answer {
+    ids: Arc<[KeyspaceId]>,
+    /// What else it went by.
+    by: u64,
+}
+
+impl Clone for Group {
+    /// To be changed: nothing is known of it.
+    fn clone(&self) -> Group {
+        Group { all: self.all.clone(), ..Group::default() }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
 struct Known {
+    /// Those that have memtables to be flushed, that with the oldest records first.
     sealed: Vec<KeyspaceId>,
+    /// The most that one of them has.
+    most_sealed: usize,
     unsettled: Vec<KeyspaceId>,
-    wasteful: Vec<KeyspaceId>,
+    /// What of the tiered store is not settled, bytes.
+    fresh_bytes: u64,
     table_bytes: u64,
     partition_bytes: u64,
 }
 
 impl Group {
+    /// Its keyspaces, of which some are about to change.
+    fn changing(&mut self) -> &mut BTreeMap<KeyspaceId, Arc<KeyspaceView>> {
+        self.known = OnceLock::new();
+        self.answers = Default::default();
+        &mut self.all
+    }
+
     fn known(&self) -> &Known {
         self.known.get_or_init(|| {
             let mut known = Known::default();
@@ -48,27 +92,23 @@ impl Group {
                 let tables = &keyspace.tables;
                 if tables.frozen.is_some() || tables.runs.iter().any(|run| !run.is_empty()) {
                     known.unsettled.push(*id);
-                } else if is_wasteful(keyspace) {
-                    known.wasteful.push(*id);
+                    if keyspace.options.chosen_store() == Store::Tiered {
+                        known.fresh_bytes += tables.fresh_bytes();
+                    }
                 }
                 let bytes =
                     |table: &Arc<Table>| table.file_bytes() + table.properties().separated_bytes();
                 known.table_bytes += tables.all().map(bytes).sum::<u64>();
                 known.partition_bytes = known.partition_bytes.max(keyspace.options.partition());
+                known.most_sealed = known.most_sealed.max(keyspace.sealed.len());
             }
+            known.sealed.sort_by_cached_key(|id| {
+                let keyspace = self.all.get(id);
+                keyspace.and_then(|keyspace| keyspace.sealed.last()).map(Sealed::first_sequence)
+            });
             known
         })
     }
-}
-
-/// Whether more is dead in its value segments than may be for what lives there, and so much that it is worth a sweep.
-fn is_wasteful(keyspace: &KeyspaceView) -> bool {
-    let tables = &keyspace.tables;
-    let values: u64 = tables.segments.iter().map(|segment| segment.value_bytes()).sum();
-    let pointed: u64 = tables.all().map(|table| table.properties().separated_bytes()).sum();
-    let (dead, options) = (values.saturating_sub(pointed), &keyspace.options);
-    dead >= options.min_conversion()
-        && u128::from(dead) * 100 > u128::from(pointed) * u128::from(options.over_provision())
 }
 
 impl Default for Keyspaces {
@@ -99,8 +139,7 @@ impl Keyspaces {
     /// The same, to be changed; its name and number stay.
     pub fn get_mut(&mut self, id: &KeyspaceId) -> Option<&mut Arc<KeyspaceView>> {
         let group = Arc::make_mut(self.groups.get_mut(&(id / GROUP))?);
-        group.known = OnceLock::new();
-        group.all.get_mut(id)
+        group.changing().get_mut(id)
     }
 
     /// The keyspace of that name.
@@ -123,15 +162,13 @@ impl Keyspaces {
         let names = Arc::make_mut(&mut self.names[list(&keyspace.name)]);
         names.insert(keyspace.name.clone(), id);
         let group = Arc::make_mut(self.groups.entry(id / GROUP).or_default());
-        group.known = OnceLock::new();
-        group.all.insert(id, keyspace);
+        group.changing().insert(id, keyspace);
     }
 
     /// Removes a keyspace.
     pub fn remove(&mut self, id: &KeyspaceId) -> Option<Arc<KeyspaceView>> {
         let group = Arc::make_mut(self.groups.get_mut(&(id / GROUP))?);
-        group.known = OnceLock::new();
-        let keyspace = group.all.remove(id)?;
+        let keyspace = group.changing().remove(id)?;
         Arc::make_mut(&mut self.names[list(&keyspace.name)]).remove(&keyspace.name);
         if group.all.is_empty() {
             self.groups.remove(&(id / GROUP));
@@ -171,14 +208,56 @@ impl Keyspaces {
         self.named(|known| &known.sealed)
     }
 
+    /// Of those that `may_be` the one of which the oldest of these memtables has the oldest records, and that memtable.
+    pub fn oldest_sealed(
+        &self,
+        may_be: impl Fn(&KeyspaceView, &Sealed) -> bool,
+    ) -> Option<(&Arc<KeyspaceView>, &Sealed)> {
+        let oldest = self.groups.values().filter_map(|group| {
+            let all = group.known().sealed.iter().filter_map(|id| group.all.get(id));
+            let mut all = all.filter_map(|keyspace| Some((keyspace, keyspace.sealed.last()?)));
+            all.find(|(keyspace, sealed)| may_be(keyspace, sealed))
+        });
+        oldest.min_by_key(|(_, sealed)| sealed.first_sequence())
+    }
+
+    /// The most memtables that one of them has to be flushed.
+    pub fn most_sealed(&self) -> usize {
+        self.groups.values().map(|group| group.known().most_sealed).max().unwrap_or(0)
+    }
+
     /// Those that have tables in runs, levels too, or in a frozen part.
     pub fn unsettled(&self) -> impl Iterator<Item = &Arc<KeyspaceView>> {
         self.named(|known| &known.unsettled)
     }
 
-    /// Those that are settled, and in whose value segments more is dead than may be.
-    pub fn wasteful(&self) -> impl Iterator<Item = &Arc<KeyspaceView>> {
-        self.named(|known| &known.wasteful)
+    /// Those of which `is_so`, which goes by their options, memtables that wait and tables, and by `by`. The answer to a `question` is kept
+    /// for as long as these stay: it is to be the same function each time.
+    pub fn answering(
+        &self,
+        question: Question,
+        by: u64,
+        is_so: impl Fn(&KeyspaceView) -> bool,
+    ) -> Vec<&Arc<KeyspaceView>> {
+        let mut found = Vec::new();
+        for group in self.groups.values() {
+            let answer = &group.answers[question as usize];
+            let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+            if answer.as_ref().is_none_or(|answer| answer.by != by) {
+                let ids = group.all.iter().filter(|(_, keyspace)| is_so(keyspace));
+                *answer = Some(Answer { ids: ids.map(|(id, _)| *id).collect(), by });
+            }
+            let ids = answer.as_ref().map(|answer| answer.ids.clone());
+            drop(answer);
+            let ids = ids.iter().flat_map(|ids| ids.iter());
+            found.extend(ids.filter_map(|id| group.all.get(id)));
+        }
+        found
+    }
+
+    /// What of the tiered store is not settled, bytes.
+    pub fn fresh_bytes(&self) -> u64 {
+        self.groups.values().map(|group| group.known().fresh_bytes).sum()
     }
 
     /// Those of `store` that are not settled.

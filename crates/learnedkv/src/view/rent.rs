@@ -62,6 +62,11 @@ impl Rent {
         self.paid.load(Relaxed)
     }
 
+    /// Whether so much is paid that somebody should ask for the price.
+    pub fn is_asked(&self) -> bool {
+        self.paid.load(SeqCst) >= self.asked_at.load(SeqCst)
+    }
+
     /// Whether what was paid covers the price, and it can be settled now: else there is no price. That is asked for again once
     /// a quarter of what is missing was paid too, or so many as are asked for at first. The price may go by what was paid.
     pub fn covers(&self, price: impl FnOnce(u64) -> Option<u64>) -> bool {

@@ -251,6 +251,7 @@ mod tests {
     fn a_merge_for_reads_is_given_up_where_another_is_due() {
         let (db, keyspace, mut job) = with_runs(3);
         assert!(db.engine().keyspace(1).unwrap().merging.pay(1 << 30));
+        db.engine().note_paid(1);
         job.step();
         assert!(matches!(&job.work, Work::Merge(merge) if merge.is_for_reads()));
         flush_run(&keyspace, 3);
