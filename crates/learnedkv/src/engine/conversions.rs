@@ -28,6 +28,8 @@ struct Requests {
 #[derive(Debug, Default)]
 pub struct Conversions {
     keyspaces: BTreeMap<KeyspaceId, Requests>,
+    /// Those with requests that no finished sweep covers: of the others there may be very many.
+    wanted: BTreeSet<KeyspaceId>,
 }
 
 impl Conversions {
@@ -35,6 +37,7 @@ impl Conversions {
     pub fn ask(&mut self, keyspace: KeyspaceId) -> u64 {
         let requests = self.keyspaces.entry(keyspace).or_default();
         requests.asked += 1;
+        self.wanted.insert(keyspace);
         requests.asked
     }
 
@@ -78,7 +81,7 @@ impl Conversions {
 
     /// The keyspaces that have [such](Conversions::is_wanted) requests.
     pub fn wanted(&self) -> impl Iterator<Item = KeyspaceId> {
-        self.keyspaces.iter().filter(|(_, r)| r.done < r.asked).map(|(id, _)| *id)
+        self.wanted.iter().copied()
     }
 
     /// Once a finished sweep covers request `number`: how it went.
@@ -100,6 +103,9 @@ impl Conversions {
         // Who waited for one that was done before may still be about to ask.
         if number > requests.done {
             (requests.done, requests.told) = (number, told);
+        }
+        if requests.done >= requests.asked {
+            self.wanted.remove(&keyspace);
         }
     }
 
@@ -126,6 +132,7 @@ mod tests {
         assert!(!conversions.wants_whole(1));
         let whole = conversions.ask_whole(1);
         assert!(conversions.wants_whole(1) && !conversions.wants_whole(2));
+        assert!(conversions.wanted().eq([1]) && conversions.is_wanted(1));
         // One was under way, which covers the first.
         conversions.finish(1, first, None);
         assert!(conversions.wants_whole(1) && conversions.outcome(1, whole).is_none());
@@ -133,6 +140,7 @@ mod tests {
         let last = conversions.ask(1);
         assert!(conversions.wants_whole(1));
         conversions.finish(1, last, None);
+        assert!(conversions.wanted().next().is_none() && !conversions.is_wanted(1));
         assert!(!conversions.wants_whole(1) && conversions.outcome(1, whole).unwrap().is_ok());
         conversions.ask(1);
         assert!(!conversions.wants_whole(1));

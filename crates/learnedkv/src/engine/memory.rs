@@ -40,12 +40,12 @@ pub struct Memory {
     added_up: Mutex<Option<(u64, u64)>>,
 }
 
-/// What memtables took, and what had been put by then, bytes; and the number that was given out last.
+/// What memtables took, and what had been put by then, bytes; and up to which number all was in them.
 #[derive(Debug, Clone, Copy)]
 struct LookedAt {
     bytes: u64,
     put: u64,
-    reserved: SequenceNumber,
+    visible: SequenceNumber,
 }
 
 impl Engine {
@@ -60,7 +60,7 @@ impl Engine {
     /// Whether they may by what they took at the last look, if each operation since takes the most that it can.
     fn may_take_too_much(&self, put_now: u64) -> bool {
         let Some(before) = *lock(&self.memory.looked_at) else { return true };
-        let operations = self.log.reserved().saturating_sub(before.reserved);
+        let operations = self.log.reserved().saturating_sub(before.visible);
         let most = put_now.saturating_sub(before.put) + operations * MOST_OVERHEAD_BYTES as u64;
         before.bytes + most > self.options.all_memtables_bytes()
     }
@@ -92,7 +92,7 @@ impl Engine {
     /// Seals the largest memtables while all together take too much.
     fn bound_memtables(&self) {
         let bound = self.options.all_memtables_bytes();
-        let (put, reserved) = (self.metrics.put_bytes.load(Ordering::Relaxed), self.log.reserved());
+        let (put, visible) = (self.metrics.put_bytes.load(Ordering::Relaxed), self.log.visible());
         let mut active: Vec<(u64, KeyspaceId)> = Vec::new();
         // Sealed ones: those whose flush failed, and others.
         let (mut active_bytes, mut stuck_bytes, mut sealed_bytes) = (0, 0, 0);
@@ -113,7 +113,7 @@ impl Engine {
             }
         });
         let total = active_bytes + stuck_bytes + sealed_bytes;
-        *lock(&self.memory.looked_at) = Some(LookedAt { bytes: total, put, reserved });
+        *lock(&self.memory.looked_at) = Some(LookedAt { bytes: total, put, visible });
         let over =
             sealed_bytes > 0 && total > bound + bound / 4 || stuck_bytes > 0 && total > bound * 2;
         self.memory.is_over.store(over, Ordering::Release);
@@ -208,7 +208,7 @@ mod tests {
             .unwrap();
         let engine = db.engine();
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
-        let looked_at = || lock(&engine.memory.looked_at).map(|at| (at.reserved, at.bytes));
+        let looked_at = || lock(&engine.memory.looked_at).map(|at| (at.visible, at.bytes));
         let bound = engine.options.all_memtables_bytes() as usize;
         let (mut looks, mut last, mut most) = (0, None, 0);
         // Values of a tenth of a share, ranges and small entries.
@@ -230,6 +230,32 @@ mod tests {
         }
         let shares = engine.metrics.put_bytes.load(Ordering::Relaxed) / engine.share_bytes();
         assert!(u64::from(looks) < shares / 2, "{looks} of {shares}");
+        assert!((bound / 2..bound * 5 / 4).contains(&most), "{most} of {bound}");
+    }
+
+    /// What an entry takes beside its bytes is most of it where these are few.
+    #[test]
+    fn memtables_of_small_entries_are_bounded_too() {
+        let db = Database::builder("/db")
+            .disk(Arc::new(SimDisk::new(1)))
+            .executor(Arc::new(SeededExecutor::new(1)))
+            .memtable_bytes(64 << 10)
+            .memory_budget_bytes(8 << 20)
+            .open()
+            .unwrap();
+        let engine = db.engine();
+        let make = |n: u32| db.keyspace(&format!("{n}"), KeyspaceOptions::default()).unwrap();
+        let keyspaces: Vec<_> = (0..100).map(make).collect();
+        let bound = engine.options.all_memtables_bytes() as usize;
+        let mut most = 0;
+        for number in 0..40_000u32 {
+            keyspaces[number as usize % 100].insert(number.to_be_bytes(), "").unwrap();
+            if number % 100 == 0 {
+                let view = engine.view();
+                let all = view.keyspaces.values().flat_map(|k| k.memtables());
+                most = most.max(all.map(|memtable| memtable.size_bytes()).sum::<usize>());
+            }
+        }
         assert!((bound / 2..bound * 5 / 4).contains(&most), "{most} of {bound}");
     }
 

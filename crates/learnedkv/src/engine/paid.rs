@@ -6,7 +6,6 @@ use std::sync::Mutex;
 
 use super::{Engine, lock};
 use crate::format::entry::KeyspaceId;
-use crate::view::View;
 
 /// These.
 #[derive(Debug, Default)]
@@ -20,9 +19,10 @@ impl Engine {
     }
 
     /// Those of which somebody should look. Where it was found that not enough was paid they are forgotten until more is.
-    pub fn paid(&self, view: &View) -> BTreeSet<KeyspaceId> {
+    pub fn paid(&self) -> BTreeSet<KeyspaceId> {
         let mut paid = lock(&self.paid.0);
         // Who has paid meanwhile, and was not seen here, comes after this.
+        let view = self.view();
         paid.retain(|id| {
             let keyspace = view.keyspaces.get(id);
             keyspace.is_some_and(|k| k.rent.is_asked() || k.merging.is_asked())

@@ -195,31 +195,40 @@ impl CompactJob {
                 changed |= lock(&self.goals).forget(keyspace.id);
                 continue;
             }
-            if is_wanted && lock(&self.goals).get(keyspace.id).is_none() {
-                // It has begun, and has not said yet what it waits for: for that more room may be given up.
-                continue;
-            }
-            let is_seen = |now: Arc<KeyspaceView>| Arc::ptr_eq(&now, &keyspace);
-            if !engine.keyspace(keyspace.id).is_ok_and(is_seen) {
-                // Of what is there by now nothing is known.
-                changed = true;
-                continue;
-            }
-            let fails = || health.work_error(Work::Flush(keyspace.id)).is_some();
-            if !keyspace.sealed.is_empty() && !fails() {
-                // So may what is being flushed.
+            let fails = health.work_error(Work::Flush(keyspace.id)).is_some();
+            let has_goal = lock(&self.goals).get(keyspace.id).is_some();
+            if !fails && (is_wanted && !has_goal || !keyspace.sealed.is_empty()) {
+                // It has begun, and has not said yet what it waits for: for that more room may be given up. Or what is being flushed may
+                // make some.
                 continue;
             }
             changed = true;
-            lock(&engine.claims).fail(keyspace.id, asked);
-            lock(&self.goals).is_told(keyspace.id);
-            health.note_background(Work::Settle(keyspace.id), &Err(no_room(engine, &keyspace)));
+            let is_seen = |now: Arc<KeyspaceView>| Arc::ptr_eq(&now, &keyspace);
+            if engine.keyspace(keyspace.id).is_ok_and(is_seen)
+                && self.note_no_room(&keyspace, asked)
+            {
+                lock(&engine.claims).fail(keyspace.id, asked);
+                lock(&self.goals).is_told(keyspace.id);
+            }
         }
         if !changed {
             return Step::Wait;
         }
         engine.executor.notify();
         Step::Again
+    }
+
+    /// Says that there is no room for a keyspace's next compaction, if nobody has asked for anything since that was seen. Who asks for a
+    /// conversion does so under the same lock, and forgets what was said before.
+    fn note_no_room(&self, keyspace: &KeyspaceView, asked: u64) -> bool {
+        let (engine, health) = (&self.engine, &self.engine.health);
+        let no_room = Err(no_room(engine, keyspace));
+        let conversions = lock(&engine.conversions);
+        let is_so = health.asked() == asked && !conversions.is_unbegun(keyspace.id);
+        if is_so {
+            health.note_background(Work::Settle(keyspace.id), &no_room);
+        }
+        is_so
     }
 
     fn succeeded(&self, keyspace: KeyspaceId) {
@@ -368,10 +377,7 @@ mod tests {
                 self.runs(keyspace, 1, KEYS as usize);
                 self.runs(keyspace, 4, 4);
             }
-            let mut job = self.job();
-            while matches!(job.begin(self.engine().health.asked()), Step::Again) {
-                finish(&mut job);
-            }
+            finish_all(&mut self.job());
             (1..=keyspaces).for_each(|keyspace| self.runs(keyspace, 4, 4));
         }
 
@@ -384,6 +390,13 @@ mod tests {
     fn finish(job: &mut CompactJob) {
         while job.work.is_some() {
             job.step();
+        }
+    }
+
+    /// Compacts all that is due.
+    fn finish_all(job: &mut CompactJob) {
+        while matches!(job.begin(job.engine.health.asked()), Step::Again) {
+            finish(job);
         }
     }
 
@@ -521,9 +534,7 @@ mod tests {
         f.disk.set_space_limit_bytes(Some(f.disk.used_bytes() + (128 << 10) + 150_000));
         let (engine, mut job) = (f.engine(), f.job());
         let mut is_told = || {
-            while matches!(job.begin(engine.health.asked()), Step::Again) {
-                finish(&mut job);
-            }
+            finish_all(&mut job);
             engine.health.work_error(Work::Settle(1)).is_some()
         };
         let number = lock(&engine.conversions).ask(1);
@@ -538,5 +549,32 @@ mod tests {
         assert!(!is_told() && lock(&f.goals).get(1).is_none());
         lock(&engine.conversions).finish(1, number + 1, None);
         assert!(is_told(), "nobody waits");
+        // Where the flush that it waits for fails it would never say so, and writers would pay for ever.
+        engine.health.insist();
+        let number = lock(&engine.conversions).ask(1);
+        lock(&engine.conversions).begin(1, number);
+        assert!(!is_told());
+        let failed = Err(Error::new(ErrorKind::Io, "a flush failed"));
+        engine.health.note_background(Work::Flush(1), &failed);
+        assert!(is_told());
+    }
+
+    #[test]
+    fn nobody_looks_at_levels_in_which_nothing_is_due() {
+        let f = Fixture::new(70, 1 << 20);
+        (1..=70).for_each(|keyspace| f.runs(keyspace, 1, 1));
+        let due = |waited: &[KeyspaceId]| -> Vec<_> {
+            let (engine, view) = (f.engine(), f.engine().view());
+            let due = may_be_due(engine, &view, waited.iter().copied());
+            due.into_iter().map(|keyspace| keyspace.id).collect()
+        };
+        assert_eq!(due(&[]), []);
+        assert_eq!(due(&[3]), [3]);
+        f.runs(68, 3, 1);
+        assert_eq!(due(&[3]), [3, 68]);
+        finish_all(&mut f.job());
+        assert_eq!(due(&[]), []);
+        while f.engine().give_up_ballast(f.engine().room_seen()) {}
+        assert_eq!(due(&[]).len(), if f.engine().ballast.is_given_up() { 70 } else { 0 });
     }
 }

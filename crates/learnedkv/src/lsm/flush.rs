@@ -100,8 +100,10 @@ impl FlushJob {
             may_be(keyspace, sealed)
                 && self.failed.get(&keyspace.id).is_some_and(|failed| *failed != asked)
         };
-        let has_failed = !self.failed.is_empty();
-        let next = next.or_else(|| view.keyspaces.oldest_sealed(again).filter(|_| has_failed));
+        let next = match self.failed.is_empty() {
+            true => next,
+            false => next.or_else(|| view.keyspaces.oldest_sealed(again)),
+        };
         next.filter(|(keyspace, sealed)| self.group.is_empty() || self.joins(keyspace.id, sealed))
     }
 

@@ -387,6 +387,14 @@ mod tests {
             db.engine().health.note_background(Work::Settle(1), &failed);
             assert_eq!(pressed() > 0, presses, "{kind:?}");
         }
+        // And nobody once the runs are gone.
+        engine.health.ask_again();
+        assert!(pressed() > 0);
+        let mut compact = CompactJob::new(&engine, &Goals::default());
+        while !engine.keyspace(1).unwrap().tables.fresh().is_empty() {
+            compact.step();
+        }
+        assert_eq!(pressed(), 0);
     }
 
     /// Who waited for garbage to go that could not go waited for ever.

@@ -325,4 +325,28 @@ mod tests {
         assert_eq!(between(u64::MAX, ends), FULL);
         assert_eq!(permille(u64::MAX, 0), u64::MAX);
     }
+
+    /// After each change of tables it looked at all that was not settled, which thousands of idle keyspaces are.
+    #[test]
+    fn nobody_looks_at_what_presses_nobody() {
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let db = db.executor(Arc::new(Without::settling())).open().unwrap();
+        let make = |n: u32| db.keyspace(&format!("{n}"), KeyspaceOptions::default()).unwrap();
+        let keyspaces: Vec<_> = (0..70).map(make).collect();
+        keyspaces.iter().for_each(|keyspace| keyspace.insert("key", "value").unwrap());
+        db.flush().unwrap();
+        let mut job = PressJob::new(db.engine());
+        let mut seen = || {
+            job.step();
+            job.seen.keys().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(seen(), []);
+        for run in 0..RUNS.0 {
+            keyspaces[66].insert("key", run.to_string()).unwrap();
+            keyspaces[66].flush().unwrap();
+        }
+        let pressing = keyspaces[66].id();
+        assert_eq!(seen(), [pressing]);
+        assert!(db.engine().pace.pressure(pressing) > 0);
+    }
 }

@@ -275,3 +275,50 @@ impl Keyspaces {
         self.groups.values().map(|group| group.known().partition_bytes).max().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::disk::sim::SimDisk;
+    use crate::tiered::testing::Without;
+    use crate::{Database, KeyspaceOptions};
+
+    /// Over groups, by what is oldest, of those that may be.
+    #[test]
+    fn the_oldest_sealed_memtable_is_found() {
+        let executor = Without(crate::executor::SeededExecutor::new(1), &["flush"]);
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let db = db.executor(Arc::new(executor)).open().unwrap();
+        let make = |n: u32| db.keyspace(&format!("{n}"), KeyspaceOptions::default()).unwrap();
+        let keyspaces: Vec<_> = (0..200).map(make).collect();
+        let in_turn: Vec<_> = (0..200usize).map(|n| n * 77 % 200).collect();
+        for n in &in_turn {
+            keyspaces[*n].insert("key", "value").unwrap();
+        }
+        let view = || db.engine().view();
+        assert!(view().keyspaces.oldest_sealed(|_, _| true).is_none());
+        assert_eq!(view().keyspaces.most_sealed(), 0);
+        // The last first: the oldest is another.
+        for n in in_turn.iter().rev() {
+            db.engine().rotate(keyspaces[*n].id()).unwrap();
+        }
+        assert_eq!(view().keyspaces.most_sealed(), 1);
+        let mut found = Vec::new();
+        for _ in 0..200 {
+            let view = view();
+            let may_be = |id| !found.contains(&id);
+            let oldest = view.keyspaces.oldest_sealed(|keyspace, _| may_be(keyspace.id));
+            found.push(oldest.unwrap().0.id);
+        }
+        let expected: Vec<_> = in_turn.iter().map(|n| keyspaces[*n].id()).collect();
+        assert_eq!(found, expected);
+        keyspaces[7].insert("key", "other").unwrap();
+        db.engine().rotate(keyspaces[7].id()).unwrap();
+        assert_eq!(view().keyspaces.most_sealed(), 2);
+        let view = view();
+        let (keyspace, sealed) =
+            view.keyspaces.oldest_sealed(|k, _| k.id == keyspaces[7].id()).unwrap();
+        assert!(Arc::ptr_eq(&sealed.memtable, &keyspace.sealed[1].memtable), "its oldest");
+    }
+}

@@ -52,8 +52,8 @@ impl Rent {
     /// Counts so many requests, runs asked in vain, or shares. True: somebody should ask whether they cover the price. Once that is so, once in a while:
     /// settling may have to wait.
     pub fn pay(&self, requests: u64) -> bool {
-        let before = self.paid.fetch_add(requests, Relaxed);
-        let (now, asked_at) = (before + requests, self.asked_at.load(Relaxed));
+        let before = self.paid.fetch_add(requests, SeqCst);
+        let (now, asked_at) = (before + requests, self.asked_at.load(SeqCst));
         now >= asked_at && (before < asked_at || now / self.least > before / self.least)
     }
 
@@ -64,7 +64,9 @@ impl Rent {
 
     /// Whether so much is paid that somebody should ask for the price.
     pub fn is_asked(&self) -> bool {
-        self.paid.load(SeqCst) >= self.asked_at.load(SeqCst)
+        // In this order: who has paid enough for what it was is seen, or what it is now is.
+        let asked_at = self.asked_at.load(SeqCst);
+        self.paid.load(SeqCst) >= asked_at
     }
 
     /// Whether what was paid covers the price, and it can be settled now: else there is no price. That is asked for again once

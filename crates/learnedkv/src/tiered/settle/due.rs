@@ -29,7 +29,7 @@ use crate::view::{KeyspaceView, Question, View};
 /// are idle, and not looked at: there may be very many. On a full disk all are that have anything to settle.
 pub(super) fn may_be_due(engine: &Engine, view: &View) -> BTreeSet<KeyspaceId> {
     let keyspaces = &view.keyspaces;
-    let mut ids = engine.paid(view);
+    let mut ids = engine.paid();
     ids.extend(lock(&engine.conversions).wanted().filter(|id| keyspaces.contains_key(id)));
     ids.extend(keyspaces.answering(Question::Settles, 0, may_settle).iter().map(|k| k.id));
     if engine.ballast.is_given_up() {
@@ -245,6 +245,7 @@ mod tests {
         let due = || may_be_due(&engine, &engine.view()).into_iter().collect::<Vec<_>>();
         assert_eq!(due(), []);
         assert!(!is_busy(&engine, &engine.view()) && !lsm::is_busy(&engine, &engine.view()));
+        assert!(engine.view().keyspaces.unsettled().count() >= IDLE);
         for run in 0..=merge::MAX_RUNS {
             assert_eq!(due(), []);
             busy.insert("key", run.to_string()).unwrap();
