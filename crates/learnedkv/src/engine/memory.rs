@@ -196,16 +196,23 @@ mod tests {
     use crate::executor::SeededExecutor;
     use crate::{Database, KeyspaceOptions};
 
+    fn open(memtable_bytes: usize, memory_budget_bytes: u64) -> Database {
+        let builder = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let builder = builder.executor(Arc::new(SeededExecutor::new(1)));
+        let builder = builder.memtable_bytes(memtable_bytes);
+        builder.memory_budget_bytes(memory_budget_bytes).open().unwrap()
+    }
+
+    fn memtables_take(db: &Database) -> usize {
+        let view = db.engine().view();
+        let all = view.keyspaces.values().flat_map(|keyspace| keyspace.memtables());
+        all.map(|memtable| memtable.size_bytes()).sum()
+    }
+
     /// They were added up each time a share was put, all of thousands of keyspaces that held an entry each.
     #[test]
     fn memtables_are_added_up_where_they_may_take_too_much() {
-        let db = Database::builder("/db")
-            .disk(Arc::new(SimDisk::new(1)))
-            .executor(Arc::new(SeededExecutor::new(1)))
-            .memtable_bytes(64 << 10)
-            .memory_budget_bytes(8 << 20)
-            .open()
-            .unwrap();
+        let db = open(64 << 10, 8 << 20);
         let engine = db.engine();
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
         let looked_at = || lock(&engine.memory.looked_at).map(|at| (at.visible, at.bytes));
@@ -222,9 +229,7 @@ mod tests {
                 let other = db.keyspace(&format!("{number}"), KeyspaceOptions::default()).unwrap();
                 other.insert("key", vec![7; bound / 1280]).unwrap();
             }
-            let view = engine.view();
-            let all = view.keyspaces.values().flat_map(|k| k.memtables());
-            most = most.max(all.map(|memtable| memtable.size_bytes()).sum::<usize>());
+            most = most.max(memtables_take(&db));
             looks += u32::from(looked_at() != last);
             last = looked_at();
         }
@@ -236,13 +241,7 @@ mod tests {
     /// What an entry takes beside its bytes is most of it where these are few.
     #[test]
     fn memtables_of_small_entries_are_bounded_too() {
-        let db = Database::builder("/db")
-            .disk(Arc::new(SimDisk::new(1)))
-            .executor(Arc::new(SeededExecutor::new(1)))
-            .memtable_bytes(64 << 10)
-            .memory_budget_bytes(8 << 20)
-            .open()
-            .unwrap();
+        let db = open(64 << 10, 8 << 20);
         let engine = db.engine();
         let make = |n: u32| db.keyspace(&format!("{n}"), KeyspaceOptions::default()).unwrap();
         let keyspaces: Vec<_> = (0..100).map(make).collect();
@@ -251,9 +250,7 @@ mod tests {
         for number in 0..40_000u32 {
             keyspaces[number as usize % 100].insert(number.to_be_bytes(), "").unwrap();
             if number % 100 == 0 {
-                let view = engine.view();
-                let all = view.keyspaces.values().flat_map(|k| k.memtables());
-                most = most.max(all.map(|memtable| memtable.size_bytes()).sum::<usize>());
+                most = most.max(memtables_take(&db));
             }
         }
         assert!((bound / 2..bound * 5 / 4).contains(&most), "{most} of {bound}");
@@ -262,13 +259,7 @@ mod tests {
     /// Each keyspace that was made or dropped looked at all that held something unflushed.
     #[test]
     fn memtables_are_added_up_for_the_cache_once_a_share_has_changed() {
-        let db = Database::builder("/db")
-            .disk(Arc::new(SimDisk::new(1)))
-            .executor(Arc::new(SeededExecutor::new(1)))
-            .memtable_bytes(1 << 20)
-            .memory_budget_bytes(16 << 20)
-            .open()
-            .unwrap();
+        let db = open(1 << 20, 16 << 20);
         let engine = db.engine();
         let make = |name: &str| db.keyspace(name, KeyspaceOptions::default()).unwrap();
         let added_up = || lock(&engine.memory.added_up).unwrap();

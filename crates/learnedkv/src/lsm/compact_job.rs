@@ -574,7 +574,5 @@ mod tests {
         assert_eq!(due(&[3]), [3, 68]);
         finish_all(&mut f.job());
         assert_eq!(due(&[]), []);
-        while f.engine().give_up_ballast(f.engine().room_seen()) {}
-        assert_eq!(due(&[]).len(), if f.engine().ballast.is_given_up() { 70 } else { 0 });
     }
 }

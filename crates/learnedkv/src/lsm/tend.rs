@@ -302,7 +302,10 @@ mod tests {
         keyspace.insert("a", "b").unwrap();
         keyspace.flush().unwrap();
         let engine = db.engine();
+        let looked_at = || may_be_due(engine, &engine.view(), std::iter::empty()).len();
+        assert_eq!(looked_at(), 0, "one run");
         while engine.give_up_ballast(engine.room_seen()) {}
+        assert_eq!(looked_at(), 1, "on a full disk all are");
         disk.set_unsaid_bytes(1 << 30);
         let asked = Arc::new(AtomicU64::new(0));
         let counted = asked.clone();
