@@ -172,7 +172,11 @@ impl BenchArgs {
 }
 
 /// Reads the value of option `name`, naming it in the error.
-fn option<T>(name: &str, text: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+pub(crate) fn option<T>(
+    name: &str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T>,
+) -> Result<T> {
     parse(text).map_err(|error| error.within(name))
 }
 
@@ -184,7 +188,8 @@ fn name_and_value(text: &str) -> Result<(String, String)> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn compression(text: &str) -> Result<Compression> {
+/// How blocks are compressed.
+pub(crate) fn compression(text: &str) -> Result<Compression> {
     Compression::from_text(text).map_err(|e| Error::usage(e.to_string()))
 }
 

@@ -5,13 +5,15 @@
 
 mod groups;
 mod keyspaces;
+mod part;
 mod rent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 pub use self::groups::{Group, ungrouped};
-pub use self::keyspaces::{Keyspaces, Question};
+pub use self::keyspaces::Keyspaces;
+pub use self::part::Question;
 pub use self::rent::{LEAST as LEAST_RENT, Rent, SHARES};
 
 use crate::error;
@@ -506,6 +508,11 @@ impl KeyspaceView {
     ) -> Option<CarriedPosition> {
         let in_memory = self.memtables().find_map(|m| m.positions.newest(&visible));
         in_memory.or(self.tables.external_position)
+    }
+
+    /// Whether it has tables in runs, levels too, or in a frozen part.
+    pub fn is_unsettled(&self) -> bool {
+        self.tables.frozen.is_some() || self.tables.runs.iter().any(|run| !run.is_empty())
     }
 
     /// The smallest sequence number that only the log and memtables hold.

@@ -58,7 +58,9 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let count = run.scale.of(KEYS);
     let keys = Generator::Uniform.generate(count as usize, run.seed);
     let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
-    let store = Store::open(&run.dir, run.scale, Shape::default())?;
+    let shape = run.usual.or(Shape::default())?;
+    let values = shape.values(&values);
+    let store = Store::open(&run.dir, run.scale, shape)?;
     store.ingest(&keys, &values)?;
     let mut updates = Updates {
         store: &store,

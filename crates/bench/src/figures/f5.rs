@@ -145,7 +145,8 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
     let count = run.scale.of(KEYS);
     let keys = Generator::Uniform.generate(count as usize, run.seed);
     let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
-    let shape = Shape { automatic_conversion: false, ..Shape::default() };
+    let shape = Shape { automatic_conversion: false, ..run.usual.or(Shape::default())? };
+    let values = shape.values(&values);
     let store = Store::open(&run.dir, run.scale, shape)?;
     store.ingest(&keys, &values)?;
     let mut client = Client {

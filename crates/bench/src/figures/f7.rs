@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sheet::{Rounds, Target};
 use super::store::{MEMTABLE_BYTES, Shape, Store, budget_bytes};
+use super::usual::UsualArgs;
 use super::watch::Watch;
 use super::{Run, Scale, remove};
 use crate::engines::Reads;
@@ -55,6 +56,8 @@ pub struct MemoryArgs {
     /// How blocks are read
     #[arg(long)]
     reads: Reads,
+    #[command(flatten)]
+    usual: UsualArgs,
 }
 
 /// What a case found out.
@@ -93,6 +96,8 @@ struct Measured {
 
 pub(super) fn measure(run: &mut Run) -> Result<()> {
     let budget = budget_bytes(run.scale);
+    let least = Shape { min_conversion_bytes: LEAST_CONVERSION_BYTES, ..Shape::default() };
+    let usual = run.usual.or(least)?;
     run.sheet.head("F7: memory against the budget");
     run.sheet.line(&format!(
         "Keys of 8 B, values of {VALUE_BYTES} B, settled; then as many zipfian updates as keys, {} at \
@@ -105,7 +110,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
          (`VmHWM`): with the pages of tables and the log that are mapped, which are the page cache's. Median \
          (lowest-highest) of {} rounds; must 10 %, aim 5 %, in the worst round.",
         show_count(run.scale.of(MOST_UPDATES)),
-        show_bytes(run.scale.of(LEAST_CONVERSION_BYTES)),
+        show_bytes(run.scale.of(usual.min_conversion_bytes)),
         show_bytes(budget),
         run.rounds,
     ));
@@ -178,6 +183,7 @@ fn in_a_child(run: &Run, case: Case, updates_seed: u64) -> Result<Memory> {
     add("keys", case.count.to_string());
     add("snapshots", case.snapshots.to_string());
     add("reads", case.reads.to_string());
+    arguments.extend(run.usual.arguments());
     let memory: Memory = Waiting::start(&arguments)?
         .finish()?
         .map_err(|failed| Error::engine("F7's child", failed))?;
@@ -221,6 +227,8 @@ impl MemoryArgs {
         let watch = Watch::begin(&self.dir);
         let min_conversion_bytes = LEAST_CONVERSION_BYTES;
         let shape = Shape { min_conversion_bytes, reads: self.reads, ..Shape::default() };
+        let shape = self.usual.or(shape)?;
+        let values = shape.values(&values);
         let store = Store::open(&self.dir, scale, shape)?;
         store.ingest(&keys, &values)?;
         let order = LoadOrder::Sorted;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::kernel::forget_pages;
 use super::sheet::{Rounds, Target};
 use super::store::{MEMTABLE_BYTES, Shape, Store, VALUE_BYTES};
+use super::usual::UsualArgs;
 use super::{Run, Scale, remove};
 use crate::keys::{Generator, KeySet};
 use crate::random::{Permutation, Rng};
@@ -36,6 +37,8 @@ pub struct FillArgs {
     /// The version to put
     #[arg(long)]
     version: u32,
+    #[command(flatten)]
+    usual: UsualArgs,
 }
 
 /// Keys, values, and the order in which they are updated.
@@ -46,10 +49,11 @@ struct Data {
 }
 
 impl Data {
-    fn new(scale: Scale, seed: u64) -> Data {
+    fn new(scale: Scale, seed: u64, shape: Shape) -> Data {
         let keys = Generator::Uniform.generate(scale.of(KEYS) as usize, seed);
         let order = Permutation::new(keys.len() as u64, seed);
-        Data { keys, values: Values::new(ValueSize::Fixed(VALUE_BYTES), seed), order }
+        let values = Values::new(ValueSize::Fixed(VALUE_BYTES), seed);
+        Data { keys, values: shape.values(&values), order }
     }
 
     fn updated(&self, position: u64) -> usize {
@@ -64,8 +68,9 @@ impl FillArgs {
     /// If the store fails.
     pub fn run(&self) -> Result<()> {
         let scale: Scale = self.scale.parse()?;
-        let data = Data::new(scale, self.seed);
-        let store = Store::open(&self.dir, scale, Shape::default())?;
+        let shape = self.usual.or(Shape::default())?;
+        let data = Data::new(scale, self.seed, shape);
+        let store = Store::open(&self.dir, scale, shape)?;
         if self.version == 2 {
             store.ingest(&data.keys, &data.values)?;
         }
@@ -102,7 +107,8 @@ impl Drop for Doomed {
 }
 
 pub(super) fn measure(run: &mut Run) -> Result<()> {
-    let data = Data::new(run.scale, run.seed);
+    let shape = run.usual.or(Shape::default())?;
+    let data = Data::new(run.scale, run.seed, shape);
     let (mut rows, mut version, mut log_mib) = (Vec::new(), 1, Rounds::default());
     for cold in [false, true] {
         let [mut open, mut first, mut both] = [(); 3].map(|()| Rounds::default());
@@ -116,7 +122,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
             let mut scratch = Vec::new();
             let rank = data.updated(puts / 2);
             let clock = Instant::now();
-            let store = Store::open(&run.dir, run.scale, Shape::default())?;
+            let store = Store::open(&run.dir, run.scale, shape)?;
             let opened_s = clock.elapsed().as_secs_f64();
             store.check(data.keys.key(rank).as_ref(), &data.values, version, &mut scratch)?;
             let seconds = clock.elapsed().as_secs_f64();
@@ -162,6 +168,7 @@ fn fill_and_kill(run: &Run, version: u32) -> Result<u64> {
     let child = Command::new(program)
         .args(["figures-fill", "--scale", run.scale.name()])
         .args(["--seed", &run.seed.to_string(), "--version", &version.to_string()])
+        .args(run.usual.arguments())
         .arg("--dir")
         .arg(&run.dir)
         .stdin(Stdio::piped())

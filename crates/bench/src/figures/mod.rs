@@ -23,6 +23,7 @@ mod probing;
 mod sheet;
 mod store;
 mod sustained;
+mod usual;
 mod watch;
 
 use std::fs;
@@ -35,6 +36,8 @@ pub use f9::FillArgs;
 pub use growth::GrowthArgs;
 use kernel::Busy;
 use sheet::Sheet;
+use store::Shape;
+use usual::UsualArgs;
 
 use crate::sizes::parse_count;
 use crate::suite::place::{Place, check_room};
@@ -68,6 +71,8 @@ pub struct FiguresArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 42)]
     pub seed: u64,
+    #[command(flatten)]
+    usual: UsualArgs,
 }
 
 /// By how much everything is divided.
@@ -110,6 +115,8 @@ struct Run {
     /// Of open loops, operations a second, where it is not what follows from a closed one.
     rate: Option<f64>,
     seed: u64,
+    /// What is asked of the stores of figures that look at one shape.
+    usual: UsualArgs,
     sheet: Sheet,
 }
 
@@ -131,6 +138,9 @@ const FIGURES: [(&str, Figure); 14] = [
     ("probing", probing::measure),
     ("growth", growth::measure),
 ];
+
+/// Those that look at one shape of store, which may be another than the usual one.
+const OF_ONE_SHAPE: [&str; 6] = ["f3", "sustained", "ten-minutes", "f5", "f7", "f9"];
 
 /// The most that all stores of a figure take on the disk, at full scale, bytes of data.
 const LARGEST_STORE_BYTES: u64 = 6 << 30;
@@ -159,9 +169,13 @@ impl FiguresArgs {
             rounds: self.rounds,
             rate: rate.map(|rate| rate as f64),
             seed: self.seed,
+            usual: self.usual.clone(),
             sheet: Sheet::default(),
         };
         run.sheet.preamble(scale, &self.dir);
+        if let Some(told) = self.usual.or(Shape::default())?.told() {
+            run.sheet.line(&told);
+        }
         let mut shown = show(&run.sheet, 0)?;
         for figure in figures {
             let busy = Busy::now();
@@ -178,6 +192,17 @@ impl FiguresArgs {
     }
 
     fn chosen(&self) -> Result<Vec<Figure>> {
+        let has_own = |name: &&String| !OF_ONE_SHAPE.contains(&name.as_str());
+        let own = match self.figures.is_empty() {
+            true => Some("f1"),
+            false => self.figures.iter().find(has_own).map(String::as_str),
+        };
+        if let Some(own) = own.filter(|_| self.usual.is_any()) {
+            return Err(Error::usage(format!(
+                "figure {own} has stores of its own shapes; with --block-size, --compression or --min-conversion name figures of {}",
+                OF_ONE_SHAPE.join(", ")
+            )));
+        }
         if self.figures.is_empty() {
             return Ok(FIGURES.iter().map(|(_, figure)| *figure).collect());
         }

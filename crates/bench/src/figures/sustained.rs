@@ -89,10 +89,11 @@ impl Plan<'_> {
     fn carry_out(&self, run: &mut Run) -> Result<()> {
         let count = run.scale.of(KEYS);
         let keys = Generator::Uniform.generate(count as usize, run.seed);
-        let values = Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed);
+        let shape = run.usual.or(Shape::default())?;
+        let values = shape.values(&Values::new(ValueSize::Fixed(VALUE_BYTES), run.seed));
         let (mut first, mut updates) = (Measured::default(), <[Measured; LOADS.len()]>::default());
         for round in 0..self.rounds {
-            let store = Store::open(&run.dir, run.scale, Shape::default())?;
+            let store = Store::open(&run.dir, run.scale, shape)?;
             let versions = vec![0; keys.len()];
             let mut load = Load { store: &store, keys: &keys, values: &values, versions, run };
             let order = Permutation::new(count, mix(run.seed ^ u64::from(round)));
@@ -135,7 +136,7 @@ impl Plan<'_> {
              the clock stops when the last flush is committed. \
              k puts/s as median (lowest-highest) of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. \
              Space is what tables, filters and values occupied at their highest (looked at every 20 ms), over what \
-             the design allows: the bytes of keys and newest values times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
+             the design allows: the bytes of keys and newest values (of a compressed store what it takes at rest) times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
              partitions, judged by the worst round; the log beside it. Committed is what of it `stats()` said then: the rest was being written, or \
              waited to be removed. Beside the speed stands what `stats()` calls sustainable at the end of the \
              load, of late. Every value is checked at the end.",
@@ -221,8 +222,9 @@ impl Load<'_> {
         let (most, most_log) = (watch.most_data_bytes() as f64, watch.most_log_bytes() as f64);
         let committed = watch.committed_bytes() as f64;
         drop(watch);
-        // Every key has one value that is live; what the store is at rest may be more.
-        let live = (self.keys.len() as u64 * u64::from(KEY_BYTES + VALUE_BYTES)) as f64;
+        // Every key has one value that is live; what the store is at rest may be more, or less where it is compressed.
+        let live = self.keys.len() as u64 * u64::from(KEY_BYTES + VALUE_BYTES);
+        let live = live.min(self.store.keyspace_stats()?.space_bytes) as f64;
         let over_provision = OVER_PROVISION_PERCENT as f64 / 100.0;
         let partitions = 2.0 * self.run.scale.of(PARTITION_BYTES) as f64;
         let allowed = live * (1.0 + 2.0 * over_provision) + partitions;

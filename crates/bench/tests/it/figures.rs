@@ -117,6 +117,46 @@ fn f5_asks_for_the_rate_it_is_given() {
     }
 }
 
+/// Another shape reaches the stores, those of processes that are started too; figures that would not heed it refuse it.
+#[test]
+fn figures_of_one_shape_take_another() {
+    let outer = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let run = |figures: &[&str], shape: &[&str]| {
+        let output = Command::new(PROGRAM)
+            .args(["figures", "--scale", "tiny", "--rounds", "1", "--dir"])
+            .arg(outer.path().join("stores"))
+            .args([figures, shape].concat())
+            .output()
+            .unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
+        (output.status.code(), out, err)
+    };
+    let written = |shape: &[&str]| {
+        let (code, sheet, error) = run(&["f3", "sustained", "f7", "f9"], shape);
+        assert_eq!(code, Some(0), "{error}");
+        let burst = rows(&sheet, "F8:", "uniform")[0][1].split(' ').next().unwrap().parse::<f64>();
+        (burst.unwrap(), sheet)
+    };
+    let ((usual, plain), (less, sheet)) = (
+        written(&[]),
+        written(&["--block-size", "8k", "--compression=lz4", "--min-conversion=32m"]),
+    );
+    assert!(!plain.contains("Not the usual stores"), "{plain}");
+    let told = "Not the usual stores: blocks of at most 8.0 KiB, lz4 (half of each value's bytes compress), sweeps from 32.0 MiB of fresh data on";
+    assert!(sheet.contains(told), "{sheet}");
+    // By the store's counters, of which the log's byte is one.
+    assert!(less - 1.0 < 0.8 * (usual - 1.0), "{less} for {usual}");
+    for (figures, shape, says) in [
+        (&["f3", "f4"][..], "--compression=lz4", "figure f4 has stores of its own shapes"),
+        (&[], "--block-size=8k", "figure f1 has stores of its own shapes"),
+        (&["f3"], "--block-size=0", "--block-size: at least 1"),
+        (&["f9"], "--compression=lz5", "--compression: "),
+    ] {
+        let (code, _, error) = run(figures, &[shape]);
+        assert!(code == Some(2) && error.contains(says), "{figures:?} {shape}: {code:?}: {error}");
+    }
+}
+
 #[test]
 fn an_unknown_figure_is_refused() {
     let outer = tempfile::tempdir().unwrap();

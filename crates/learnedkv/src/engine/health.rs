@@ -119,12 +119,27 @@ impl Health {
 
     /// Notes how background work went.
     pub fn note_background(&self, work: Work, result: &Result<()>) {
+        self.note(&mut lock(&self.background), work, result);
+    }
+
+    /// As [`Health::note_background`], if nobody has [asked](Health::asked) since it was `asked` so often; whether it did. What was met
+    /// before somebody asked is nothing he is to be told: he may have removed what stopped it.
+    pub fn note_unless_asked(&self, work: Work, result: &Result<()>, asked: u64) -> bool {
         let mut background = lock(&self.background);
+        // Counted, and what was noted forgotten, under this lock.
+        let is_so = self.asked() == asked;
+        if is_so {
+            self.note(&mut background, work, result);
+        }
+        is_so
+    }
+
+    fn note(&self, background: &mut BTreeMap<Work, Error>, work: Work, result: &Result<()>) {
         match result {
             Ok(()) => drop(background.remove(&work)),
             Err(e) => drop(background.insert(work, e.clone())),
         }
-        self.look(&background);
+        self.look(background);
     }
 
     /// Forgets what work on a keyspace met that was dropped: nobody misses it.
@@ -240,5 +255,22 @@ impl Engine {
         let view = self.view();
         let swept = lock(&self.conversions).damage(|id| view.keyspaces.contains_key(&id));
         swept.or_else(|| lock(&self.claims).damage(&view, &self.health))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_met_before_somebody_asked_is_not_noted_after() {
+        let (health, work) = (Health::default(), Work::Spill);
+        let failed = Err(Error::new(ErrorKind::Io, "the device failed"));
+        let asked = health.asked();
+        assert!(health.note_unless_asked(work, &failed, asked) && !health.is_well());
+        health.ask_again();
+        assert!(health.is_well() && !health.note_unless_asked(work, &failed, asked));
+        assert!(health.is_well() && health.note_unless_asked(work, &failed, health.asked()));
+        assert_eq!(health.work_error(work).unwrap().kind(), ErrorKind::Io);
     }
 }

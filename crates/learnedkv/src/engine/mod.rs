@@ -384,11 +384,12 @@ impl Engine {
 
     /// Makes changes durable, then visible. `plan` sees the manifest's state and says what changes;
     /// `None` means that the changes do not apply any more, and nothing happens. `opened` are the
-    /// files that the changes add. `memtables` adjusts the View's memtables in the same moment.
+    /// files that the changes add: synced; their names are made durable here, all at once.
+    /// `memtables` adjusts the View's memtables in the same moment.
     ///
     /// # Errors
-    /// `DiskFull` if there is no room for the edit; any other error of the disk: the writer is then
-    /// poisoned, for it is unknown whether the edit is durable.
+    /// `DiskFull` if there is no room for the edit; any other error of the disk that meets the manifest or the log: the writer is then
+    /// poisoned, for it is unknown whether the edit is durable. One that meets the directory before is an error like others.
     pub fn edit(
         &self,
         depends_on: SequenceNumber,
@@ -397,6 +398,9 @@ impl Engine {
         memtables: impl FnOnce(&mut View),
     ) -> Result<bool> {
         self.log.sync(depends_on).inspect_err(|e| self.poison(e))?;
+        if !opened.tables.is_empty() {
+            self.disk().sync_dir(self.dir())?;
+        }
         let mut guard = lock(&self.manifest);
         self.health.check_writable()?;
         let manifest = writable(&mut guard)?;

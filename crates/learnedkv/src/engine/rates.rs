@@ -24,7 +24,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{Engine, lock};
-use crate::options::Store;
 
 /// So much time of flushes is looked back on at least.
 const FLUSHING: Duration = Duration::from_secs(5);
@@ -154,7 +153,7 @@ impl Engine {
         if self.metrics.settling.total().is_zero() {
             return 0;
         }
-        let has_levels = self.view().keyspaces.unsettled_of(Store::Lsm).next().is_some();
+        let has_levels = self.view().keyspaces.have_levels();
         let now = self.settled();
         let spans =
             self.metrics.settle_ends.spans(now).into_iter().flatten().map(|span| {

@@ -87,26 +87,23 @@ impl Engine {
         look(&mut touched.from.keys().filter_map(|id| view.keyspaces.get(id)).chain(others))
     }
 
-    /// The same, oldest first, each with a number such that no operation in memtables that were not seen by then lies
-    /// below: of thousands the first say what is oldest. One that has sealed memtables comes twice.
+    /// Looks at the keyspaces whose active memtables hold something, oldest first, each with a number such that no operation in those that
+    /// were not seen by then lies below: of thousands the first say what is oldest. And at the View that shows what is sealed.
     fn look_at_oldest<T>(
         &self,
-        look: impl FnOnce(&mut dyn Iterator<Item = (SequenceNumber, &Arc<KeyspaceView>)>) -> T,
+        look: impl FnOnce(&View, &mut dyn Iterator<Item = (SequenceNumber, &Arc<KeyspaceView>)>) -> T,
     ) -> T {
         let touched = lock(&self.touched.0);
         let view = self.view();
-        // Few. Of those that are touched the active memtables alone are as young as the number says.
-        let sealed = view.keyspaces.with_sealed().map(|keyspace| (0, keyspace));
         let touched = touched.order.iter();
-        let touched = touched.filter_map(|(from, id)| Some((*from, view.keyspaces.get(id)?)));
-        look(&mut sealed.chain(touched))
+        let mut touched = touched.filter_map(|(from, id)| Some((*from, view.keyspaces.get(id)?)));
+        look(&view, &mut touched)
     }
 
     /// The keyspaces that have nothing sealed, and operations up to `up_to` that no table has.
     pub(super) fn idle_since(&self, up_to: SequenceNumber) -> Vec<KeyspaceId> {
-        self.look_at_oldest(|unflushed| {
-            let old =
-                unflushed.take_while(|(from, _)| *from <= up_to).map(|(_, keyspace)| keyspace);
+        self.look_at_oldest(|_, touched| {
+            let old = touched.take_while(|(from, _)| *from <= up_to).map(|(_, keyspace)| keyspace);
             let idle = old.filter(|keyspace| keyspace.sealed.is_empty());
             let pins = |first: SequenceNumber| first <= up_to;
             idle.filter(|k| k.oldest_unflushed().is_some_and(pins)).map(|k| k.id).collect()
@@ -123,11 +120,15 @@ impl Engine {
         goes: impl Fn(KeyspaceId, &Arc<Memtable>) -> bool,
     ) -> bool {
         self.log.ends_at(up_to)
-            && self.look_at_oldest(|unflushed| {
-                let old = unflushed.take_while(|(from, _)| *from <= up_to);
-                let all = old.flat_map(|(_, k)| k.memtables().map(|memtable| (k.id, memtable)));
-                let mut stay = all.filter(|(id, memtable)| !goes(*id, memtable));
-                stay.all(|(_, m)| m.is_empty() || m.first_sequence() > up_to)
+            && self.look_at_oldest(|view, touched| {
+                let mut old = touched.take_while(|(from, _)| *from <= up_to);
+                let stays = |(_, keyspace): (_, &Arc<KeyspaceView>)| {
+                    let active = &keyspace.active;
+                    let is_old = !active.is_empty() && active.first_sequence() <= up_to;
+                    is_old && !goes(keyspace.id, active)
+                };
+                let mut sealed = view.keyspaces.sealed_since(up_to);
+                !old.any(stays) && sealed.all(|(keyspace, s)| goes(keyspace.id, &s.memtable))
             })
     }
 
@@ -137,17 +138,20 @@ impl Engine {
         // Whatever is reserved later is above `reserved`, read before the View. Commits that are under way stay in the
         // log, also where nobody will need them: their keyspace may just have been dropped.
         let next = self.log.reserved().min(self.log.visible()) + 1;
-        let counts = |keyspace: &&Arc<KeyspaceView>| match without {
+        let stays = |keyspace: &KeyspaceView, memtable: &Arc<Memtable>| match without {
             Without::Keyspace(id) => keyspace.id != id,
-            Without::Memtables(_) => true,
+            Without::Memtables(gone) => !gone.iter().any(|gone| Arc::ptr_eq(gone, memtable)),
         };
-        self.look_at_oldest(|unflushed| {
-            let firsts = |keyspace: &KeyspaceView| {
-                let memtables = keyspace.memtables().filter(|memtable| !without.has(memtable));
-                memtables.map(|m| m.first_sequence()).filter(|first| *first > 0).min()
+        self.look_at_oldest(|view, touched| {
+            let sealed = view.keyspaces.oldest_sealed(|keyspace| {
+                keyspace.sealed.iter().rev().find(|sealed| stays(keyspace, &sealed.memtable))
+            });
+            let next = sealed.map_or(next, |(_, sealed)| next.min(sealed.first_sequence()));
+            let first = |keyspace: &KeyspaceView| {
+                let stays = stays(keyspace, &keyspace.active) && !keyspace.active.is_empty();
+                stays.then(|| keyspace.active.first_sequence())
             };
-            let counting = unflushed.filter(|(_, keyspace)| counts(keyspace));
-            least(next, counting.map(|(from, keyspace)| (from, firsts(keyspace))))
+            least(next, touched.map(|(from, keyspace)| (from, first(keyspace))))
         })
     }
 }
@@ -174,15 +178,6 @@ pub enum Without<'a> {
     Memtables(&'a [Arc<Memtable>]),
     /// A keyspace: it is dropped.
     Keyspace(KeyspaceId),
-}
-
-impl Without<'_> {
-    fn has(&self, memtable: &Arc<Memtable>) -> bool {
-        match self {
-            Without::Memtables(gone) => gone.iter().any(|gone| Arc::ptr_eq(gone, memtable)),
-            Without::Keyspace(_) => false,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -252,8 +247,8 @@ mod tests {
             let next = engine.log.visible() + 1;
             let up_to = engine.log.visible().saturating_sub(self.below(40));
             let firsts = |keyspace: &KeyspaceView, gone: &[Arc<Memtable>]| {
-                let gone = Without::Memtables(gone);
-                let memtables = keyspace.memtables().filter(|m| !m.is_empty() && !gone.has(m));
+                let is_gone = |memtable| gone.iter().any(|gone| Arc::ptr_eq(gone, memtable));
+                let memtables = keyspace.memtables().filter(|m| !m.is_empty() && !is_gone(m));
                 memtables.map(|m| m.first_sequence()).min()
             };
             let idle = all.iter().filter(|k| k.sealed.is_empty());

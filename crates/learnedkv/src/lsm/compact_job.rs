@@ -204,9 +204,12 @@ impl CompactJob {
             }
             changed = true;
             let is_seen = |now: Arc<KeyspaceView>| Arc::ptr_eq(&now, &keyspace);
-            if engine.keyspace(keyspace.id).is_ok_and(is_seen)
-                && self.note_no_room(&keyspace, asked)
-            {
+            // Who asked since may have removed what stood in the way.
+            let is_told = || {
+                let no_room = Err(no_room(engine, &keyspace));
+                health.note_unless_asked(Work::Settle(keyspace.id), &no_room, asked)
+            };
+            if engine.keyspace(keyspace.id).is_ok_and(is_seen) && is_told() {
                 lock(&engine.claims).fail(keyspace.id, asked);
                 lock(&self.goals).is_told(keyspace.id);
             }
@@ -216,19 +219,6 @@ impl CompactJob {
         }
         engine.executor.notify();
         Step::Again
-    }
-
-    /// Says that there is no room for a keyspace's next compaction, if nobody has asked for anything since that was seen. Who asks for a
-    /// conversion does so under the same lock, and forgets what was said before.
-    fn note_no_room(&self, keyspace: &KeyspaceView, asked: u64) -> bool {
-        let (engine, health) = (&self.engine, &self.engine.health);
-        let no_room = Err(no_room(engine, keyspace));
-        let conversions = lock(&engine.conversions);
-        let is_so = health.asked() == asked && !conversions.is_unbegun(keyspace.id);
-        if is_so {
-            health.note_background(Work::Settle(keyspace.id), &no_room);
-        }
-        is_so
     }
 
     fn succeeded(&self, keyspace: KeyspaceId) {
@@ -253,7 +243,7 @@ impl CompactJob {
             }
             _ => claims.fail(keyspace, asked),
         }
-        health.note_background(Work::Settle(keyspace), &Err(error));
+        health.note_unless_asked(Work::Settle(keyspace), &Err(error), asked);
         drop(claims);
         self.engine.executor.notify();
     }

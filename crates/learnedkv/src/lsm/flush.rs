@@ -89,17 +89,14 @@ impl FlushJob {
     /// What is to be flushed next, and may be installed with what is written.
     fn next<'a>(&self, view: &'a View) -> Option<(&'a Arc<KeyspaceView>, &'a Sealed)> {
         let (visible, asked) = (self.engine.log.visible(), self.engine.health.asked());
-        let may_be = |keyspace: &KeyspaceView, sealed: &Sealed| {
-            sealed.up_to <= visible && !self.group.holds(keyspace.id)
+        let of = |keyspace: &'a KeyspaceView| {
+            let oldest = keyspace.sealed.last()?;
+            (oldest.up_to <= visible && !self.group.holds(keyspace.id)).then_some(oldest)
         };
+        let failed = |keyspace: &KeyspaceView| self.failed.get(&keyspace.id);
         // Of all keyspaces, the memtable with the oldest records: the log waits for it.
-        let next = view.keyspaces.oldest_sealed(|keyspace, sealed| {
-            may_be(keyspace, sealed) && !self.failed.contains_key(&keyspace.id)
-        });
-        let again = |keyspace: &KeyspaceView, sealed: &Sealed| {
-            may_be(keyspace, sealed)
-                && self.failed.get(&keyspace.id).is_some_and(|failed| *failed != asked)
-        };
+        let next = view.keyspaces.oldest_sealed(|k| of(k).filter(|_| failed(k).is_none()));
+        let again = |k| of(k).filter(|_| failed(k).is_some_and(|before| *before != asked));
         let next = match self.failed.is_empty() {
             true => next,
             false => next.or_else(|| view.keyspaces.oldest_sealed(again)),
@@ -184,11 +181,15 @@ impl FlushJob {
         }
         self.room_seen.is_over();
         for &keyspace in keyspaces {
-            match result {
-                Ok(()) => self.failed.remove(&keyspace),
-                Err(_) => self.failed.insert(keyspace, asked),
-            };
-            self.engine.health.note_background(Work::Flush(keyspace), result);
+            let (health, work) = (&self.engine.health, Work::Flush(keyspace));
+            if result.is_ok() {
+                self.failed.remove(&keyspace);
+                health.note_background(work, result);
+            } else {
+                self.failed.insert(keyspace, asked);
+                // Who asked since is told of what it meets when it is tried again.
+                health.note_unless_asked(work, result, asked);
+            }
         }
         self.engine.executor.notify();
         // Also after an error: others are flushed.

@@ -1,9 +1,9 @@
 //! Flushes that are written, and wait for the edit that installs them: small ones together, so that thousands of idle
 //! keyspaces, each with little in memory, cost few syncs of the log and the manifest.
 //!
-//! A flush in a group is durable and named by nobody: its memtable stays in the View, and in the log, until the edit.
+//! A flush in a group is synced and named by nobody: its memtable stays in the View, and in the log, until the edit.
 //! A crash before it leaves orphans, as that of one flush does. The edit depends on the log up to the last
-//! operation of all, and takes all at once, so it is synced once. Of a keyspace only one is in a group: what the
+//! operation of all, and takes all at once, so it is synced once, and before it the directory. Of a keyspace only one is in a group: what the
 //! next writes, it decides by the tables that the View shows.
 //!
 //! Nobody waits longer for it than for one memtable: a group is installed before it holds a quarter of one, or
@@ -26,7 +26,7 @@ use crate::view::{Sealed, View};
 /// How many flushes an edit installs at most.
 const MOST: usize = 128;
 
-/// A flush whose files are durable.
+/// A flush whose files are synced.
 pub struct Finished {
     /// Its keyspace.
     pub keyspace: KeyspaceId,
@@ -219,30 +219,36 @@ mod tests {
         names.iter().filter(|name| name.starts_with("table-")).count()
     }
 
-    fn syncs_of(disk: &SimDisk, prefix: &'static str) -> Arc<AtomicU64> {
-        let count = Arc::new(AtomicU64::new(0));
-        let counted = count.clone();
+    /// Of the manifest, and of the directory.
+    fn syncs(disk: &SimDisk) -> impl Fn() -> [u64; 2] {
+        let counts: Arc<[AtomicU64; 2]> = Arc::default();
+        let counted = counts.clone();
         disk.observe(move |operation, _| {
             let name = operation.path.file_name().unwrap_or_default().to_string_lossy();
-            let is_sync = operation.kind == OperationKind::Sync && operation.stage == Stage::Before;
-            counted.fetch_add(u64::from(is_sync && name.starts_with(prefix)), Ordering::Relaxed);
+            let of = match operation.kind {
+                OperationKind::Sync if name.starts_with("manifest") => 0,
+                OperationKind::SyncDir => 1,
+                _ => return,
+            };
+            let counts = u64::from(operation.stage == Stage::Before);
+            counted[of].fetch_add(counts, Ordering::Relaxed);
         });
-        count
+        move || [0, 1].map(|of| counts[of].load(Ordering::Relaxed))
     }
 
     #[test]
     fn small_flushes_are_installed_by_one_edit() {
         let disk = SimDisk::new(1);
         let engine = engine(disk.clone());
-        let manifest = syncs_of(&disk, "manifest");
+        let syncs = syncs(&disk);
         let mut job = FlushJob::new(&engine);
         for _ in 0..7 {
             assert_eq!((job.step(), told(&engine).0.len()), (Step::Again, 8));
         }
-        assert_eq!(manifest.load(Ordering::Relaxed), 0);
+        assert_eq!(syncs(), [0, 0]);
         while job.step() == Step::Again {}
         assert_eq!(told(&engine), (vec![], 8));
-        assert_eq!(manifest.load(Ordering::Relaxed), 1, "edits");
+        assert_eq!(syncs(), [1, 1], "edits, and the names of all tables");
         assert_eq!(engine.metrics.flushes.load(Ordering::Relaxed), 8);
     }
 
@@ -276,6 +282,28 @@ mod tests {
         while job.step() == Step::Again {}
         assert_eq!(told(&engine), (vec![], 8));
         assert!(engine.health.is_well());
+    }
+
+    /// Who asked while they failed was told of it, though he may just have removed what stopped them.
+    #[test]
+    fn flushes_that_fail_as_somebody_asks_are_tried_again_and_nobody_is_told() {
+        let sim = SimDisk::new(1);
+        let disk = FaultyDisk::new(Arc::new(sim.clone()));
+        let engine = engine(disk.clone());
+        let asker = Arc::downgrade(&engine);
+        sim.observe(move |operation, _| {
+            let is_table = operation.path.to_string_lossy().contains("table-");
+            if is_table && operation.kind == OperationKind::Sync {
+                asker.upgrade().unwrap().health.ask_again();
+            }
+        });
+        let faults = disk.fail(Fault::at(0).of(&[OperationKind::SyncDir]));
+        let mut job = FlushJob::new(&engine);
+        while !told(&engine).0.is_empty() {
+            assert_eq!(job.step(), Step::Again);
+            assert!(engine.health.is_well());
+        }
+        assert_eq!((faults.fired(), told(&engine).1), (1, 8));
     }
 
     #[test]

@@ -518,9 +518,6 @@ impl Output {
             self.begin_table()?;
         }
         self.end_table_with(Ranges::default())?;
-        if !self.records.is_empty() && !self.options.is_scratch {
-            self.engine.disk().sync_dir(self.engine.dir())?;
-        }
         self.add_hashes();
         let (mut opened, mut left) = (Opened::default(), MOST_WARMED);
         for record in &self.records {

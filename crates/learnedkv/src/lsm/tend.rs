@@ -240,7 +240,8 @@ impl TendJob {
             && let Some(error) = why_stuck(engine, &keyspace, &claims, goal)
         {
             converting.stuck = Some(asked);
-            engine.health.note_background(Work::Settle(keyspace.id), &Err(error));
+            // Who asked since has it looked at anew.
+            engine.health.note_unless_asked(Work::Settle(keyspace.id), &Err(error), asked);
             engine.executor.notify();
         }
     }

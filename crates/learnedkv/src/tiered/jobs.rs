@@ -11,6 +11,8 @@ use crate::executor::{Job, Priority, Step};
 use crate::format::entry::SequenceNumber;
 use crate::lsm::flush::FlushJob;
 use crate::lsm::spill::SpillJob;
+use crate::memtable::Memtable;
+use crate::view::Sealed;
 
 /// Starts the jobs of `engine`.
 pub fn spawn(engine: &Arc<Engine>) {
@@ -63,14 +65,11 @@ impl LogJob {
         let engine = &self.engine;
         // Held for the moment of this look: what is replaced while the log is synced is to go.
         let (view, visible) = (engine.view(), engine.log.visible());
-        let sealed = view.keyspaces.with_sealed();
-        let sealed = sealed.flat_map(|k| k.sealed.iter().map(|s| (k.id, s.up_to)));
-        let sealed = sealed.filter(|(_, up_to)| *up_to <= visible);
-        // What a keyspace has sealed before is flushed before.
-        let needed = sealed.filter(|(keyspace, up_to)| {
-            !engine.needs_no_log(*up_to, |other, _| other == *keyspace)
-        });
-        needed.map(|(_, up_to)| up_to).max()
+        view.keyspaces.sealed_up_to(|keyspace, Sealed { up_to, .. }| {
+            // What a keyspace has sealed before is flushed before.
+            let goes = |other, _: &Arc<Memtable>| other == keyspace.id;
+            *up_to <= visible && !engine.needs_no_log(*up_to, goes)
+        })
     }
 }
 

@@ -533,10 +533,11 @@ impl SettleJob {
             Ok(false) => Step::Wait,
             // Whoever asked while it was done may have removed what stopped it: it is begun again.
             Err(e) => {
-                let is_asked = self.asked != self.engine.health.asked();
-                if let Some(keyspace) = self.at.filter(|_| !is_asked) {
-                    lock(&self.shared).failed.insert(keyspace, self.asked);
-                    self.engine.health.note_background(engine::Work::Settle(keyspace), &Err(e));
+                if let Some(keyspace) = self.at {
+                    let (health, work) = (&self.engine.health, engine::Work::Settle(keyspace));
+                    if health.note_unless_asked(work, &Err(e), self.asked) {
+                        lock(&self.shared).failed.insert(keyspace, self.asked);
+                    }
                 }
                 self.room_seen.is_over();
                 self.drop_work();

@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(count(), (IDLE, 0));
         let busy = db.keyspace("busy", KeyspaceOptions::default()).unwrap();
         let (found, asked) = count();
-        assert!(found == IDLE + 1 && asked <= 64, "{asked} of {found}");
+        assert!(found == IDLE + 1 && asked <= 32, "{asked} of {found}");
         let due = || may_be_due(&engine, &engine.view()).into_iter().collect::<Vec<_>>();
         assert_eq!(due(), []);
         assert!(!is_busy(&engine, &engine.view()) && !lsm::is_busy(&engine, &engine.view()));
