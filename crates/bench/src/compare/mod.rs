@@ -30,6 +30,7 @@ mod device;
 mod limit;
 mod metrics;
 mod page;
+mod rounds;
 pub mod suites;
 mod summary;
 mod tables;

@@ -45,8 +45,10 @@ pub(super) fn of_case(comparison: &Comparison, case: &str) -> Vec<Table> {
         return Vec::new();
     }
     let rates = [THROUGHPUT, BY_CLOCK].map(|clock| throughput(comparison, case, clock));
+    let by_rounds = super::rounds::of_case(comparison, case);
     let others = [latency(comparison, case), costs(comparison, case)];
-    rates.into_iter().chain(others).filter(|table| table.rows.len() > 1).collect()
+    let all = rates.into_iter().chain(by_rounds).chain(others);
+    all.filter(|table| table.rows.len() > 1).collect()
 }
 
 /// Throughput of every workload in every case, and what whole runs cost, if there are several cases.
@@ -274,7 +276,7 @@ fn costs(comparison: &Comparison, case: &str) -> Table {
 }
 
 /// A number with about three digits.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     match value.abs() {
         below if below < 1e-9 => "0".to_string(),
         below if below < 1.0 => format!("{value:.3}"),

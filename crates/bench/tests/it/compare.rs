@@ -283,6 +283,8 @@ fn a_load_counts_with_what_it_leaves_and_reports_say_how_all_were_settled() {
         // Each round begins with another engine.
         let at = |words: &str| out.find(words).unwrap();
         let first = ["round 1: learnedkv", "round 2: learnedkv"].map(at);
+        // Of two rounds, over no rival.
+        assert!(!out.contains("by rounds"), "{out}");
         let other = ["round 1: btree-map", "round 2: btree-map"].map(at);
         assert_ne!(first[0] < other[0], first[1] < other[1], "{out}");
 

@@ -2,6 +2,7 @@
 //! must never be accused, whatever runs side by side.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use learnedkv_bench::Result;
 use learnedkv_bench::engines::btree_map::BTreeMapEngine;
@@ -26,7 +27,12 @@ enum Lie {
     ScanSkips,
     ScanEndsEarly,
     RangeGoesBeyondTheEnd,
+    /// No lie: one get keeps all that come after it waiting.
+    Stalls,
 }
+
+/// How long that takes.
+const STALL: Duration = Duration::from_millis(40);
 
 /// A baseline that lies once in [`EVERY`] times.
 struct Liar {
@@ -61,6 +67,12 @@ impl Engine for Liar {
     }
 
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        if self.lie == Lie::Stalls && self.calls.fetch_add(1, Ordering::Relaxed) == 1000 {
+            let begun = Instant::now();
+            while begun.elapsed() < STALL {
+                std::hint::spin_loop();
+            }
+        }
         if self.now(Lie::LostKey) {
             return Ok(false);
         }
@@ -245,6 +257,17 @@ fn an_honest_engine_is_never_accused() {
             assert_eq!(result.failures, 0, "{keys} {}: {:?}", result.name, result.failure_samples);
         }
     }
+}
+
+/// What an open loop's operations took is counted from when they were due: one that stalls delays all that come meanwhile, here a tenth. (From
+/// when they began all but one took microseconds.)
+#[test]
+fn a_stall_counts_for_all_that_were_due_meanwhile() {
+    let result = run(Lie::Stalls, "load,C=10k", "uniform:300", 1).pop().unwrap();
+    let [reads] = &result.latencies[..] else { panic!("{:?}", result.latencies) };
+    assert_eq!((result.failures, reads.count), (0, 4000));
+    let most = STALL.as_nanos() as f64;
+    assert!(reads.latency_us_p99 * 1e3 > most / 2.0, "{reads:?}");
 }
 
 #[test]

@@ -354,10 +354,13 @@ mod tests {
         let since = keyspaces.sealed_since(bound).map(|(k, s)| (k.id, s.up_to));
         let expected = sealed.iter().filter(|(_, s)| s.first_sequence() <= bound);
         assert!(since.eq(expected.map(|(k, s)| (k.id, s.up_to))), "{step}");
-        // Always the same question, so that what is kept is used.
-        let is_so = |k: &KeyspaceView| k.sealed.len() > 1;
-        let answer = keyspaces.answering(Question::Settles, 0, is_so).into_iter().map(|k| k.id);
-        assert!(answer.eq(all.values().filter(|k| is_so(k)).map(|k| k.id)), "{step}");
+        // Always the same two questions, so that what is kept is used; the answer to one goes by more than what is there.
+        let by = random(state, 2) as u64;
+        for (question, by) in [(Question::Settles, 0), (Question::Compacts, by)] {
+            let is_so = |k: &KeyspaceView| k.sealed.len() as u64 > by;
+            let answer = keyspaces.answering(question, by, is_so).into_iter().map(|k| k.id);
+            assert!(answer.eq(all.values().filter(|k| is_so(k)).map(|k| k.id)), "{step}: {by}");
+        }
     }
 
     /// Over groups, by what is oldest, of those that may be.

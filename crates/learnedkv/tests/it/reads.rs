@@ -13,7 +13,7 @@ use learnedkv::{
     WriteOptions,
 };
 
-use crate::plain::{name, open};
+use crate::plain::{name, nothing_kept, open};
 use crate::workload::Setup;
 
 /// A prefix of 0xff bytes has no end of the same length; the empty one has none at all.
@@ -467,6 +467,37 @@ fn many_keys_are_answered_all_or_not_at_all() {
     assert_eq!(keyspace.multi_get(&keys[..0]).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+/// The blocks of keys that lie far from one another, and then the values that are kept apart, come by one request to the disk each.
+#[test]
+fn many_keys_are_read_together() {
+    let faulty = FaultyDisk::new(Arc::new(SimDisk::new(1)));
+    let setup = nothing_kept();
+    let db = setup.open(&faulty, 1).unwrap();
+    let far: Vec<_> = (0..3200).step_by(100).map(name).collect();
+    for (kept, options, together) in [
+        ("beside", KeyspaceOptions::default(), (32, 32)),
+        ("apart", KeyspaceOptions::default().separate_at(200).inline_limit(200), (32, 64)),
+    ] {
+        let keyspace = db.keyspace(kept, options.attach_filters(false)).unwrap();
+        (0..3200).for_each(|n| keyspace.insert(name(n), [n as u8; 500]).unwrap());
+        keyspace.convert().unwrap();
+        let reads = faulty.fail(Fault::never().of(&[OperationKind::Read]));
+        faulty.take_most_together();
+        let found = keyspace.multi_get(&far).unwrap();
+        let (at_most, all) = together;
+        assert_eq!(faulty.take_most_together(), at_most, "{kept}");
+        assert_eq!(reads.matched(), all, "{kept}");
+        let expected = (0..3200).step_by(100).map(|n| [n as u8; 500]);
+        assert!(
+            found.iter().zip(expected).all(|(v, fill)| v.as_deref() == Some(&fill[..])),
+            "{kept}"
+        );
+        // One by one they are not.
+        far.iter().for_each(|key| drop(keyspace.get(key).unwrap()));
+        assert_eq!(faulty.take_most_together(), 0, "{kept}");
+    }
+}
+
 /// Four runs without filters above settled data: each overwrites or removes some of it.
 fn four_runs(faulty: &FaultyDisk) -> (Database, Keyspace) {
     let setup = Setup {
@@ -511,7 +542,10 @@ fn a_lookup_at_once_asks_all_tables_and_the_newest_answers() {
     let mut newest_first = 0;
     for number in 0..420 {
         let (expected, one_by_one) = requests(number, &in_order);
+        faulty.take_most_together();
         let (found, together) = requests(number, &at_once);
+        let at_most = faulty.take_most_together();
+        assert!(!(4..300).contains(&number) || at_most == 5, "{number}: {at_most} at once");
         assert_eq!(found, expected, "{number}");
         let there = keyspace.contains_key_with(name(number), &at_once).unwrap();
         assert_eq!(there, expected.is_some(), "{number}");

@@ -123,13 +123,16 @@ fn a_real_disk_with_a_part_for_the_superuser_keeps_all_that_it_took() {
 }
 
 const FILLED: &str = "LEARNEDKV_TEST_FILL_AND_DIE";
+/// Which of all stores it is.
+const FILLED_STORE: &str = "LEARNEDKV_TEST_FILL_STORE";
 
 /// Not a test by itself: the process that dies on the full disk.
 #[test]
 fn dies_on_a_full_disk() {
     let Ok(path) = std::env::var(FILLED) else { return };
+    let store = Store::ALL[std::env::var(FILLED_STORE).unwrap().parse::<usize>().unwrap()];
     let db = builder(Path::new(&path)).open().unwrap();
-    let keyspace = db.keyspace("k", options()).unwrap();
+    let keyspace = db.keyspace("k", options_of(store)).unwrap();
     let (end, error) = fill(&keyspace, 0);
     assert_eq!(error.kind(), ErrorKind::DiskFull);
     // Removals until nothing at all finds room.
@@ -143,14 +146,18 @@ fn dies_on_a_full_disk() {
 
 #[test]
 fn a_process_killed_on_a_full_disk_leaves_a_database_that_opens() {
-    [SmallDisk::tmpfs(16), SmallDisk::ext4(24)].into_iter().flatten().for_each(killed_on);
+    for store in 0..Store::ALL.len() {
+        let small = [SmallDisk::tmpfs(16), SmallDisk::ext4(24)];
+        small.into_iter().flatten().for_each(|small| killed_on(small, store));
+    }
 }
 
-fn killed_on(small: SmallDisk) {
+fn killed_on(small: SmallDisk, store: usize) {
     let path = small.dir.join("db");
     let died = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "space::real::dies_on_a_full_disk", "--nocapture"])
         .env(FILLED, &path)
+        .env(FILLED_STORE, store.to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&died.stdout).into_owned();
