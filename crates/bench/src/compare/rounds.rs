@@ -11,7 +11,7 @@ pub(super) fn of_case(comparison: &Comparison, case: &str) -> Vec<Table> {
     ours.map(|(number, engine)| Table {
         title: format!("throughput of {} over that of each rival, by rounds", engine.name),
         rows: rows(comparison, case, number),
-        note: "the best is the best of that round; - where one of the two has not as many figures as there were rounds".to_string(),
+        note: "the best is the best of that round, of those that did it at all; - where one has not as many figures as there were rounds".to_string(),
     })
     .collect()
 }
@@ -37,11 +37,16 @@ fn rows(comparison: &Comparison, case: &str, ours: usize) -> Vec<Vec<String>> {
     std::iter::once(head).chain(rates.map(of_workload)).collect()
 }
 
-/// In each of so many rounds the rate of `ours` over the best of `rivals`, those that have one of each round.
+/// In each of so many rounds the rate of `ours` over the best of those of `rivals` that did it at all. None where one of these has
+/// not one of each round: nobody knows of which.
 fn ratios(row: &Row, ours: usize, rivals: &[usize], rounds: usize) -> String {
-    let whole = |number: &usize| row.cells.get(*number).filter(|cells| cells.len() == rounds);
-    let rivals: Vec<&Vec<f64>> = rivals.iter().filter_map(whole).collect();
-    let Some(mine) = whole(&ours).filter(|_| !rivals.is_empty()) else { return "-".to_string() };
+    let rates = |number: &usize| row.cells.get(*number).filter(|rates| !rates.is_empty());
+    let rivals: Vec<&Vec<f64>> = rivals.iter().filter_map(rates).collect();
+    let mine = rates(&ours).filter(|_| !rivals.is_empty());
+    let is_whole = |rates: &&Vec<f64>| rates.len() == rounds;
+    let Some(mine) = mine.filter(is_whole).filter(|_| rivals.iter().all(is_whole)) else {
+        return "-".to_string();
+    };
     let best = |round: usize| rivals.iter().map(|rates| rates[round]).fold(0.0, f64::max);
     let ratios = mine.iter().enumerate().map(|(round, rate)| match best(round) {
         best if best > 0.0 => short(rate / best),
@@ -67,8 +72,9 @@ mod tests {
         let comparison = |rounds| Comparison {
             rows: vec![
                 row("A", [&[4e3, 6e3], &[1e3, 2e3], &[2e3, 1e3], &[8e3, 3e3]]),
-                // One was killed in a round: nobody knows in which.
-                row("C", [&[4e3, 6e3], &[1e3], &[2e3, 0.0], &[8e3, 3e3]]),
+                // One was killed in a round: nobody knows in which. One did not do it.
+                row("C", [&[4e3, 6e3], &[1e3], &[2e3, 0.0], &[]]),
+                row("E", [&[4e3, 6e3], &[], &[2e3, 0.0], &[8e3, 3e3]]),
                 Row { metric: "read p50".to_string(), ..row("A", [&[1.0]; 4]) },
             ],
             ..Comparison::of_engines(&engines, rounds, &["free"])
@@ -78,7 +84,8 @@ mod tests {
         let expected = [
             vec!["workload", "rocksdb", "fjall", "lmdb", "the best LSM rival", "the best rival"],
             vec!["A", "4.00 3.00", "2.00 6.00", "0.500 2.00", "2.00 3.00", "0.500 2.00"],
-            vec!["C", "-", "2.00 -", "0.500 2.00", "2.00 -", "0.500 2.00"],
+            vec!["C", "-", "2.00 -", "-", "-", "-"],
+            vec!["E", "-", "2.00 -", "0.500 2.00", "2.00 -", "0.500 2.00"],
         ];
         assert_eq!(table.rows, expected);
         assert!(table.title.contains("learnedkv"));

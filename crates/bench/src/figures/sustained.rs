@@ -136,7 +136,7 @@ impl Plan<'_> {
              the clock stops when the last flush is committed. \
              k puts/s as median (lowest-highest) of {rounds} rounds; must 80 uniform and 150 zipfian, aim 120 and 250. \
              Space is what tables, filters and values occupied at their highest (looked at every 20 ms), over what \
-             the design allows: the bytes of keys and newest values (of a compressed store what it takes at rest) times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
+             the design allows: the bytes of keys and newest values (of a compressed store what of it is live at rest, as it says) times 1 + 2 x {OVER_PROVISION_PERCENT} %, and two \
              partitions, judged by the worst round; the log beside it. Committed is what of it `stats()` said then: the rest was being written, or \
              waited to be removed. Beside the speed stands what `stats()` calls sustainable at the end of the \
              load, of late. Every value is checked at the end.",
@@ -224,7 +224,7 @@ impl Load<'_> {
         drop(watch);
         // Every key has one value that is live; what the store is at rest may be more, or less where it is compressed.
         let live = self.keys.len() as u64 * u64::from(KEY_BYTES + VALUE_BYTES);
-        let live = live.min(self.store.keyspace_stats()?.space_bytes) as f64;
+        let live = live.min(self.store.keyspace_stats()?.live_bytes) as f64;
         let over_provision = OVER_PROVISION_PERCENT as f64 / 100.0;
         let partitions = 2.0 * self.run.scale.of(PARTITION_BYTES) as f64;
         let allowed = live * (1.0 + 2.0 * over_provision) + partitions;

@@ -6,9 +6,10 @@ use std::ops::Bound;
 use std::path::Path;
 
 use learnedkv_bench::engines::{
-    Durability, ENGINES, Engine, EngineStats, OpenSettings, Opener, known,
+    Durability, ENGINES, Engine, EngineStats, Kind, OpenSettings, Opener, known,
 };
 use learnedkv_bench::random::Rng;
+use learnedkv_bench::run::resources::DeviceRequests;
 
 /// Random operations on each engine, and between two reopenings.
 const OPERATIONS: usize = 3_000;
@@ -471,6 +472,32 @@ fn every_engine_can_sync_each_write() {
             }
         });
         assert_eq!(scanned(engine.as_ref(), b"", usize::MAX).len(), writers * 10, "{name}");
+        engine.close().unwrap();
+    });
+}
+
+/// Each write of one client that is to be synced makes the device write at least once. (The device is everybody's: what others write meanwhile
+/// can hide an engine that syncs nothing, and never accuses one that does.)
+#[test]
+fn writes_that_are_synced_reach_the_device() {
+    let outer = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let writes = || DeviceRequests::of(outer.path()).map(|requests| requests.writes);
+    if writes().is_none() {
+        learnedkv_skips::skip("device", "the device that things are built on is not found");
+        return;
+    }
+    on_each(Durability::Synced, |name, opener, settings| {
+        if known(name).unwrap().kind == Kind::Floor {
+            return;
+        }
+        let dir = outer.path().join(name);
+        let engine = opener(&OpenSettings { dir, ..settings.clone() }).unwrap();
+        let insert = |i: u32| engine.insert(&i.to_be_bytes(), b"value").unwrap();
+        (0..5).for_each(insert);
+        let before = writes().unwrap();
+        (5..45).for_each(insert);
+        let made = writes().unwrap() - before;
+        assert!(made >= 40, "{name}: {made} writes of the device for 40 that were to be synced");
         engine.close().unwrap();
     });
 }

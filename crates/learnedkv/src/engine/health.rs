@@ -123,7 +123,8 @@ impl Health {
     }
 
     /// As [`Health::note_background`], if nobody has [asked](Health::asked) since it was `asked` so often; whether it did. What was met
-    /// before somebody asked is nothing he is to be told: he may have removed what stopped it.
+    /// before somebody asked is nothing he is to be told: he may have removed what stopped it. For who is sure to try again then, and not
+    /// for long work that those who ask would never let come to an end.
     pub fn note_unless_asked(&self, work: Work, result: &Result<()>, asked: u64) -> bool {
         let mut background = lock(&self.background);
         // Counted, and what was noted forgotten, under this lock.

@@ -138,6 +138,8 @@ pub struct Opened {
     pub tables: Vec<Arc<Table>>,
     /// The value segments written with them.
     pub segments: Vec<Arc<Segment>>,
+    /// Whether the names of all are durable already.
+    pub are_named: bool,
 }
 
 impl Engine {
@@ -398,7 +400,7 @@ impl Engine {
         memtables: impl FnOnce(&mut View),
     ) -> Result<bool> {
         self.log.sync(depends_on).inspect_err(|e| self.poison(e))?;
-        if !opened.tables.is_empty() {
+        if !opened.tables.is_empty() && !opened.are_named {
             self.disk().sync_dir(self.dir())?;
         }
         let mut guard = lock(&self.manifest);

@@ -243,7 +243,8 @@ impl CompactJob {
             }
             _ => claims.fail(keyspace, asked),
         }
-        health.note_unless_asked(Work::Settle(keyspace), &Err(error), asked);
+        // Whoever asked meanwhile: the file is left alone from now on, and nobody would say why.
+        health.note_background(Work::Settle(keyspace), &Err(error));
         drop(claims);
         self.engine.executor.notify();
     }

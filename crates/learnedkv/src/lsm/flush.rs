@@ -181,15 +181,11 @@ impl FlushJob {
         }
         self.room_seen.is_over();
         for &keyspace in keyspaces {
-            let (health, work) = (&self.engine.health, Work::Flush(keyspace));
-            if result.is_ok() {
-                self.failed.remove(&keyspace);
-                health.note_background(work, result);
-            } else {
-                self.failed.insert(keyspace, asked);
-                // Who asked since is told of what it meets when it is tried again.
-                health.note_unless_asked(work, result, asked);
-            }
+            match result {
+                Ok(()) => self.failed.remove(&keyspace),
+                Err(_) => self.failed.insert(keyspace, asked),
+            };
+            self.engine.health.note_background(Work::Flush(keyspace), result);
         }
         self.engine.executor.notify();
         // Also after an error: others are flushed.

@@ -284,28 +284,6 @@ mod tests {
         assert!(engine.health.is_well());
     }
 
-    /// Who asked while they failed was told of it, though he may just have removed what stopped them.
-    #[test]
-    fn flushes_that_fail_as_somebody_asks_are_tried_again_and_nobody_is_told() {
-        let sim = SimDisk::new(1);
-        let disk = FaultyDisk::new(Arc::new(sim.clone()));
-        let engine = engine(disk.clone());
-        let asker = Arc::downgrade(&engine);
-        sim.observe(move |operation, _| {
-            let is_table = operation.path.to_string_lossy().contains("table-");
-            if is_table && operation.kind == OperationKind::Sync {
-                asker.upgrade().unwrap().health.ask_again();
-            }
-        });
-        let faults = disk.fail(Fault::at(0).of(&[OperationKind::SyncDir]));
-        let mut job = FlushJob::new(&engine);
-        while !told(&engine).0.is_empty() {
-            assert_eq!(job.step(), Step::Again);
-            assert!(engine.health.is_well());
-        }
-        assert_eq!((faults.fired(), told(&engine).1), (1, 8));
-    }
-
     #[test]
     fn a_job_that_is_dropped_amid_a_group_leaves_nothing() {
         let disk = SimDisk::new(1);

@@ -105,7 +105,10 @@ impl Ingest {
     /// Any error of the disk; then nothing was taken, unless the manifest could not be synced: after reopening all may be
     /// there, or nothing.
     pub fn finish(mut self) -> Result<Ingested> {
-        let Written { tables: records, opened, bytes: table_bytes } = self.output.finish()?;
+        let Written { tables: records, mut opened, bytes: table_bytes } = self.output.finish()?;
+        // Not where commits wait for it.
+        self.engine.disk().sync_dir(self.engine.dir())?;
+        opened.are_named = true;
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             return Ok(Ingested::default());
         };

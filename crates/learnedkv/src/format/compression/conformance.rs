@@ -28,6 +28,9 @@ fn samples() -> Vec<Vec<u8>> {
     samples.extend([noise(100), noise(4096), noise(70_000)]);
     samples
         .extend([[noise(2000), vec![1; 2000]].concat(), [vec![1; 70_000], noise(70_000)].concat()]);
+    // Short matches at the very end, and lengths about which the table changes.
+    let few = |length: u64| (0..length).map(|i| (mix(length << 20 | i) % 3) as u8).collect();
+    samples.extend((0..200).chain(65_534..65_538).map(few));
     samples
 }
 
