@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use ::learnedkv::Compression;
+
 use super::sheet::{Rounds, Target};
 use super::store::{OVER_PROVISION_PERCENT, PARTITION_BYTES, Shape, Store, VALUE_BYTES};
 use super::watch::Watch;
@@ -222,9 +224,11 @@ impl Load<'_> {
         let (most, most_log) = (watch.most_data_bytes() as f64, watch.most_log_bytes() as f64);
         let committed = watch.committed_bytes() as f64;
         drop(watch);
-        // Every key has one value that is live; what the store is at rest may be more, or less where it is compressed.
-        let live = self.keys.len() as u64 * u64::from(KEY_BYTES + VALUE_BYTES);
-        let live = live.min(self.store.keyspace_stats()?.live_bytes) as f64;
+        // Every key has one value that is live; what the store is at rest may be more. Of a compressed one the store says what that takes.
+        let live = match self.run.usual.or(Shape::default())?.compression {
+            Compression::None => self.keys.len() as u64 * u64::from(KEY_BYTES + VALUE_BYTES),
+            _ => self.store.keyspace_stats()?.live_bytes,
+        } as f64;
         let over_provision = OVER_PROVISION_PERCENT as f64 / 100.0;
         let partitions = 2.0 * self.run.scale.of(PARTITION_BYTES) as f64;
         let allowed = live * (1.0 + 2.0 * over_provision) + partitions;

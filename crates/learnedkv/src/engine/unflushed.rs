@@ -127,7 +127,7 @@ impl Engine {
                     let is_old = !active.is_empty() && active.first_sequence() <= up_to;
                     is_old && !goes(keyspace.id, active)
                 };
-                let mut sealed = view.keyspaces.sealed_since(up_to);
+                let mut sealed = view.keyspaces.sealed_begun_by(up_to);
                 !old.any(stays) && sealed.all(|(keyspace, s)| goes(keyspace.id, &s.memtable))
             })
     }

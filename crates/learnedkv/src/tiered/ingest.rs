@@ -106,12 +106,12 @@ impl Ingest {
     /// there, or nothing.
     pub fn finish(mut self) -> Result<Ingested> {
         let Written { tables: records, mut opened, bytes: table_bytes } = self.output.finish()?;
-        // Not where commits wait for it.
-        self.engine.disk().sync_dir(self.engine.dir())?;
-        opened.are_named = true;
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             return Ok(Ingested::default());
         };
+        // Not where commits wait for it.
+        self.engine.disk().sync_dir(self.engine.dir())?;
+        opened.are_named = true;
         let smallest = first.properties.smallest.clone();
         let largest = last.properties.largest.clone();
         let (mut flushed, mut hold) = (false, None);

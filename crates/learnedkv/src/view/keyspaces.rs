@@ -176,7 +176,7 @@ impl Keyspaces {
         oldest
     }
 
-    /// Of the memtables to be flushed that `count` the one that goes up to the highest number: that.
+    /// Of the memtables to be flushed of which `counts` says so the one that goes up to the highest number: that.
     pub fn sealed_up_to(
         &self,
         counts: impl Fn(&KeyspaceView, &Sealed) -> bool,
@@ -191,7 +191,7 @@ impl Keyspaces {
     }
 
     /// The memtables to be flushed that have records up to `up_to`, each with its keyspace.
-    pub fn sealed_since(
+    pub fn sealed_begun_by(
         &self,
         up_to: SequenceNumber,
     ) -> impl Iterator<Item = (&Arc<KeyspaceView>, &Sealed)> {
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(up_to, counting().map(|(_, s)| s.up_to).max(), "{step}");
         let bound =
             sealed.get(random(state, sealed.len().max(1))).map_or(5, |(_, s)| s.first_sequence());
-        let since = keyspaces.sealed_since(bound).map(|(k, s)| (k.id, s.up_to));
+        let since = keyspaces.sealed_begun_by(bound).map(|(k, s)| (k.id, s.up_to));
         let expected = sealed.iter().filter(|(_, s)| s.first_sequence() <= bound);
         assert!(since.eq(expected.map(|(k, s)| (k.id, s.up_to))), "{step}");
         // Always the same two questions, so that what is kept is used; the answer to one goes by more than what is there.
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Over groups, by what is oldest, of those that may be.
+    /// Over parts, by what is oldest, of those that may be.
     #[test]
     fn the_oldest_sealed_memtable_is_found() {
         let executor = Without(crate::executor::SeededExecutor::new(1), &["flush"]);
