@@ -96,8 +96,7 @@ struct Measured {
 
 pub(super) fn measure(run: &mut Run) -> Result<()> {
     let budget = budget_bytes(run.scale);
-    let least = Shape { min_conversion_bytes: LEAST_CONVERSION_BYTES, ..Shape::default() };
-    let usual = run.usual.or(least)?;
+    let min_conversion_bytes = shape(&run.usual, Reads::Mapped)?.min_conversion_bytes;
     run.sheet.head("F7: memory against the budget");
     run.sheet.line(&format!(
         "Keys of 8 B, values of {VALUE_BYTES} B, settled; then as many zipfian updates as keys, {} at \
@@ -110,7 +109,7 @@ pub(super) fn measure(run: &mut Run) -> Result<()> {
          (`VmHWM`): with the pages of tables and the log that are mapped, which are the page cache's. Median \
          (lowest-highest) of {} rounds; must 10 %, aim 5 %, in the worst round.",
         show_count(run.scale.of(MOST_UPDATES)),
-        show_bytes(run.scale.of(usual.min_conversion_bytes)),
+        show_bytes(run.scale.of(min_conversion_bytes)),
         show_bytes(budget),
         run.rounds,
     ));
@@ -172,6 +171,12 @@ impl Measured {
     }
 }
 
+/// The shape of a case's store, if nothing else is asked for.
+fn shape(usual: &UsualArgs, reads: Reads) -> Result<Shape> {
+    let min_conversion_bytes = LEAST_CONVERSION_BYTES;
+    usual.or(Shape { min_conversion_bytes, reads, ..Shape::default() })
+}
+
 /// One case, once.
 fn in_a_child(run: &Run, case: Case, updates_seed: u64) -> Result<Memory> {
     let mut arguments = vec!["figures-memory".to_string()];
@@ -225,9 +230,7 @@ impl MemoryArgs {
         let ours = keys.total_bytes() + size_of_val(&versions[..]) as u64;
         reset_peak_memory();
         let watch = Watch::begin(&self.dir);
-        let min_conversion_bytes = LEAST_CONVERSION_BYTES;
-        let shape = Shape { min_conversion_bytes, reads: self.reads, ..Shape::default() };
-        let shape = self.usual.or(shape)?;
+        let shape = shape(&self.usual, self.reads)?;
         let values = shape.values(&values);
         let store = Store::open(&self.dir, scale, shape)?;
         store.ingest(&keys, &values)?;

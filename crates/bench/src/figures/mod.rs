@@ -36,7 +36,6 @@ pub use f9::FillArgs;
 pub use growth::GrowthArgs;
 use kernel::Busy;
 use sheet::Sheet;
-use store::Shape;
 use usual::UsualArgs;
 
 use crate::sizes::parse_count;
@@ -173,7 +172,7 @@ impl FiguresArgs {
             sheet: Sheet::default(),
         };
         run.sheet.preamble(scale, &self.dir);
-        if let Some(told) = self.usual.or(Shape::default())?.told() {
+        if let Some(told) = self.usual.told()? {
             run.sheet.line(&told);
         }
         let mut shown = show(&run.sheet, 0)?;

@@ -1,8 +1,6 @@
 //! The shape of the stores of those figures that look at one: the usual one, or another that is asked for.
 
-use ::learnedkv::Compression;
-
-use super::store::{BLOCK_BYTES, Shape};
+use super::store::Shape;
 use crate::args::{compression, option};
 use crate::sizes::{parse_bytes, show_bytes};
 use crate::{Error, Result};
@@ -47,6 +45,30 @@ impl UsualArgs {
         })
     }
 
+    /// What is asked for, in a sentence, if anything is.
+    ///
+    /// # Errors
+    /// What makes no sense.
+    pub fn told(&self) -> Result<Option<String>> {
+        let shape = self.or(Shape::default())?;
+        let told = [
+            (&self.block_size, format!("blocks of at most {}", show_bytes(shape.block_bytes))),
+            (
+                &self.compression,
+                format!("{} (half of each value's bytes compress)", shape.compression),
+            ),
+            (
+                &self.min_conversion,
+                format!(
+                    "sweeps from {} of fresh data on at full scale",
+                    show_bytes(shape.min_conversion_bytes)
+                ),
+            ),
+        ];
+        let told: Vec<_> = told.into_iter().filter(|(of, _)| of.is_some()).map(|t| t.1).collect();
+        Ok((!told.is_empty()).then(|| format!("Stores as asked for: {}.", told.join(", "))))
+    }
+
     /// Whether anything is asked for.
     pub fn is_any(&self) -> bool {
         self.arguments().next().is_some()
@@ -63,26 +85,6 @@ impl UsualArgs {
     }
 }
 
-impl Shape {
-    /// How it differs from the usual one, in a sentence.
-    pub fn told(self) -> Option<String> {
-        let mut told = Vec::new();
-        if self.block_bytes != BLOCK_BYTES[0] {
-            told.push(format!("blocks of at most {}", show_bytes(self.block_bytes)));
-        }
-        if self.compression != Compression::None {
-            told.push(format!("{} (half of each value's bytes compress)", self.compression));
-        }
-        if self.min_conversion_bytes != Shape::default().min_conversion_bytes {
-            told.push(format!(
-                "sweeps from {} of fresh data on at full scale",
-                show_bytes(self.min_conversion_bytes)
-            ));
-        }
-        (!told.is_empty()).then(|| format!("Not the usual stores: {}.", told.join(", ")))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,8 +96,12 @@ mod tests {
         let expected = Shape { block_bytes: 8192, min_conversion_bytes: 7, ..Shape::default() };
         assert_eq!(shape, expected);
         assert!(asked.arguments().eq(["--block-size=8k"]) && asked.is_any());
+        let told = asked.told().unwrap();
+        assert_eq!(told.as_deref(), Some("Stores as asked for: blocks of at most 8.0 KiB."));
         let (usual, none) = (Shape::default(), UsualArgs::default());
-        assert!(none.or(usual).unwrap() == usual && !none.is_any() && usual.told().is_none());
+        assert!(
+            none.or(usual).unwrap() == usual && !none.is_any() && none.told().unwrap().is_none()
+        );
     }
 
     #[test]

@@ -140,12 +140,12 @@ fn figures_of_one_shape_take_another() {
     };
     let all = ["f3", "sustained", "f7", "f9"];
     let (usual, plain) = written(&all, &[]);
-    assert!(!plain.contains("Not the usual stores"), "{plain}");
+    assert!(!plain.contains("Stores as asked for"), "{plain}");
     let (less, sheet) = written(&all, &["--block-size", "8k", "--compression=lz4"]);
-    let told = "Not the usual stores: blocks of at most 8.0 KiB, lz4 (half of each value's bytes compress).";
+    let told = "Stores as asked for: blocks of at most 8.0 KiB, lz4 (half of each value's bytes compress).";
     assert!(sheet.contains(told) && less < 0.9 * usual, "{less} for {usual}: {sheet}");
     let (more, sheet) = written(&["f3"], &["--min-conversion=32m"]);
-    let told = "Not the usual stores: sweeps from 32.0 MiB of fresh data on at full scale.";
+    let told = "Stores as asked for: sweeps from 32.0 MiB of fresh data on at full scale.";
     assert!(sheet.contains(told) && more > usual, "{more} for {usual}: {sheet}");
     for (figures, shape, says) in [
         (&["f3", "f4"][..], "--compression=lz4", "figure f4 has stores of its own shapes"),

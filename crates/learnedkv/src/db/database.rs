@@ -202,7 +202,7 @@ impl Database {
     /// what was removed is settled (`Builder::ballast_bytes`), is not waited for.
     ///
     /// # Errors
-    /// The error that background work met; `Closed` once the database is closed.
+    /// The error that background work met that began since the call; `Closed` once the database is closed.
     pub fn wait_idle(&self) -> Result<()> {
         let engine = self.engine();
         let busy = || {
@@ -216,13 +216,14 @@ impl Database {
             _ if engine.health.is_read_only() => return Ok(()),
             _ => {}
         }
-        engine.health.insist();
+        let since = engine.health.insist();
+        let given_up = || engine.health.check_all(since);
         engine.executor.hurry(true);
         engine.executor.notify();
-        engine.executor.wait_until(&mut || !busy() || !engine.health.is_well());
+        let met = engine.wait_until_done(&|| !busy(), &given_up);
         engine.executor.hurry(false);
         engine.bury_all();
-        if busy() { engine.health.check_background() } else { Ok(()) }
+        if busy() { met } else { Ok(()) }
     }
 
     /// Makes the directory `path`, which must be empty or not there, a copy of the database as it is at
@@ -262,7 +263,7 @@ impl Database {
         Stats::of(self.engine())
     }
 
-    /// The error that background work met last, if it has not succeeded since: also what the last
+    /// An error that background work met, if it has not succeeded since and nobody has asked for it again: also what the last
     /// sweep of a keyspace could not read and went round.
     pub fn background_error(&self) -> Option<Error> {
         self.engine().health.background_error().or_else(|| self.engine().met_damage())

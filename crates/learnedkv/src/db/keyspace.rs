@@ -253,15 +253,16 @@ impl Keyspace {
         let number = ask(&mut lock(&engine.conversions), self.id);
         let dropped = || !engine.view().keyspaces.contains_key(&self.id);
         let outcome = || lock(&engine.conversions).outcome(self.id, number);
-        engine.health.insist();
+        let since = engine.health.insist();
         engine.executor.notify();
-        let given_up = || engine.health.check_work(&[Work::Flush(self.id), Work::Settle(self.id)]);
-        engine.executor.wait_until(&mut || outcome().is_some() || dropped() || given_up().is_err());
+        let works = [Work::Flush(self.id), Work::Settle(self.id)];
+        let given_up = || engine.health.check_work(&works, since);
+        let met = engine.wait_until_done(&|| outcome().is_some() || dropped(), &given_up);
         if let Some(outcome) = outcome() {
             return outcome.map_err(|e| self.advised(e));
         }
         engine.keyspace(self.id)?;
-        given_up().map_err(|e| self.advised(e))
+        met.map_err(|e| self.advised(e))
     }
 
     /// The keys of a range that can be read, behind blocks and tables that cannot; in between the errors of these. For who reads what is

@@ -450,14 +450,14 @@ impl Engine {
         let ids: BTreeSet<_> = Ops::new(payload).flatten().map(|op| op.keyspace).collect();
         let ask = |id| (id, lock(&self.conversions).ask(id));
         let asked: Vec<_> = ids.into_iter().map(ask).collect();
-        self.health.ask_again();
+        let since = self.health.ask_again();
         self.executor.notify();
         let is_done = |(id, number): &(KeyspaceId, u64)| {
             lock(&self.conversions).outcome(*id, *number).is_some() || self.keyspace(*id).is_err()
         };
         let is_over = |asked: &(KeyspaceId, u64)| {
             let works = [Work::Flush(asked.0), Work::Settle(asked.0)];
-            is_done(asked) || self.health.check_work(&works).is_err()
+            is_done(asked) || self.health.check_work(&works, since).is_err()
         };
         self.executor.wait_until(&mut || asked.iter().all(is_over));
         asked.iter().all(is_done)

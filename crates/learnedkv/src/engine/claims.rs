@@ -63,10 +63,8 @@ pub struct Claims {
 #[derive(Debug)]
 struct Unread {
     error: Error,
-    /// See `Health::insisted`.
-    insisted: u64,
-    /// See `Health::asked`; `None`: it is damaged, and stays so when others ask.
-    asked: Option<u64>,
+    /// How often somebody had asked when it was to be read; see `Health::asked`.
+    asked: u64,
 }
 
 impl Claims {
@@ -104,24 +102,25 @@ impl Claims {
         self.held.len()
     }
 
-    /// Has a file left alone that could not be read: until a user asks again if it is damaged, else until
-    /// anybody does.
-    pub fn avoid(&mut self, file: TableId, error: &Error, health: &Health) {
-        let insisted = health.insisted();
-        let asked = (error.kind() != ErrorKind::Corruption).then(|| health.asked());
-        self.unreadable.retain(|_, unread| unread.insisted == insisted);
-        self.unreadable.insert(file, Unread { error: error.clone(), insisted, asked });
+    /// Has a file left alone that could not be read when somebody had `asked` so often: until a user asks later than that if it is
+    /// damaged, else until anybody does.
+    pub fn avoid(&mut self, file: TableId, error: &Error, asked: u64, health: &Health) {
+        self.unreadable.retain(|_, unread| health.insisted() <= unread.asked);
+        let is_newest = self.unreadable.get(&file).is_none_or(|before| before.asked <= asked);
+        if is_newest {
+            self.unreadable.insert(file, Unread { error: error.clone(), asked });
+        }
     }
 
     /// Why a file is left alone; `None`: it is not.
     pub fn avoids(&self, file: TableId, health: &Health) -> Option<&Error> {
         let unread = self.unreadable.get(&file)?;
-        let asked_since = unread.insisted != health.insisted()
-            || unread.asked.is_some_and(|asked| asked != health.asked());
-        (!asked_since).then_some(&unread.error)
+        let is_damaged = unread.error.kind() == ErrorKind::Corruption;
+        let asked = if is_damaged { health.insisted() } else { health.asked() };
+        (asked <= unread.asked).then_some(&unread.error)
     }
 
-    /// Why one is left alone that is still needed and damaged. (The error itself is forgotten when anything is asked for.)
+    /// Why one is left alone that is still needed and damaged. (The error itself is seen until anything is asked for.)
     pub fn damage(&self, view: &View, health: &Health) -> Option<Error> {
         let damaged = |file: &TableId| self.avoids(*file, health).filter(|e| e.is_corruption());
         let found: Vec<_> = self.unreadable.keys().filter(|file| damaged(file).is_some()).collect();
@@ -144,7 +143,8 @@ impl Claims {
 
     /// Has a keyspace left alone until somebody asks again who had not by `asked`.
     pub fn fail(&mut self, keyspace: KeyspaceId, asked: u64) {
-        self.failed.insert(keyspace, asked);
+        let before = self.failed.entry(keyspace).or_default();
+        *before = asked.max(*before);
     }
 
     /// Whether a keyspace is left alone.

@@ -55,11 +55,22 @@ pub struct Health {
     poisoned: Mutex<Option<Error>>,
     /// Background work that failed (a full disk, say), by [`Work`]. It is tried again when somebody
     /// asks, not before: a job that woke itself would spin.
-    background: Mutex<BTreeMap<Work, Error>>,
+    background: Mutex<BTreeMap<Work, Met>>,
     /// How often somebody asked.
     asked: AtomicU64,
-    /// How often it was a user who did.
+    /// How often somebody had asked when a user did last.
     insisted: AtomicU64,
+}
+
+/// What background work met that has not gone well since.
+#[derive(Debug)]
+struct Met {
+    error: Error,
+    /// How often somebody had asked when that began which failed, a step or all of the work. Who asked later is not told of it: he may
+    /// have removed what stopped it, and it is tried again for him.
+    asked: u64,
+    /// Nobody has asked since it was noted, nor a user while it was being done.
+    waits: bool,
 }
 
 impl Health {
@@ -90,7 +101,7 @@ impl Health {
         if let Some(error) = lock(&self.poisoned).clone() {
             return DatabaseHealth::Poisoned(error);
         }
-        let failed = lock(&self.background).values().next().cloned();
+        let failed = waiting(&lock(&self.background)).next().cloned();
         failed.map_or(DatabaseHealth::Well, DatabaseHealth::Failing)
     }
 
@@ -117,30 +128,21 @@ impl Health {
         !self.is_well() && lock(&self.poisoned).is_some()
     }
 
-    /// Notes how background work went.
-    pub fn note_background(&self, work: Work, result: &Result<()>) {
-        self.note(&mut lock(&self.background), work, result);
-    }
-
-    /// As [`Health::note_background`], if nobody has [asked](Health::asked) since it was `asked` so often; whether it did. What was met
-    /// before somebody asked is nothing he is to be told: he may have removed what stopped it. For who is sure to try again then, and not
-    /// for long work that those who ask would never let come to an end.
-    pub fn note_unless_asked(&self, work: Work, result: &Result<()>, asked: u64) -> bool {
+    /// Notes how background work went, or a step of it, that began when somebody had [asked](Health::asked) so often. Whoever asks later
+    /// than that has it tried again, and is told how that went.
+    pub fn note(&self, work: Work, result: &Result<()>, asked: u64) {
         let mut background = lock(&self.background);
-        // Counted, and what was noted forgotten, under this lock.
-        let is_so = self.asked() == asked;
-        if is_so {
-            self.note(&mut background, work, result);
-        }
-        is_so
-    }
-
-    fn note(&self, background: &mut BTreeMap<Work, Error>, work: Work, result: &Result<()>) {
         match result {
-            Ok(()) => drop(background.remove(&work)),
-            Err(e) => drop(background.insert(work, e.clone())),
+            Ok(()) => _ = background.remove(&work),
+            // What began before says nothing to whom the other is told.
+            Err(_) if background.get(&work).is_some_and(|before| before.asked > asked) => {}
+            Err(error) => {
+                // Asked for under this lock. Writers ask all the time: what takes long would be seen by nobody.
+                let waits = asked >= self.insisted();
+                background.insert(work, Met { error: error.clone(), asked, waits });
+            }
         }
-        self.look(background);
+        self.look(&background);
     }
 
     /// Forgets what work on a keyspace met that was dropped: nobody misses it.
@@ -151,49 +153,66 @@ impl Health {
         self.look(&background);
     }
 
-    /// Has failed background work tried again, its errors forgotten. Whoever waits for such work
-    /// says so before.
-    pub fn ask_again(&self) {
-        let mut background = lock(&self.background);
-        self.asked.fetch_add(1, Ordering::AcqRel);
-        background.clear();
-        self.look(&background);
+    /// Has failed background work tried again. How often somebody has asked by now: whoever waits for such work is told of what it meets
+    /// [from then on](Health::check_work).
+    pub fn ask_again(&self) -> u64 {
+        self.ask(false)
     }
 
     /// As [`Health::ask_again`], for a user: what is damaged is tried again as well.
-    pub fn insist(&self) {
-        self.insisted.fetch_add(1, Ordering::AcqRel);
-        self.ask_again();
+    pub fn insist(&self) -> u64 {
+        self.ask(true)
     }
 
-    /// How often [`Health::insist`] was called. What was found damaged is left alone until it changes.
+    fn ask(&self, insists: bool) -> u64 {
+        let mut background = lock(&self.background);
+        let asked = self.asked.load(Ordering::Acquire) + 1;
+        if insists {
+            self.insisted.store(asked, Ordering::Release);
+        }
+        self.asked.store(asked, Ordering::Release);
+        background.values_mut().for_each(|met| met.waits = false);
+        self.look(&background);
+        asked
+    }
+
+    /// How often somebody had [asked](Health::asked) when [`Health::insist`] was called last. What was found damaged is left alone until it
+    /// changes.
     pub fn insisted(&self) -> u64 {
         self.insisted.load(Ordering::Acquire)
     }
 
-    /// How often [`Health::ask_again`] was called. A job that failed waits until it changes.
+    /// How often somebody asked ([`Health::ask_again`], [`Health::insist`]). A job that failed waits until it changes.
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Acquire)
     }
 
-    fn look(&self, background: &BTreeMap<Work, Error>) {
-        let failed = !background.is_empty();
+    fn look(&self, background: &BTreeMap<Work, Met>) {
+        let failed = waiting(background).next().is_some();
         let unwell =
             failed || lock(&self.poisoned).is_some() || self.is_closed() || self.is_read_only();
         self.unwell.store(unwell, Ordering::Release);
     }
 
-    /// What some work met, if it has not succeeded since and nobody has asked again.
+    /// What some work met, if it has not succeeded since and nobody has asked again (nor a user while it was being done).
     pub fn work_error(&self, work: Work) -> Option<Error> {
-        if self.is_well() { None } else { lock(&self.background).get(&work).cloned() }
+        if self.is_well() {
+            return None;
+        }
+        lock(&self.background).get(&work).filter(|met| met.waits).map(|met| met.error.clone())
     }
 
-    /// The error that background work met last, if it has not succeeded since.
+    /// What some work met that began when somebody had asked `since` times or more often, if it has not succeeded since.
+    pub fn work_error_since(&self, work: Work, since: u64) -> Option<Error> {
+        let background = lock(&self.background);
+        background.get(&work).filter(|met| met.asked >= since).map(|met| met.error.clone())
+    }
+
+    /// An error that background work met, if that has not succeeded since and nobody has asked again (nor a user while it was being done).
     pub fn background_error(&self) -> Option<Error> {
-        let failed = || lock(&self.background).values().next().cloned();
         // Not locked together: others take them the other way round.
         let poisoned = lock(&self.poisoned).clone();
-        poisoned.or_else(failed)
+        poisoned.or_else(|| waiting(&lock(&self.background)).next().cloned())
     }
 
     /// # Errors
@@ -221,30 +240,63 @@ impl Health {
         }
     }
 
-    /// # Errors
-    /// As [`Health::check_writable`], or the error that background work met.
-    pub fn check_background(&self) -> Result<()> {
-        self.check_writable()?;
-        let failed = lock(&self.background).values().next().cloned();
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// For whoever waits for some work: what other work met is no reason to give up.
+    /// For whoever waits for all work and [asked](Health::ask_again) the time that `since` is.
     ///
     /// # Errors
-    /// As [`Health::check_writable`], or the error that one of `works` met.
-    pub fn check_work(&self, works: &[Work]) -> Result<()> {
-        if self.is_well() {
-            return Ok(());
-        }
+    /// As [`Health::check_writable`], or the error that any work met since.
+    pub fn check_all(&self, since: u64) -> Result<()> {
         self.check_writable()?;
         let background = lock(&self.background);
-        let failed = works.iter().find_map(|work| background.get(work));
-        failed.map_or(Ok(()), |e| Err(e.clone()))
+        let failed = background.values().find(|met| met.asked >= since);
+        failed.map_or(Ok(()), |met| Err(met.error.clone()))
+    }
+
+    /// As [`Health::check_all`], for whoever waits for some work: what other work met is no reason to give up.
+    ///
+    /// # Errors
+    /// As [`Health::check_writable`], or the error that one of `works` met since.
+    pub fn check_work(&self, works: &[Work], since: u64) -> Result<()> {
+        self.check_writable()?;
+        works.iter().find_map(|work| self.work_error_since(*work, since)).map_or(Ok(()), Err)
     }
 }
 
+/// What is to be asked for again.
+fn waiting(background: &BTreeMap<Work, Met>) -> impl Iterator<Item = &Error> {
+    background.values().filter(|met| met.waits).map(|met| &met.error)
+}
+
 impl Engine {
+    /// [Notes](Health::note) how work went. What a keyspace met that was dropped meanwhile nobody misses.
+    pub fn note_work(&self, work: Work, result: &Result<()>, asked: u64) {
+        self.health.note(work, result, asked);
+        if let (Err(_), Work::Flush(at) | Work::Settle(at)) = (result, work)
+            && !self.view().keyspaces.contains_key(&at)
+        {
+            self.health.forget(at);
+        }
+    }
+
+    /// Waits until something is done, or `met` says why it will not be.
+    ///
+    /// # Errors
+    /// What `met` said.
+    pub fn wait_until_done(
+        &self,
+        is_done: &dyn Fn() -> bool,
+        met: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        // Kept: others may have it tried again, and go well, before this thread is on.
+        let mut told = Ok(());
+        self.executor.wait_until(&mut || {
+            is_done() || {
+                told = met();
+                told.is_err()
+            }
+        });
+        if is_done() { Ok(()) } else { told }
+    }
+
     /// Why the first of the tables and value segments that could not be opened, and that are still needed,
     /// could not be.
     pub fn damage(&self) -> Option<Error> {
@@ -261,17 +313,150 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::disk::OperationKind;
+    use crate::disk::faulty::{Fault, FaultyDisk};
+    use crate::disk::sim::SimDisk;
+    use crate::executor::SeededExecutor;
+    use crate::{Database, KeyspaceOptions, Store};
+
+    fn failed(why: &str) -> Result<()> {
+        Err(Error::new(ErrorKind::Io, why))
+    }
 
     #[test]
-    fn what_was_met_before_somebody_asked_is_not_noted_after() {
-        let (health, work) = (Health::default(), Work::Spill);
-        let failed = Err(Error::new(ErrorKind::Io, "the device failed"));
-        let asked = health.asked();
-        assert!(health.note_unless_asked(work, &failed, asked) && !health.is_well());
+    fn who_asked_is_told_of_what_began_since() {
+        let (health, work) = (Health::default(), Work::Flush(1));
+        let begun = health.asked();
+        let since = health.ask_again();
+        health.note(work, &failed("before"), begun);
+        assert!(health.check_work(&[work], since).is_ok() && health.check_all(since).is_ok());
+        // Others who ask hide nothing from him.
+        let begun = health.asked();
+        health.note(work, &failed("since"), begun);
+        let later = health.ask_again();
+        let why = |result: Result<()>| result.unwrap_err().to_string();
+        assert!(why(health.check_work(&[work], since)).contains("since"));
+        assert!(why(health.check_all(since)).contains("since"));
+        assert!(health.check_work(&[work], later).is_ok() && health.check_all(later).is_ok());
+        assert!(health.check_work(&[Work::Settle(1)], since).is_ok(), "it is other work");
+        health.note(work, &Ok(()), health.asked());
+        assert!(health.check_all(0).is_ok());
+    }
+
+    /// Two jobs at one keyspace: what the slower met hid what the other did, for which nobody tried again.
+    #[test]
+    fn what_began_before_does_not_hide_what_began_since() {
+        let (health, work) = (Health::default(), Work::Settle(1));
+        let slow = health.asked();
+        let since = health.ask_again();
+        health.note(work, &failed("quick"), since);
+        health.note(work, &failed("slow"), slow);
+        let told = health.check_work(&[work], since).unwrap_err().to_string();
+        assert!(told.contains("quick"), "{told}");
+    }
+
+    /// Writers ask with each memtable that is full: long work that failed amid them was seen by nobody.
+    #[test]
+    fn what_fails_amid_writers_who_ask_is_seen_and_amid_users_who_do_tried_again() {
+        let (health, work) = (Health::default(), Work::Settle(1));
+        let begun = health.asked();
         health.ask_again();
-        assert!(health.is_well() && !health.note_unless_asked(work, &failed, asked));
-        assert!(health.is_well() && health.note_unless_asked(work, &failed, health.asked()));
-        assert_eq!(health.work_error(work).unwrap().kind(), ErrorKind::Io);
+        health.note(work, &failed("amid writers"), begun);
+        assert!(!health.is_well() && health.work_error(work).is_some());
+        assert!(matches!(health.report(), DatabaseHealth::Failing(_)));
+        let begun = health.ask_again();
+        assert!(health.is_well() && health.work_error(work).is_none(), "it is tried again");
+        health.insist();
+        health.note(work, &failed("amid users"), begun);
+        assert!(health.is_well() && health.background_error().is_none());
+        health.note(work, &failed("tried again"), health.asked());
+        assert!(health.background_error().is_some_and(|e| e.to_string().contains("again")));
+    }
+
+    /// A database whose tables cannot be synced, and where somebody asks amid each attempt.
+    fn amid_askers(
+        keyspaces: &[(&str, Store)],
+    ) -> (Database, Vec<crate::Keyspace>, impl Fn() + use<>) {
+        let sim = SimDisk::new(1);
+        let faulty = FaultyDisk::new(Arc::new(sim.clone()));
+        let builder = Database::builder("/db").disk(Arc::new(faulty.clone()));
+        let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+        let of = |(name, store): &(&str, Store)| {
+            db.keyspace(name, KeyspaceOptions::default().store(*store)).unwrap()
+        };
+        let keyspaces: Vec<_> = keyspaces.iter().map(of).collect();
+        for (run, keyspace) in (0..5_u8).flat_map(|run| keyspaces.iter().map(move |k| (run, k))) {
+            (0..100_u8).for_each(|key| keyspace.insert([key], [run; 100]).unwrap());
+            keyspace.flush().unwrap();
+        }
+        keyspaces.iter().for_each(|keyspace| keyspace.insert("newest", "in memory").unwrap());
+        let kinds = [OperationKind::Sync];
+        faulty.fail(Fault::at(0).of(&kinds).on_paths_with("table-").from_then_on());
+        let engine = db.engine().clone();
+        sim.observe(move |operation, _| {
+            if operation.path.to_string_lossy().contains("table-") {
+                engine.health.ask_again();
+            }
+        });
+        let end = move || {
+            sim.stop_observing();
+            faulty.clear_faults();
+        };
+        (db, keyspaces, end)
+    }
+
+    /// A sweep that failed was begun again for whoever had asked meanwhile, without end where somebody always had, and nobody was told.
+    #[test]
+    fn who_waits_is_told_though_others_ask_amid_each_attempt() {
+        type Wait = fn(&crate::Keyspace, &Database) -> Result<()>;
+        let waits: [(Store, Wait); 5] = [
+            (Store::Tiered, |keyspace, _| keyspace.convert()),
+            (Store::Tiered, |keyspace, _| keyspace.flush()),
+            (Store::Lsm, |keyspace, _| keyspace.compact()),
+            (Store::Lsm, |_, db| {
+                db.engine().rotate_all(&[1]);
+                db.wait_idle()
+            }),
+            (Store::Lsm, |keyspace, _| keyspace.flush()),
+        ];
+        for (store, wait) in waits {
+            let (db, keyspaces, end) = amid_askers(&[("k", store)]);
+            let asked = db.engine().health.asked();
+            let error = wait(&keyspaces[0], &db).expect_err("no table can be synced");
+            assert_eq!(error.kind(), ErrorKind::Io, "{store:?}: {error}");
+            assert!(db.engine().health.asked() > asked + 1, "nobody asked amid it");
+            end();
+            db.wait_idle().unwrap();
+            assert!(matches!(db.health(), DatabaseHealth::Well), "{:?}", db.health());
+        }
+    }
+
+    /// The flush of the oldest memtable failed, and was tried again and again for who had asked amid it, and the other's never.
+    #[test]
+    fn of_flushes_that_fail_none_is_behind_another_for_ever() {
+        let (db, keyspaces, end) = amid_askers(&[("old", Store::Tiered), ("new", Store::Lsm)]);
+        db.engine().rotate_all(&[1]);
+        assert_eq!(keyspaces[1].flush().unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(keyspaces[0].flush().unwrap_err().kind(), ErrorKind::Io);
+        end();
+        db.flush().unwrap();
+    }
+
+    /// What somebody waited for failed, and went well for another before he woke: he was told that all had.
+    #[test]
+    fn who_gave_up_is_told_of_what_he_gave_up_for() {
+        let db = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        let db = db.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+        let asked = std::cell::Cell::new(0);
+        let met = || {
+            asked.set(asked.get() + 1);
+            if asked.get() == 1 { failed("once") } else { Ok(()) }
+        };
+        let told = db.engine().wait_until_done(&|| false, &met).unwrap_err();
+        assert!(told.to_string().contains("once"), "{told}");
+        db.engine().wait_until_done(&|| true, &|| failed("not asked")).unwrap();
     }
 }

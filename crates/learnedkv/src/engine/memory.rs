@@ -78,14 +78,14 @@ impl Engine {
         self.are_memtables_over() || view.keyspaces.most_sealed() >= MAX_SEALED
     }
 
-    /// What some flush met, where nothing else than flushes that failed could give memory back.
-    pub(super) fn flush_error_if_over(&self) -> Option<Error> {
+    /// What some flush met since somebody asked, where nothing else than flushes that failed since could give memory back.
+    pub(super) fn flush_error_if_over(&self, since: u64) -> Option<Error> {
         if !self.are_memtables_over() {
             return None;
         }
         let view = self.view();
         let sealed = view.keyspaces.with_sealed();
-        let errors = sealed.map(|k| self.health.work_error(Work::Flush(k.id)));
+        let errors = sealed.map(|k| self.health.work_error_since(Work::Flush(k.id), since));
         errors.reduce(Option::and).flatten()
     }
 

@@ -262,19 +262,14 @@ impl Engine {
             })
         };
         if full() {
-            self.health.ask_again();
+            let since = self.health.ask_again();
             self.executor.notify();
             let works: Vec<_> = keyspaces.iter().map(|id| Work::Flush(*id)).collect();
             let given_up = || {
-                self.health.check_work(&works)?;
-                self.flush_error_if_over().map_or(Ok(()), Err)
+                self.health.check_work(&works, since)?;
+                self.flush_error_if_over(since).map_or(Ok(()), Err)
             };
-            self.timed(&self.metrics.held_back, || {
-                self.executor.wait_until(&mut || !full() || given_up().is_err());
-            });
-            if full() {
-                given_up()?;
-            }
+            self.timed(&self.metrics.held_back, || self.wait_until_done(&|| !full(), &given_up))?;
         }
         Ok(())
     }
@@ -480,7 +475,6 @@ impl Engine {
         let gone = touched.iter().filter(|id| !state.keyspaces.contains_key(id));
         for keyspace in gone.filter_map(|id| before.keyspaces.get(id)) {
             self.gone.note(keyspace.id, &keyspace.name);
-            self.health.forget(keyspace.id);
         }
         let mut dropped = Vec::new();
         self.change_view(|view| {
@@ -512,6 +506,8 @@ impl Engine {
     fn let_go(&self, dropped: &[Arc<KeyspaceView>]) {
         self.touched.forget(dropped.iter().map(|keyspace| keyspace.id));
         for keyspace in dropped {
+            // Whoever notes what it met later looks whether it is there.
+            self.health.forget(keyspace.id);
             streams::retire_streamed(keyspace);
             self.note_moved_memory(keyspace.memtables().map(|m| m.size_bytes()).sum());
         }

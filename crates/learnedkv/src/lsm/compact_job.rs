@@ -204,13 +204,11 @@ impl CompactJob {
             }
             changed = true;
             let is_seen = |now: Arc<KeyspaceView>| Arc::ptr_eq(&now, &keyspace);
-            // Who asked since may have removed what stood in the way.
-            let is_told = || {
+            if engine.keyspace(keyspace.id).is_ok_and(is_seen) {
                 let no_room = Err(no_room(engine, &keyspace));
-                health.note_unless_asked(Work::Settle(keyspace.id), &no_room, asked)
-            };
-            if engine.keyspace(keyspace.id).is_ok_and(is_seen) && is_told() {
-                lock(&engine.claims).fail(keyspace.id, asked);
+                let mut claims = lock(&engine.claims);
+                claims.fail(keyspace.id, asked);
+                engine.note_work(Work::Settle(keyspace.id), &no_room, asked);
                 lock(&self.goals).is_told(keyspace.id);
             }
         }
@@ -222,14 +220,15 @@ impl CompactJob {
     }
 
     fn succeeded(&self, keyspace: KeyspaceId) {
-        let Ok(view) = self.engine.keyspace(keyspace) else { return };
         let mut claims = lock(&self.engine.claims);
         claims.succeeded(keyspace);
+        // Looked at under the claims: what others met is known by then.
+        let Ok(view) = self.engine.keyspace(keyspace) else { return };
         let health = &self.engine.health;
         // Not by what else went well: a file that cannot be read is still there.
         let outlook = Outlook { health: Some(health), ..Outlook::default() };
         if Picker::new(&view, &claims, outlook).unread().is_none() {
-            health.note_background(Work::Settle(keyspace), &Ok(()));
+            health.note(Work::Settle(keyspace), &Ok(()), health.asked());
         }
     }
 
@@ -239,12 +238,12 @@ impl CompactJob {
         match work.unread(&error) {
             // What is met again although it was left alone would be chosen again, without end.
             Some(file) if error.kind() != ErrorKind::DiskFull && !self.avoided.contains(&file) => {
-                claims.avoid(file, &error, health);
+                claims.avoid(file, &error, asked, health);
             }
             _ => claims.fail(keyspace, asked),
         }
-        // Whoever asked meanwhile: the file is left alone from now on, and nobody would say why.
-        health.note_background(Work::Settle(keyspace), &Err(error));
+        // For whoever asked meanwhile it is tried again (what is damaged, for users).
+        self.engine.note_work(Work::Settle(keyspace), &Err(error), asked);
         drop(claims);
         self.engine.executor.notify();
     }
@@ -546,7 +545,7 @@ mod tests {
         lock(&engine.conversions).begin(1, number);
         assert!(!is_told());
         let failed = Err(Error::new(ErrorKind::Io, "a flush failed"));
-        engine.health.note_background(Work::Flush(1), &failed);
+        engine.health.note(Work::Flush(1), &failed, engine.health.asked());
         assert!(is_told());
     }
 

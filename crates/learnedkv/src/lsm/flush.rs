@@ -32,6 +32,8 @@ pub struct FlushJob {
     /// The keyspaces where it failed, and when; see `Health::asked`. They are tried again when somebody has
     /// asked since.
     failed: BTreeMap<KeyspaceId, u64>,
+    /// What was begun last is one of these.
+    was_again: bool,
     /// What was seen of the room there is when its work began.
     room_seen: RoomSeen,
 }
@@ -53,6 +55,7 @@ impl FlushJob {
             work: None,
             group: Group::default(),
             failed: BTreeMap::new(),
+            was_again: false,
             room_seen: RoomSeen::default(),
         }
     }
@@ -64,11 +67,12 @@ impl FlushJob {
             let stands = view.keyspaces.contains_key(id);
             if !stands {
                 // Dropped: nobody misses it.
-                health.note_background(Work::Flush(*id), &Ok(()));
+                health.forget(*id);
             }
             stands
         });
         let (keyspace, sealed) = self.next(&view)?;
+        self.was_again = self.failed.contains_key(&keyspace.id);
         // Nothing of the View is held until the end: what is replaced meanwhile is to go.
         let sources = sealed.memtable.streamed.all();
         let (cursor, ranges) = entries(keyspace, sealed);
@@ -96,11 +100,16 @@ impl FlushJob {
         let failed = |keyspace: &KeyspaceView| self.failed.get(&keyspace.id);
         // Of all keyspaces, the memtable with the oldest records: the log waits for it.
         let next = view.keyspaces.oldest_sealed(|k| of(k).filter(|_| failed(k).is_none()));
-        let again = |k| of(k).filter(|_| failed(k).is_some_and(|before| *before != asked));
-        let next = match self.failed.is_empty() {
-            true => next,
-            false => next.or_else(|| view.keyspaces.oldest_sealed(again)),
-        };
+        // Of those that failed the one whose turn it is longest, though others fail each time, and are asked for, too.
+        let again = self.failed.iter().filter(|(_, before)| **before != asked);
+        let again = again.filter_map(|(id, before)| {
+            let keyspace = view.keyspaces.get(id)?;
+            Some((*before, keyspace, of(keyspace)?))
+        });
+        let again = again.min_by_key(|(before, _, sealed)| (*before, sealed.first_sequence()));
+        let again = again.map(|(_, keyspace, sealed)| (keyspace, sealed));
+        // In turn: neither waits until nothing is left of the others.
+        let next = if self.was_again { next.or(again) } else { again.or(next) };
         next.filter(|(keyspace, sealed)| self.group.is_empty() || self.joins(keyspace.id, sealed))
     }
 
@@ -172,7 +181,7 @@ impl FlushJob {
         self.note(&keyspaces, &installed, asked)
     }
 
-    /// Notes what became of the flushes of `keyspaces`, begun when so much had been `asked`.
+    /// Notes what became of a step of the flushes of `keyspaces`, begun when so much had been `asked`.
     fn note(&mut self, keyspaces: &[KeyspaceId], result: &Result<()>, asked: u64) -> Step {
         let is_full = matches!(result, Err(e) if e.kind() == ErrorKind::DiskFull);
         if is_full && self.engine.may_have_room(&mut self.room_seen) {
@@ -185,7 +194,7 @@ impl FlushJob {
                 Ok(()) => self.failed.remove(&keyspace),
                 Err(_) => self.failed.insert(keyspace, asked),
             };
-            self.engine.health.note_background(Work::Flush(keyspace), result);
+            self.engine.note_work(Work::Flush(keyspace), result, asked);
         }
         self.engine.executor.notify();
         // Also after an error: others are flushed.
@@ -206,11 +215,10 @@ pub fn flush(engine: &Engine, keyspaces: &[KeyspaceId]) -> Result<()> {
         let mut sealed = view.keyspaces.with_sealed().filter(|k| asked.contains(&k.id));
         sealed.any(|k| k.sealed.iter().any(|s| s.up_to <= up_to))
     };
-    engine.health.ask_again();
+    let since = engine.health.ask_again();
     engine.executor.notify();
-    let given_up = || engine.health.check_work(&works);
-    engine.executor.wait_until(&mut || !pending() || given_up().is_err());
-    if pending() { given_up() } else { Ok(()) }
+    let given_up = || engine.health.check_work(&works, since);
+    engine.wait_until_done(&|| !pending(), &given_up)
 }
 
 /// What a flush writes: entries, and the ranges that its tables are to carry.

@@ -264,8 +264,8 @@ impl Job for SpillJob {
                 self.seen = Some(now.clone());
             }
         }
-        if result.is_err() || self.engine.health.work_error(Work::Spill).is_some() {
-            self.engine.health.note_background(Work::Spill, &result);
+        if result.is_err() || self.engine.health.work_error_since(Work::Spill, 0).is_some() {
+            self.engine.health.note(Work::Spill, &result, now.asked);
             self.engine.executor.notify();
         }
         let seen = self.seen.as_ref().is_some_and(|seen| seen.is_same(&now));

@@ -241,7 +241,7 @@ impl TendJob {
         {
             converting.stuck = Some(asked);
             // Who asked since has it looked at anew.
-            engine.health.note_unless_asked(Work::Settle(keyspace.id), &Err(error), asked);
+            engine.note_work(Work::Settle(keyspace.id), &Err(error), asked);
             engine.executor.notify();
         }
     }
@@ -388,7 +388,7 @@ mod tests {
         assert!(pressed() > 0);
         for (kind, presses) in [(ErrorKind::DiskFull, false), (ErrorKind::Io, true)] {
             let failed = Err(Error::new(kind, "a compaction failed"));
-            db.engine().health.note_background(Work::Settle(1), &failed);
+            engine.health.note(Work::Settle(1), &failed, engine.health.asked());
             assert_eq!(pressed() > 0, presses, "{kind:?}");
         }
         // And nobody once the runs are gone.
@@ -437,7 +437,8 @@ mod tests {
         };
         let avoid = |engine: &Engine, file| {
             let damaged = Error::corruption("damaged");
-            lock(&engine.claims).avoid(file, &damaged, &engine.health);
+            let health = &engine.health;
+            lock(&engine.claims).avoid(file, &damaged, health.asked(), health);
         };
         assert!(pressure(None, &|_, _| ()) > 0);
         assert_eq!(pressure(Some(8 << 10), &|_, _| ()), 0, "there is no room");

@@ -227,7 +227,8 @@ mod tests {
         let job = PressJob::new(db.engine());
         assert_eq!([0, 1, 2, 4].map(|sealed| waiting_bytes(&job, sealed)), [0, 0, 100, 300]);
         let failed = Err(Error::new(ErrorKind::Io, "a flush failed"));
-        db.engine().health.note_background(Work::Flush(1), &failed);
+        let health = &db.engine().health;
+        health.note(Work::Flush(1), &failed, health.asked());
         assert_eq!(waiting_bytes(&job, 4), 0);
         drop(keyspace);
     }
@@ -254,7 +255,8 @@ mod tests {
         assert!(pressed() > 0);
         for (kind, presses) in [(ErrorKind::DiskFull, false), (ErrorKind::Io, true)] {
             let failed = Err(Error::new(kind, "a merge failed"));
-            db.engine().health.note_background(Work::Settle(1), &failed);
+            let health = &db.engine().health;
+            health.note(Work::Settle(1), &failed, health.asked());
             assert_eq!(pressed() > 0, presses, "{kind:?}");
         }
     }

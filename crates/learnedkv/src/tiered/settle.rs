@@ -182,7 +182,9 @@ impl SettleJob {
                     return Err(e);
                 }
                 // Not lost, and in nobody's way: what is newer becomes its delta, or stays that.
-                self.engine.health.note_background(engine::Work::Settle(at), &Err(e));
+                // And not tried again: who has asked by now is told.
+                let asked = self.engine.health.asked();
+                self.engine.note_work(engine::Work::Settle(at), &Err(e), asked);
                 self.let_go();
             }
         }
@@ -214,7 +216,10 @@ impl SettleJob {
     }
 
     fn succeeded(&self) {
-        lock(&self.shared).failed.retain(|id, _| Some(*id) != self.at);
+        let Some(at) = self.at else { return };
+        if lock(&self.shared).failed.remove(&at).is_some() {
+            self.engine.health.note(engine::Work::Settle(at), &Ok(()), self.asked);
+        }
     }
 
     /// Others may work at the keyspace now.
@@ -245,8 +250,8 @@ impl SettleJob {
                 course.outgrow(*base);
             }
         }
+        self.succeeded();
         if matches!(ended, Ended::Sweep) {
-            self.succeeded();
             self.engine.note_sweep();
             self.finish();
         }
@@ -301,6 +306,7 @@ impl SettleJob {
         let mut shared = lock(&self.shared);
         let view = arc_swap::Guard::into_inner(self.engine.view());
         shared.sweeps.retain(|id, _| view.keyspaces.contains_key(id));
+        shared.failed.retain(|id, _| view.keyspaces.contains_key(id));
         drop(shared);
         let keyspaces = self.in_turn(&view);
         // A merge frees space at its end only, a sweep at each step.
@@ -333,7 +339,7 @@ impl SettleJob {
         Ok(false)
     }
 
-    /// The keyspaces, the one whose turn it is first; those that failed and were asked for since last.
+    /// The keyspaces, the one whose turn it is first; of those that failed, those that were asked for since.
     fn in_turn(&self, view: &View) -> Vec<Arc<KeyspaceView>> {
         let asked = self.engine.health.asked();
         let mut ids = due::may_be_due(&self.engine, view);
@@ -344,7 +350,7 @@ impl SettleJob {
         let free = ours.filter(|k| !shared.is_held(k.id));
         let again = free.filter(|k| shared.failed.get(&k.id) != Some(&asked));
         let mut keyspaces: Vec<_> = again.cloned().collect();
-        keyspaces.sort_by_key(|k| (shared.failed.contains_key(&k.id), k.id <= shared.last, k.id));
+        keyspaces.sort_by_key(|k| (k.id <= shared.last, k.id));
         keyspaces
     }
 
@@ -534,10 +540,13 @@ impl SettleJob {
             // Whoever asked while it was done may have removed what stopped it: it is begun again.
             Err(e) => {
                 if let Some(keyspace) = self.at {
-                    let (health, work) = (&self.engine.health, engine::Work::Settle(keyspace));
-                    if health.note_unless_asked(work, &Err(e), self.asked) {
-                        lock(&self.shared).failed.insert(keyspace, self.asked);
-                    }
+                    let mut shared = lock(&self.shared);
+                    let before = shared.failed.entry(keyspace).or_default();
+                    *before = self.asked.max(*before);
+                    // Others first.
+                    shared.last = keyspace;
+                    drop(shared);
+                    self.engine.note_work(engine::Work::Settle(keyspace), &Err(e), self.asked);
                 }
                 self.room_seen.is_over();
                 self.drop_work();

@@ -14,8 +14,9 @@ fn damage_that_a_compaction_has_met_is_told_of_for_as_long_as_the_file_is_needed
     let engine = bench.engine();
     let segment = bench.view().tables.segments.iter().next().unwrap().id();
     let damaged = Error::corruption("damaged");
-    lock(&engine.claims).avoid(segment, &damaged, &engine.health);
-    engine.health.note_background(Work::Settle(1), &Err(damaged));
+    let (health, asked) = (&engine.health, engine.health.asked());
+    lock(&engine.claims).avoid(segment, &damaged, asked, health);
+    health.note(Work::Settle(1), &Err(damaged), asked);
     assert!(matches!(bench.db.health(), DatabaseHealth::Failing(_)));
     bench.put(spread(200..210), 400, 1);
     bench.keyspace.flush().unwrap();
