@@ -232,4 +232,31 @@ mod tests {
             assert_eq!(other.meets(&one), meets, "{other:?}");
         }
     }
+
+    /// It was left alone for whoever had asked while it was being read, and he was told what was met before.
+    #[test]
+    fn what_could_not_be_read_is_read_again_for_who_asked_meanwhile() {
+        let (mut claims, health) = (Claims::default(), Health::default());
+        let failed = Error::new(ErrorKind::Io, "the device failed");
+        let damaged = Error::corruption("damaged");
+        let begun = health.ask_again();
+        for (file, error) in [(1, &failed), (2, &damaged)] {
+            claims.avoid(file, error, begun, &health);
+            assert!(claims.avoids(file, &health).is_some());
+        }
+        health.ask_again();
+        assert!(claims.avoids(1, &health).is_none(), "anybody has it tried again");
+        assert!(claims.avoids(2, &health).is_some(), "users alone have it");
+        claims.avoid(1, &failed, begun, &health);
+        assert!(claims.avoids(1, &health).is_none(), "somebody asked since");
+        let amid = health.asked();
+        let insisted = health.insist();
+        for (file, error) in [(1, &failed), (2, &damaged)] {
+            claims.avoid(file, error, amid, &health);
+            assert!(claims.avoids(file, &health).is_none(), "a user asked since");
+            claims.avoid(file, error, insisted, &health);
+            claims.avoid(file, error, amid, &health);
+            assert!(claims.avoids(file, &health).is_some(), "what was met before is not the last");
+        }
+    }
 }

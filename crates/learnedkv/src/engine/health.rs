@@ -376,36 +376,54 @@ mod tests {
         assert!(health.background_error().is_some_and(|e| e.to_string().contains("again")));
     }
 
-    /// A database whose tables cannot be synced, and where somebody asks amid each attempt.
-    fn amid_askers(
-        keyspaces: &[(&str, Store)],
-    ) -> (Database, Vec<crate::Keyspace>, impl Fn() + use<>) {
-        let sim = SimDisk::new(1);
-        let faulty = FaultyDisk::new(Arc::new(sim.clone()));
-        let builder = Database::builder("/db").disk(Arc::new(faulty.clone()));
-        let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
-        let of = |(name, store): &(&str, Store)| {
-            db.keyspace(name, KeyspaceOptions::default().store(*store)).unwrap()
-        };
-        let keyspaces: Vec<_> = keyspaces.iter().map(of).collect();
-        for (run, keyspace) in (0..5_u8).flat_map(|run| keyspaces.iter().map(move |k| (run, k))) {
-            (0..100_u8).for_each(|key| keyspace.insert([key], [run; 100]).unwrap());
-            keyspace.flush().unwrap();
-        }
-        keyspaces.iter().for_each(|keyspace| keyspace.insert("newest", "in memory").unwrap());
-        let kinds = [OperationKind::Sync];
-        faulty.fail(Fault::at(0).of(&kinds).on_paths_with("table-").from_then_on());
-        let engine = db.engine().clone();
-        sim.observe(move |operation, _| {
-            if operation.path.to_string_lossy().contains("table-") {
-                engine.health.ask_again();
+    /// A database with keyspaces of several runs and something in memory, on a disk that fails.
+    struct Failing {
+        sim: SimDisk,
+        faulty: FaultyDisk,
+        executor: Arc<SeededExecutor>,
+        db: Database,
+        keyspaces: Vec<crate::Keyspace>,
+    }
+
+    impl Failing {
+        fn new(stores: &[Store]) -> Failing {
+            let sim = SimDisk::new(1);
+            let faulty = FaultyDisk::new(Arc::new(sim.clone()));
+            let executor = Arc::new(SeededExecutor::new(1));
+            let builder = Database::builder("/db").disk(Arc::new(faulty.clone()));
+            let db = builder.executor(executor.clone()).open().unwrap();
+            let of = |(number, store): (usize, &Store)| {
+                let options = KeyspaceOptions::default().store(*store);
+                db.keyspace(&format!("k{number}"), options).unwrap()
+            };
+            let keyspaces: Vec<_> = stores.iter().enumerate().map(of).collect();
+            for run in 0..5_u8 {
+                for keyspace in &keyspaces {
+                    (0..100_u8).for_each(|key| keyspace.insert([key], [run; 100]).unwrap());
+                    keyspace.flush().unwrap();
+                }
             }
-        });
-        let end = move || {
-            sim.stop_observing();
-            faulty.clear_faults();
-        };
-        (db, keyspaces, end)
+            keyspaces.iter().for_each(|keyspace| keyspace.insert("new", "in memory").unwrap());
+            Failing { sim, faulty, executor, db, keyspaces }
+        }
+
+        /// The sync of a table that is `at` fails, `once` or with all behind it, and until it has somebody asks amid each attempt.
+        fn fail(&self, at: u64, once: bool) {
+            let fault = Fault::at(at).of(&[OperationKind::Sync]).on_paths_with("table-");
+            let counts = self.faulty.fail(if once { fault } else { fault.from_then_on() });
+            let engine = self.db.engine().clone();
+            self.sim.observe(move |operation, _| {
+                let is_over = once && counts.fired() > 0;
+                if operation.path.to_string_lossy().contains("table-") && !is_over {
+                    engine.health.ask_again();
+                }
+            });
+        }
+
+        fn end(&self) {
+            self.sim.stop_observing();
+            self.faulty.clear_faults();
+        }
     }
 
     /// A sweep that failed was begun again for whoever had asked meanwhile, without end where somebody always had, and nobody was told.
@@ -423,26 +441,56 @@ mod tests {
             (Store::Lsm, |keyspace, _| keyspace.flush()),
         ];
         for (store, wait) in waits {
-            let (db, keyspaces, end) = amid_askers(&[("k", store)]);
-            let asked = db.engine().health.asked();
-            let error = wait(&keyspaces[0], &db).expect_err("no table can be synced");
+            let failing = Failing::new(&[store]);
+            failing.fail(0, false);
+            let (db, asked) = (&failing.db, failing.db.engine().health.asked());
+            let error = wait(&failing.keyspaces[0], db).expect_err("no table can be synced");
             assert_eq!(error.kind(), ErrorKind::Io, "{store:?}: {error}");
             assert!(db.engine().health.asked() > asked + 1, "nobody asked amid it");
-            end();
+            failing.end();
             db.wait_idle().unwrap();
             assert!(matches!(db.health(), DatabaseHealth::Well), "{:?}", db.health());
+        }
+    }
+
+    /// What failed was tried again for who had asked amid it and went well, and the database said that it waits to be asked.
+    #[test]
+    fn what_went_well_when_it_was_tried_again_is_told_of_no_more() {
+        // The flush, and the sweep or compaction.
+        for (store, at) in
+            [Store::Tiered, Store::Lsm].map(|store| [(store, 0), (store, 1)]).concat()
+        {
+            let failing = Failing::new(&[store]);
+            failing.fail(at, true);
+            let (db, engine) = (&failing.db, failing.db.engine());
+            let number = lock(&engine.conversions).ask(1);
+            engine.executor.notify();
+            let mut was_failing = false;
+            while failing.executor.step_one() {
+                was_failing |= matches!(db.health(), DatabaseHealth::Failing(_));
+            }
+            assert!(was_failing, "{store:?} {at}");
+            assert!(
+                matches!(db.health(), DatabaseHealth::Well),
+                "{store:?} {at}: {:?}",
+                db.health()
+            );
+            assert!(lock(&engine.conversions).outcome(1, number).unwrap().is_ok());
+            failing.end();
         }
     }
 
     /// The flush of the oldest memtable failed, and was tried again and again for who had asked amid it, and the other's never.
     #[test]
     fn of_flushes_that_fail_none_is_behind_another_for_ever() {
-        let (db, keyspaces, end) = amid_askers(&[("old", Store::Tiered), ("new", Store::Lsm)]);
-        db.engine().rotate_all(&[1]);
-        assert_eq!(keyspaces[1].flush().unwrap_err().kind(), ErrorKind::Io);
-        assert_eq!(keyspaces[0].flush().unwrap_err().kind(), ErrorKind::Io);
-        end();
-        db.flush().unwrap();
+        let failing = Failing::new(&[Store::Tiered, Store::Lsm]);
+        failing.fail(0, false);
+        failing.db.engine().rotate_all(&[1]);
+        for of in [1, 0, 1] {
+            assert_eq!(failing.keyspaces[of].flush().unwrap_err().kind(), ErrorKind::Io);
+        }
+        failing.end();
+        failing.db.flush().unwrap();
     }
 
     /// What somebody waited for failed, and went well for another before he woke: he was told that all had.
