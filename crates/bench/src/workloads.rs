@@ -324,7 +324,9 @@ pub fn with_rates(list: &str, rates: &str) -> Result<String> {
         .map(|(of, rate)| (of, rate, false))
         .collect();
     for (_, rate, _) in &given {
-        parts(&format!("={rate}"))?;
+        if parse_count(rate).map_err(|e| e.within(rate))? == 0 {
+            return Err(Error::usage(format!("{rate}: at least 1, found 0")));
+        }
     }
     let mut rated = Vec::new();
     for name in list.split(',').map(str::trim) {

@@ -10,6 +10,8 @@ mod load;
 mod store;
 mod text;
 
+use std::io::Write;
+
 use clap::{Parser, Subcommand};
 use learnedkv_bench::args::BenchArgs;
 use learnedkv_bench::command::report_error;
@@ -58,7 +60,18 @@ enum Command {
 /// Runs the command line of this process and returns its exit code.
 #[must_use]
 pub fn main() -> u8 {
-    match Cli::parse().command.run() {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => {
+            let _ = refused.print();
+            if refused.kind() == clap::error::ErrorKind::InvalidUtf8 {
+                let hint = "a key or value that is no text is given in hexadecimal, with --hex";
+                let _ = writeln!(std::io::stderr(), "{hint}");
+            }
+            return u8::try_from(refused.exit_code()).unwrap_or(2);
+        }
+    };
+    match cli.command.run() {
         Ok(()) => 0,
         Err(error) => report_error(&error),
     }

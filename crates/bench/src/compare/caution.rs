@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::metrics::DIRTIED;
 use super::summary::{Comparison, KILLED, OTHERS_BUSY, Row, WHOLE_RUN, WITH};
 use crate::engines::{Kind, NAMES};
 use crate::run::PhaseResult;
@@ -159,6 +160,16 @@ impl Comparison {
             ));
         }
         words.extend(self.cases.iter().filter_map(|(case, _)| self.busy(case)));
+        let below_zero = |row: &Row| {
+            DIRTIED.contains(&row.metric.as_str()) && row.cells.iter().flatten().any(|n| *n < 0.0)
+        };
+        if self.rows.iter().any(below_zero) {
+            words.push(
+                "bytes written below zero: the kernel counts what is written when memory gets it, and takes back what was \
+                 removed before the device had it, perhaps of a workload before; the whole run has both"
+                    .to_string(),
+            );
+        }
         words.extend(self.devices.iter().map(ToString::to_string));
         // What came after a cut is said with the cut.
         let told = self.marks.iter().filter(|mark| mark.doubt != Doubt::AfterCut);
@@ -235,6 +246,11 @@ mod tests {
         assert!(said(&comparison, busy), "{:?}", comparison.cautions);
         let absent = "did not run here: fjall, fjall-separated, lmdb, lmdb-write-map, redb, rocksdb-mapped, blobdb; \"best rival\"";
         assert!(said(&comparison, absent), "{:?}", comparison.cautions);
+        assert!(!said(&comparison, "below zero"));
+        comparison.rows.push(row("settle", DIRTIED[2], [&[4.0, -44.8], &[1.0, 1.0]]));
+        comparison.caution();
+        assert!(said(&comparison, "bytes written below zero"), "{:?}", comparison.cautions);
+        comparison.rows.pop();
         // It was asked for, and has no figure.
         comparison.rows[0].cells[1].clear();
         assert!(comparison.absent_rivals(None).contains(&"rocksdb"));

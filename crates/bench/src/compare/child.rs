@@ -11,7 +11,7 @@ use crate::args::BenchArgs;
 use crate::figures::kernel::Busy;
 use crate::process::{Waiting, answer, wait_to_begin};
 use crate::report::Report;
-use crate::suite::place::{hold_left, remove_left};
+use crate::suite::place::remove_left;
 use crate::suite::{self, Plan};
 use crate::{Error, Result};
 
@@ -137,7 +137,6 @@ impl Job {
     /// # Errors
     /// The child's, with its words.
     pub fn run(&self, limit: Option<&Limit>) -> Result<Ended> {
-        let _held = hold_left(&self.dir);
         let ended = self.run_child(limit);
         if !matches!(ended, Ok(Ended::Done(_))) {
             // One that was killed could not.

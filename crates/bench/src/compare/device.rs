@@ -54,10 +54,15 @@ impl Device {
 }
 
 impl Case {
+    /// Bytes of its values, and of keys of 8 B; of values of several lengths none are counted.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.count * (parse_bytes(self.value_size).unwrap_or(0) + 8)
+    }
+
     /// Bytes of its keys and values where reads of them go to the device: nothing where they fit in what memory there is.
     pub(super) fn bytes_beyond_memory(&self) -> Option<u64> {
-        let of_value = parse_bytes(self.value_size).ok()?;
-        let bytes = self.count * (of_value + 8);
+        parse_bytes(self.value_size).ok()?;
+        let bytes = self.data_bytes();
         let is_beyond = self.limit_bytes > 0 && bytes > self.limit_bytes;
         (is_beyond || self.reads == "direct").then_some(bytes)
     }

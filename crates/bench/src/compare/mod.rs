@@ -53,6 +53,7 @@ use crate::engines::{Reads, opener};
 use crate::random::{Rng, mix};
 use crate::requests::Distribution;
 use crate::sizes::{parse_bytes, parse_count, show_bytes, show_count};
+use crate::suite::place::{Place, check_room, store_in};
 use crate::values::Compressibility;
 use crate::workloads::{Settling, with_rates};
 use crate::{Error, Result};
@@ -171,6 +172,10 @@ impl CompareArgs {
             cases: in_words.collect(),
             ..Comparison::begin(&engines)
         };
+        let largest = cases.iter().map(Case::data_bytes).max();
+        check_room(&self.dir, largest.unwrap_or_default())?;
+        // For the whole run: each engine's process has a place of its own in it.
+        let place = Place::prepare(&self.dir, false)?;
         check(&self.first_jobs(&cases, &engines, &options)?)?;
         let (mut failures, mut bounds) = (Vec::new(), Bounds::default());
         for case in &cases {
@@ -181,6 +186,7 @@ impl CompareArgs {
                 }
             }
         }
+        place.leave()?;
         comparison.notes.append(&mut failures.clone());
         comparison.caution();
         self.write(&comparison, &[])?;
@@ -258,7 +264,7 @@ impl CompareArgs {
     fn try_device(&self, case: &Case, round: usize, comparison: &mut Comparison) -> Result<()> {
         let Some(bytes) = case.bytes_beyond_memory() else { return Ok(()) };
         let tried = Duration::from_millis(if self.scale == "full" { 1000 } else { 20 });
-        let tried = device::speeds(&self.dir, bytes, tried, self.seed + round as u64);
+        let tried = device::speeds(&store_in(&self.dir), bytes, tried, self.seed + round as u64);
         match tried.unwrap_or_else(|e| Err(format!("the device alone was not tried: {e}"))) {
             Err(why) => note(&mut comparison.notes, format!("{}: {why}", case.name)),
             Ok(speeds) => {
@@ -391,7 +397,7 @@ impl CompareArgs {
             case,
             options,
             data: self.data.clone(),
-            dir: self.dir.clone(),
+            dir: store_in(&self.dir),
             out: self.out.join("runs").join(run),
             seed: self.seed + round as u64 - 1,
         })

@@ -1,11 +1,13 @@
 //! The directory of a run. It is marked as ours when we make it, and only what is marked is removed.
 //!
 //! ```text
-//! DIR/learnedkv-bench.txt   the mark; says whether the store was to be kept
+//! DIR/learnedkv-bench.txt   the mark; says whether the store was to be kept; locked while a run is at work
 //! DIR/db/                   the store
 //! ```
 
-use std::fs;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::interrupt::{Held, attempt, hold};
@@ -23,8 +25,9 @@ const MARK_KEPT: &str = "made by learnedkv bench --keep: never removed by it\n";
 pub struct Place {
     made: Made,
     left: bool,
-    /// Dropped last.
+    /// Dropped last, and the lock behind it.
     _held: Held,
+    _mark: File,
 }
 
 #[derive(Debug, Clone)]
@@ -39,49 +42,44 @@ impl Place {
     /// Marks `dir`, which must be new, empty, or left behind by a run that was cut short.
     ///
     /// # Errors
-    /// If it holds anything else.
+    /// If it holds anything else, or another run is at work there.
     pub fn prepare(dir: &Path, keep: bool) -> Result<Place> {
         let mark = dir.join(MARK_NAME);
         let mut made_dir = !dir.exists();
         fs::create_dir_all(dir).map_err(|e| Error::io("create the directory", dir, &e))?;
-        match fs::read_to_string(&mark) {
-            Ok(text) if text == MARK_PASSING || text == MARK_PASSING_DIR => {
+        let (mut locked, found) = take_mark(dir, &mark)?;
+        match found.as_deref() {
+            Some(text) if text == MARK_PASSING || text == MARK_PASSING_DIR => {
                 made_dir = text == MARK_PASSING_DIR;
                 remove_store(dir)?;
             }
-            Ok(text) if text == MARK_KEPT => {
+            Some(text) if text == MARK_KEPT => {
                 return Err(Error::usage(format!(
                     "{}: holds a store that an earlier run was told to keep; remove it or choose \
                      another --dir",
                     dir.display()
                 )));
             }
-            _ => {
-                let mut entries = fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))?;
-                if entries.next().is_some() {
-                    return Err(Error::usage(format!(
-                        "{}: expected a new or empty directory, found files that this program did \
-                         not make; choose another --dir",
-                        dir.display()
-                    )));
-                }
-            }
+            Some(_) => return Err(not_ours(dir)),
+            None => {}
         }
         let text = match (keep, made_dir) {
             (true, _) => MARK_KEPT,
             (false, true) => MARK_PASSING_DIR,
             (false, false) => MARK_PASSING,
         };
-        fs::write(&mark, text).map_err(|e| Error::io("write the mark", &mark, &e))?;
+        let written = locked.set_len(0).and_then(|()| locked.rewind());
+        let written = written.and_then(|()| locked.write_all(text.as_bytes()));
+        written.map_err(|e| Error::io("write the mark", &mark, &e))?;
         let made = Made { dir: dir.to_path_buf(), keep, made_dir };
         let interrupted = made.clone();
         let held = hold(move || Some(interrupted.undo()));
-        Ok(Place { made, left: false, _held: held })
+        Ok(Place { made, left: false, _held: held, _mark: locked })
     }
 
     /// Where the store lives.
     pub fn store(&self) -> PathBuf {
-        self.made.dir.join(STORE_NAME)
+        store_in(&self.made.dir)
     }
 
     /// Removes what was made, unless it is kept.
@@ -131,6 +129,66 @@ impl Drop for Place {
     }
 }
 
+/// Where the store of a run in `dir` lives.
+#[must_use]
+pub fn store_in(dir: &Path) -> PathBuf {
+    dir.join(STORE_NAME)
+}
+
+/// The mark of `dir`, locked, and what it says; `None`: it is new, and was put into an empty directory.
+fn take_mark(dir: &Path, mark: &Path) -> Result<(File, Option<String>)> {
+    let failed = |e| Error::io("open the mark", mark, &e);
+    loop {
+        match OpenOptions::new().read(true).write(true).open(mark) {
+            Ok(mut file) => {
+                lock(&file, dir, mark)?;
+                let is_there = fs::metadata(mark).ok().zip(file.metadata().ok());
+                if is_there.is_some_and(|(there, ours)| there.ino() == ours.ino()) {
+                    let mut text = String::new();
+                    // What is no text is none of our marks.
+                    return match file.read_to_string(&mut text) {
+                        Ok(_) => Ok((file, Some(text))),
+                        Err(e) if e.kind() == ErrorKind::InvalidData => Err(not_ours(dir)),
+                        Err(e) => Err(failed(e)),
+                    };
+                }
+                // Whose it was has just left.
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let mut entries = fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))?;
+                if entries.next().is_some() {
+                    return Err(not_ours(dir));
+                }
+                match OpenOptions::new().read(true).write(true).create_new(true).open(mark) {
+                    Ok(file) => return lock(&file, dir, mark).map(|()| (file, None)),
+                    Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                    Err(e) => return Err(failed(e)),
+                }
+            }
+            Err(e) => return Err(failed(e)),
+        }
+    }
+}
+
+fn lock(file: &File, dir: &Path, mark: &Path) -> Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::usage(format!(
+            "{}: another run is at work there; wait for it, or choose another --dir",
+            dir.display()
+        ))),
+        Err(TryLockError::Error(e)) => Err(Error::io("lock the mark", mark, &e)),
+    }
+}
+
+fn not_ours(dir: &Path) -> Error {
+    Error::usage(format!(
+        "{}: expected a new or empty directory, found files that this program did not make; choose \
+         another --dir",
+        dir.display()
+    ))
+}
+
 /// Removes what a run that was killed left in `dir`, if it was marked, and not to be kept.
 ///
 /// # Errors
@@ -144,21 +202,8 @@ pub fn remove_left(dir: &Path) -> Result<()> {
     Made { dir: dir.to_path_buf(), keep: false, made_dir }.clean()
 }
 
-/// [`remove_left`] at an interrupt, of a directory where another process of ours is at work.
-pub fn hold_left(dir: &Path) -> Held {
-    let dir = dir.to_path_buf();
-    hold(move || {
-        let words = if attempt(|| remove_left(&dir).is_ok()) {
-            "is removed"
-        } else {
-            "could not be removed: the next run there does it"
-        };
-        Some(format!("the store in {} {words}", dir.display()))
-    })
-}
-
 fn remove_store(dir: &Path) -> Result<()> {
-    let store = dir.join(STORE_NAME);
+    let store = store_in(dir);
     match fs::remove_dir_all(&store) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::io("remove the old store", &store, &e))
@@ -196,6 +241,12 @@ pub fn check_room(dir: &Path, data_bytes: u64) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// As if the run had been killed: its lock goes, and nothing else.
+    fn killed(place: Place) {
+        place._mark.unlock().unwrap();
+        std::mem::forget(place);
+    }
+
     #[test]
     fn only_what_was_made_here_is_removed() {
         let outer = tempfile::tempdir().unwrap();
@@ -203,11 +254,14 @@ mod tests {
         let place = Place::prepare(&dir, false).unwrap();
         fs::create_dir(place.store()).unwrap();
         fs::write(place.store().join("file"), "x").unwrap();
-        std::mem::forget(place); // as if the run had been killed
+        let refused = Place::prepare(&dir, false).unwrap_err().to_string();
+        assert!(refused.contains("another run is at work there"), "{refused}");
+        assert!(place.store().join("file").exists(), "its store was removed");
+        killed(place);
         let place = Place::prepare(&dir, false).unwrap();
         assert!(!place.store().exists(), "the store of a killed run goes");
         fs::create_dir(place.store()).unwrap();
-        std::mem::forget(place);
+        killed(place);
         remove_left(&dir).unwrap();
         assert!(!dir.exists());
         remove_left(&dir).unwrap();

@@ -15,9 +15,12 @@ fn start(arguments: &[&str], dir: &Path, out: &Path) -> Child {
 /// Sends `signal` once a store is being filled, and waits for the end.
 fn interrupt(mut child: Child, dir: &Path, signal: &str) -> Output {
     let give_up = Instant::now() + Duration::from_secs(60);
+    // Each engine of a comparison has a place of its own in that of the whole.
+    let stores = [dir.join("db"), dir.join("db/db")];
     let has_tables = || {
-        let files = std::fs::read_dir(dir.join("db")).into_iter().flatten().flatten();
-        files.filter(|file| file.file_name().to_string_lossy().starts_with("table-")).count() > 2
+        let files = stores.iter().flat_map(|store| std::fs::read_dir(store).into_iter().flatten());
+        let names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("table-")).count() > 2
     };
     while !has_tables() {
         assert!(Instant::now() < give_up, "no store in {}", dir.display());

@@ -60,6 +60,20 @@ fn bad_options_are_refused_in_one_line() {
 }
 
 /// A database was made for a key that it could not take, and for a keyspace without a name.
+/// It was said that an argument is no UTF-8, and not what to do.
+#[test]
+#[cfg(unix)]
+fn a_key_that_is_no_text_is_refused_with_advice() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let key = std::ffi::OsStr::from_bytes(b"k\xff");
+    let mut put = Command::new(env!("CARGO_BIN_EXE_learnedkv"));
+    let output = put.arg("put").arg(dir.path().join("db")).arg(key).arg("v").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("in hexadecimal, with --hex"), "{error}");
+}
+
 #[test]
 fn what_cannot_be_put_makes_no_database() {
     let dir = tempfile::tempdir().unwrap();

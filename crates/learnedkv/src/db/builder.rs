@@ -235,7 +235,8 @@ impl Builder {
     /// removals, flushes and conversions can go on to make room. By default two partitions' size (128 MiB),
     /// but no more than the tables and what was put into a memtable take, and an eighth of the disk at most; about 2 MiB
     /// besides are held for the next open. 0 holds nothing back, not even for an open: choose it where
-    /// the disk cannot become full, or somebody sees to it. While the disk is full a removal now and then waits until what was
+    /// the disk cannot become full, or somebody sees to it. Bytes are held back, no files: a file system that has no inode left refuses
+    /// new tables whatever else is done. While the disk is full a removal now and then waits until what was
     /// removed so far is settled: each time that they have taken an eighth of what is held back. What takes less than that (a range, a few
     /// long values) is settled in the background some two seconds after a put was refused, once nobody removes any more, or some seconds later.
     pub fn ballast_bytes(mut self, bytes: u64) -> Self {

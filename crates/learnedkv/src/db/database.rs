@@ -194,7 +194,7 @@ impl Database {
         let engine = self.engine();
         engine.health.check_writable()?;
         let all: Vec<_> = engine.view().keyspaces.values().map(|keyspace| keyspace.id).collect();
-        lsm::flush::flush(engine, &all)
+        lsm::flush::flush(engine, &all).map_err(|e| engine.advised(e))
     }
 
     /// Waits until there is no background work: flushes, merges, sweeps and compactions that are under way or due
@@ -223,7 +223,7 @@ impl Database {
         let met = engine.wait_until_done(&|| !busy(), &given_up);
         engine.executor.hurry(false);
         engine.bury_all();
-        if busy() { met } else { Ok(()) }
+        if busy() { met.map_err(|e| engine.advised(e)) } else { Ok(()) }
     }
 
     /// Makes the directory `path`, which must be empty or not there, a copy of the database as it is at

@@ -8,7 +8,7 @@ use super::iter::{self, Bounds};
 use super::operation::{Operation, check_lengths};
 use super::{KeyspaceStats, Salvage};
 use crate::engine::{Conversions, Work, lock};
-use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
+use crate::error::{Error, Result};
 use crate::format::entry::KeyspaceId;
 use crate::lsm::flush::flush;
 use crate::lsm::unread;
@@ -202,9 +202,9 @@ impl Keyspace {
         let mut ingest = Ingest::begin(&self.handle.engine, self.id)?;
         for (key, value) in entries {
             check_lengths(key.as_ref(), value.as_ref().len() as u64)?;
-            ingest.push(key.as_ref(), value.as_ref()).map_err(|e| self.advised(e))?;
+            ingest.push(key.as_ref(), value.as_ref()).map_err(|e| self.handle.engine.advised(e))?;
         }
-        ingest.finish().map_err(|e| self.advised(e))
+        ingest.finish().map_err(|e| self.handle.engine.advised(e))
     }
 
     /// Flushes all that is in memory now, and waits for it.
@@ -215,7 +215,7 @@ impl Keyspace {
         let engine = &self.handle.engine;
         engine.health.check_writable()?;
         engine.keyspace(self.id)?;
-        flush(engine, &[self.id]).map_err(|e| self.advised(e))
+        flush(engine, &[self.id]).map_err(|e| self.handle.engine.advised(e))
     }
 
     /// Settles all that was written up to now, and waits for it. It leaves other threads a processor (on one or two it goes
@@ -259,10 +259,10 @@ impl Keyspace {
         let given_up = || engine.health.check_work(&works, since);
         let met = engine.wait_until_done(&|| outcome().is_some() || dropped(), &given_up);
         if let Some(outcome) = outcome() {
-            return outcome.map_err(|e| self.advised(e));
+            return outcome.map_err(|e| self.handle.engine.advised(e));
         }
         engine.keyspace(self.id)?;
-        met.map_err(|e| self.advised(e))
+        met.map_err(|e| self.handle.engine.advised(e))
     }
 
     /// The keys of a range that can be read, behind blocks and tables that cannot; in between the errors of these. For who reads what is
@@ -309,18 +309,6 @@ impl Keyspace {
     pub(super) fn could_not_open(&self, error: &Error) -> bool {
         let Ok(view) = self.handle.engine.keyspace(self.id) else { return false };
         view.tables.damaged.iter().any(|table| Some(table.path()) == error.path())
-    }
-
-    /// What work that was waited for has met; one for want of room says what to do.
-    pub(super) fn advised(&self, error: Error) -> Error {
-        if error.kind() != ErrorKind::DiskFull {
-            return error;
-        }
-        let engine = &self.handle.engine;
-        error.advise(|| match engine.disk().room(engine.dir()) {
-            Some(room) => format!("; {} bytes are free here: {MAKE_ROOM}", room.free_bytes),
-            None => format!("; {MAKE_ROOM}"),
-        })
     }
 
     /// The external log position of the newest commit that wrote to the keyspace and carried one, durable or

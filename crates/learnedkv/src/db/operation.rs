@@ -108,7 +108,7 @@ impl<'a> Operation<'a> {
     ) -> Result<Operation<'static>> {
         let (engine, how) = (&keyspace.handle().engine, keyspace.options().staying_compression());
         let streamed = engine.stream(key, reader, MAX_VALUE_BYTES, how);
-        let streamed = streamed.map_err(|e| keyspace.advised(e))?;
+        let streamed = streamed.map_err(|e| keyspace.handle().engine.advised(e))?;
         let value = Cow::Owned(streamed.logged());
         Ok(Operation { kind: Kind::Pointer, value, streamed: Some(streamed) })
     }

@@ -70,8 +70,8 @@ use crate::options::DatabaseOptions;
 use crate::view::View;
 use crate::wal::{Log, small_segment_bytes};
 
-use self::refused::Removals;
 pub use self::room::RoomSeen;
+use self::{refused::Removals, room::BY_NOW};
 
 /// The file that holds the space.
 pub const BALLAST: &str = "BALLAST";
@@ -511,7 +511,7 @@ impl Engine {
         let free =
             room.map_or("an unknown number of bytes".to_owned(), |free| format!("{free} bytes"));
         let message = if self.ballast.is_given_up() {
-            let since = if room.is_some_and(|free| free >= needed) { " by now" } else { "" };
+            let since = if room.is_some_and(|free| free >= needed) { BY_NOW } else { "" };
             format!(
                 "the disk is full: {free} are free here{since}, {needed} are needed before puts are taken again; \
                  {MAKE_ROOM}. Reads, removals, flushes and conversions go on"

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Engine, lock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, MAKE_ROOM, Result};
 use crate::format::entry::KeyspaceId;
 
 /// Background work that may fail and be tried again.
@@ -277,6 +277,17 @@ impl Engine {
         }
     }
 
+    /// What work that was waited for has met; one for want of room says what to do.
+    pub fn advised(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::DiskFull {
+            return error;
+        }
+        error.advise(|| match self.disk().room(self.dir()) {
+            Some(room) => format!("; {} bytes are free here: {MAKE_ROOM}", room.free_bytes),
+            None => format!("; {MAKE_ROOM}"),
+        })
+    }
+
     /// Waits until something is done, or `met` says why it will not be.
     ///
     /// # Errors
@@ -491,6 +502,21 @@ mod tests {
         }
         failing.end();
         failing.db.flush().unwrap();
+    }
+
+    /// Who waited for one keyspace was told what to do, and who waited for all was told of a file that could not be made.
+    #[test]
+    fn on_a_full_disk_all_who_wait_are_told_what_to_do() {
+        let failing = Failing::new(&[Store::Tiered]);
+        let (db, keyspace) = (&failing.db, &failing.keyspaces[0]);
+        let full = Fault::at(0).of(&[OperationKind::Create]).with(ErrorKind::DiskFull);
+        failing.faulty.fail(full.on_paths_with("table-").from_then_on());
+        for told in [db.flush(), db.wait_idle(), keyspace.flush(), keyspace.convert()] {
+            let text = told.unwrap_err().to_string();
+            assert_eq!(text.matches(MAKE_ROOM).count(), 1, "{text}");
+        }
+        failing.end();
+        db.flush().unwrap();
     }
 
     /// What somebody waited for failed, and went well for another before he woke: he was told that all had.

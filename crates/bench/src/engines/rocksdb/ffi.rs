@@ -13,6 +13,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
 
+use super::Settings;
+
 /// Any of the API's opaque handles.
 type Handle = *mut c_void;
 /// What went wrong, in RocksDB's words.
@@ -65,6 +67,7 @@ api! {
     rocksdb_readoptions_create() -> Handle;
     rocksdb_readoptions_destroy(Handle);
     rocksdb_readoptions_set_iterate_upper_bound(Handle, *const u8, usize);
+    rocksdb_readoptions_set_verify_checksums(Handle, u8);
     rocksdb_writeoptions_create() -> Handle;
     rocksdb_writeoptions_destroy(Handle);
     rocksdb_writeoptions_set_sync(Handle, u8);
@@ -132,27 +135,6 @@ impl Drop for Owned {
     }
 }
 
-/// How a database is opened.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Options of the database and its column family, as RocksDB writes them: `name=value;...`.
-    pub options: String,
-    /// The cache of blocks and blobs, in bytes.
-    pub cache_bytes: usize,
-    /// The aim for data blocks, in bytes.
-    pub block_bytes: usize,
-    /// Whether index and filter blocks live in the cache.
-    pub metadata_in_cache: bool,
-    /// Whether blobs live in the cache too.
-    pub blobs_in_cache: bool,
-    /// Bits a key of the Bloom filters; 0: none.
-    pub filter_bits: f64,
-    /// Version of the tables' format.
-    pub format_version: i32,
-    /// Whether a write is synced before it returns.
-    pub synced: bool,
-}
-
 /// An open database.
 pub struct Db {
     api: Api,
@@ -160,6 +142,7 @@ pub struct Db {
     family: Owned,
     db: Owned,
     read: Owned,
+    verifies: bool,
     write: Owned,
     options: Owned,
     _cache: Owned,
@@ -176,10 +159,26 @@ unsafe impl Sync for Db {}
 fn load(path: &Path) -> Result<Api> {
     // SAFETY: loading runs the library's initializers: the user names, in an environment variable
     // of this name, a build of RocksDB that he trusts as he trusts the rest of what he runs.
-    let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
-    let api = Api::of(&library).map_err(|e| e.to_string())?;
+    let library = unsafe { libloading::Library::new(path) }.map_err(|e| unusable(path, &e))?;
+    let api = Api::of(&library).map_err(|e| unusable(path, &e))?;
     std::mem::forget(library);
     Ok(api)
+}
+
+fn unusable(path: &Path, error: &dyn std::error::Error) -> String {
+    let why = error.source().map_or_else(String::new, |why| format!(": {why}"));
+    format!("{}: expected RocksDB's C API, found: {error}{why}", path.display())
+}
+
+/// Options of reads.
+fn read_options(api: &Api, verifies: bool) -> Owned {
+    // SAFETY: a constructor without preconditions, owned by its destructor, and what it made.
+    let handle = unsafe {
+        let handle = (api.rocksdb_readoptions_create)();
+        (api.rocksdb_readoptions_set_verify_checksums)(handle, verifies.into());
+        handle
+    };
+    Owned { handle, destroy: api.rocksdb_readoptions_destroy }
 }
 
 /// Runs `call` with a place for an error, and takes the error out of it.
@@ -222,14 +221,12 @@ impl Db {
         let api = load(library)?;
         let dir = c_path(dir)?;
         // SAFETY: constructors without preconditions; each result is owned by its destructor.
-        let (cache, read, write) = unsafe {
+        let (cache, write) = unsafe {
             let cache = (api.rocksdb_cache_create_hyper_clock)(settings.cache_bytes, 0);
-            let read = (api.rocksdb_readoptions_create)();
             let write = (api.rocksdb_writeoptions_create)();
             (api.rocksdb_writeoptions_set_sync)(write, settings.synced.into());
             (
                 Owned { handle: cache, destroy: api.rocksdb_cache_destroy },
-                Owned { handle: read, destroy: api.rocksdb_readoptions_destroy },
                 Owned { handle: write, destroy: api.rocksdb_writeoptions_destroy },
             )
         };
@@ -242,7 +239,9 @@ impl Db {
         // SAFETY: the database is open; the handle is destroyed before it (fields drop in order).
         let family = unsafe { (api.rocksdb_get_default_column_family_handle)(db.handle) };
         let family = Owned { handle: family, destroy: api.rocksdb_column_family_handle_destroy };
-        Ok(Db { api, family, db, read, write, options, _cache: cache })
+        let verifies = settings.verifies;
+        let read = read_options(&api, verifies);
+        Ok(Db { api, family, db, read, verifies, write, options, _cache: cache })
     }
 
     /// Stores a value.
@@ -379,15 +378,11 @@ impl Db {
     ) -> Result<()> {
         let api = &self.api;
         let bounded = end.map(|end| {
-            // SAFETY: a constructor without preconditions, owned by its destructor; the options keep
-            // a pointer to `end`, which outlives this call, and the iterator goes before them.
-            let read = unsafe {
-                let read = (api.rocksdb_readoptions_create)();
-                let set = api.rocksdb_readoptions_set_iterate_upper_bound;
-                set(read, end.as_ptr(), end.len());
-                read
-            };
-            Owned { handle: read, destroy: api.rocksdb_readoptions_destroy }
+            let read = read_options(api, self.verifies);
+            let set = api.rocksdb_readoptions_set_iterate_upper_bound;
+            // SAFETY: the options keep a pointer to `end`, which outlives this call, and the iterator goes before them.
+            unsafe { set(read.handle, end.as_ptr(), end.len()) };
+            read
         });
         let read = bounded.as_ref().unwrap_or(&self.read);
         // SAFETY: live handles; the iterator is this call's own, and goes before the database.

@@ -34,7 +34,8 @@
 //! of blobs that collects its own defaults say (the oldest quarter of the files).
 //!
 //! `statistics=true` (an option of ours) has it count, which costs it some time: `stats` then tells how often
-//! a block or blob was found in the cache.
+//! a block or blob was found in the cache. `verify_checksums=false` has it check no block that it reads: by default each time,
+//! where learnedkv checks a block that is mapped once, and one read in 64 looks again.
 
 mod ffi;
 
@@ -103,6 +104,29 @@ pub fn open_mapped(settings: &OpenSettings) -> Result<Box<dyn Engine>> {
     open_as(settings, "allow_mmap_reads=true;")
 }
 
+/// How a database is opened.
+#[derive(Debug, Clone)]
+struct Settings {
+    /// Options of the database and its column family, as RocksDB writes them: `name=value;...`.
+    options: String,
+    /// The cache of blocks and blobs, in bytes.
+    cache_bytes: usize,
+    /// The aim for data blocks, in bytes.
+    block_bytes: usize,
+    /// Whether index and filter blocks live in the cache.
+    metadata_in_cache: bool,
+    /// Whether each block that is read is checked.
+    verifies: bool,
+    /// Whether blobs live in the cache too.
+    blobs_in_cache: bool,
+    /// Bits a key of the Bloom filters; 0: none.
+    filter_bits: f64,
+    /// Version of the tables' format.
+    format_version: i32,
+    /// Whether a write is synced before it returns.
+    synced: bool,
+}
+
 /// The library that the environment names.
 ///
 /// # Errors
@@ -157,12 +181,13 @@ fn open_as(settings: &OpenSettings, more: &str) -> Result<Box<dyn Engine>> {
     if blobs {
         options += &format!("blob_compression_type={compression};");
     }
-    let (mut metadata_in_cache, mut filter_bits) = (false, 10.0);
+    let (mut metadata_in_cache, mut verifies, mut filter_bits) = (false, true, 10.0);
     for (name, value) in &settings.options {
         match name.as_str() {
-            "cache_index_and_filter_blocks" => metadata_in_cache = value == "true",
+            "cache_index_and_filter_blocks" => metadata_in_cache = yes_or_no(name, value)?,
+            "verify_checksums" => verifies = yes_or_no(name, value)?,
             "statistics" => {
-                if value == "true" {
+                if yes_or_no(name, value)? {
                     options += "statistics=BasicStatistics;";
                 }
             }
@@ -176,11 +201,12 @@ fn open_as(settings: &OpenSettings, more: &str) -> Result<Box<dyn Engine>> {
     }
     std::fs::create_dir_all(&settings.dir)
         .map_err(|e| Error::io("create it", &settings.dir, &e))?;
-    let settings_there = ffi::Settings {
+    let settings_there = Settings {
         options,
         cache_bytes: cache as usize,
         block_bytes: settings.block_size_bytes.unwrap_or(DEFAULT_BLOCK_BYTES) as usize,
         metadata_in_cache,
+        verifies,
         blobs_in_cache: blobs,
         filter_bits,
         format_version: 6,
@@ -189,6 +215,11 @@ fn open_as(settings: &OpenSettings, more: &str) -> Result<Box<dyn Engine>> {
     let db = ffi::Db::open(&library()?, &settings.dir, &settings_there)
         .map_err(|e| told("opening", e))?;
     Ok(Box::new(RocksDb { db, dir: settings.dir.clone() }))
+}
+
+fn yes_or_no(name: &str, value: &str) -> Result<bool> {
+    let refused = || Error::usage(format!("option {name}={value}: expected true or false"));
+    value.parse().map_err(|_| refused())
 }
 
 fn told(action: &str, error: String) -> Error {

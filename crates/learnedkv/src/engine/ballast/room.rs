@@ -16,6 +16,9 @@ use crate::error::Result;
 use crate::manifest::KeyspaceState;
 use crate::options::{KeyspaceOptions, Sizes};
 
+/// Behind the bytes that are free where they would do: there is more that a file system can lack.
+pub(super) const BY_NOW: &str = " by now (if no puts are taken in a second or two, the file system has no room for another file, whatever \
+    its bytes: an inode)";
 /// Less is next to nothing: what a disk says that has so much may be true, and others may be writing there.
 const NEXT_TO_NOTHING: u64 = 64 << 10;
 /// It is known to so large a part of what was given up.
