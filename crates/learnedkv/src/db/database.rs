@@ -170,7 +170,8 @@ impl Database {
     }
 
     /// The database as it is now, to read from for as long as you hold it. It keeps the memtables
-    /// and files it needs.
+    /// and files it needs, whole: what merges and sweeps replace meanwhile takes space until the last snapshot goes that shows it.
+    /// Many that are held amid updates, each some sweeps younger than the one before, keep all that was written between them.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.handle.clone())
     }
