@@ -25,8 +25,8 @@ pub enum Work {
 pub enum DatabaseHealth {
     /// All is well.
     Well,
-    /// Background work failed (on a full disk, say), and waits to be asked again. Reads go on, and
-    /// writes until they would have to wait for it.
+    /// Background work failed (on a full disk, say), and waits to be asked again, or is being tried again for a writer who
+    /// asked amid it. Reads go on, and writes until they would have to wait for it.
     Failing(Error),
     /// A table or value segment was found damaged or missing when the database was opened
     /// ([`crate::DamagedTable`], [`crate::DamagedSegment`]), or by the last sweep of a keyspace, which went
