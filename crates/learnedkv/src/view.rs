@@ -172,7 +172,8 @@ fn partition_of(partitions: &[Partition], key: &[u8]) -> usize {
     // By the numbers alone, without a branch on what they are: no processor would foresee it.
     while count > 1 {
         let half = count / 2;
-        at += if partitions[at + half].number <= probe.number() { half } else { 0 };
+        let next = partitions.get(at + half).map_or(u64::MAX, |partition| partition.number);
+        at = std::hint::select_unpredictable(next <= probe.number(), at + half, at);
         count -= half;
     }
     if partitions.get(at).is_some_and(|partition| partition.number != probe.number()) {

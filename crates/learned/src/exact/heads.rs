@@ -23,7 +23,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::builder::{NUMERIC_HEADS, STRING_HEADS};
-use super::{count_while, embed, trimmed};
+use super::search::{Line, count_from, count_while};
+use super::{embed, trimmed};
 use crate::bytes::Reader;
 use crate::error::{DecodeError, Found};
 use crate::monotone::{Monotone, bits};
@@ -31,8 +32,8 @@ use crate::monotone::{Monotone, bits};
 /// The heads of all chunks but the first.
 #[derive(Clone, Debug)]
 pub(super) enum Heads {
-    /// `numbers` are unpacked, still shifted: every step of a search needs one.
-    Numbers { numbers: Box<[u64]>, encoded_bytes: usize, shift: u32 },
+    /// `numbers` are unpacked, still shifted: every step of a search needs one. It begins where the line leads, if there is one.
+    Numbers { numbers: Box<[u64]>, line: Option<Line>, encoded_bytes: usize, shift: u32 },
     /// `ends` are unpacked likewise.
     Strings { ends: Box<[u32]>, start: usize, end: usize, encoded_ends: usize },
 }
@@ -104,8 +105,9 @@ impl Heads {
                 let number = |index: u64| {
                     bits::read(encoded, (index as usize).wrapping_mul(width as usize), width)
                 };
-                let numbers = (0..count).map(number).collect();
-                Ok(Self::Numbers { numbers, encoded_bytes: encoded.len(), shift })
+                let numbers: Box<[u64]> = (0..count).map(number).collect();
+                let line = Line::through(&numbers);
+                Ok(Self::Numbers { numbers, line, encoded_bytes: encoded.len(), shift })
             }
             STRING_HEADS => {
                 let begin = reader.offset();
@@ -161,10 +163,14 @@ impl Heads {
     #[inline]
     pub fn rank(&self, bytes: &[u8], key: &[u8], count: u64) -> u64 {
         match self {
-            Self::Numbers { numbers, shift, .. } => {
+            Self::Numbers { numbers, line, shift, .. } => {
                 let number = embed(key) >> shift;
                 let count = count.min(numbers.len() as u64);
-                count_while(count, |i| numbers.get(i as usize).is_some_and(|head| *head <= number))
+                let holds = |i| numbers.get(i as usize).is_some_and(|head| *head <= number);
+                match line {
+                    Some(line) => count_from(line.place(number), count, holds),
+                    None => count_while(count, holds),
+                }
             }
             Self::Strings { .. } => count_while(count, |i| match self.get(bytes, i) {
                 Head::String(head) => head <= key,

@@ -65,6 +65,7 @@ mod fit;
 mod heads;
 mod numeric;
 mod places;
+mod search;
 mod separator;
 #[allow(clippy::indexing_slicing)] // plans only
 mod shorten;
@@ -161,21 +162,6 @@ impl Chunk {
         cuts.push(buffered.last_cut(start, slack));
         Self { cuts, inner: Inner::Body(body) }
     }
-}
-
-/// How many of the first `count` numbers a predicate holds for that holds for a beginning of them.
-/// Halving without branches: which half is taken cannot be predicted. The predicate is called in one place, so
-/// that it is compiled into the loop.
-#[inline]
-fn count_while(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
-    let (mut base, mut left) = (0, count);
-    while left > 0 {
-        // Where it does not hold, and `left` is even, one more is asked than need be.
-        let half = left - left / 2;
-        base = std::hint::select_unpredictable(holds(base + half - 1), base + half, base);
-        left -= half;
-    }
-    base
 }
 
 /// The length of the longest common beginning.

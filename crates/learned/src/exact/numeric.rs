@@ -38,7 +38,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use super::count_while;
+use super::search::count_while;
 use crate::bytes::Reader;
 use crate::error::DecodeError;
 use crate::monotone::bits::{mask, read};

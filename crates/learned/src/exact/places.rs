@@ -9,8 +9,9 @@
 
 use std::num::NonZeroU8;
 
+use super::embed;
 use super::numeric::{FRACTION, Numeric};
-use super::{count_while, embed};
+use super::search::count_from;
 use crate::monotone::bits::{mask, read};
 
 /// Where a chunk lies.
@@ -107,7 +108,7 @@ impl Place {
         let codes = (self.body_end as usize).saturating_sub(usize::from(plain.codes_bytes));
         let codes = bodies.get(codes..).unwrap_or_default();
         let (count, start) = (self.count(), u64::from_le_bytes(plain.start));
-        Some(count_while(count, |i| {
+        let holds = |i: u64| {
             let at = i as usize * width as usize;
             let eight = codes.get(at >> 3..).and_then(|rest| rest.first_chunk::<8>());
             let code = match eight {
@@ -120,7 +121,12 @@ impl Place {
             // At most 2^32 * 64.
             let risen = (u64::from(plain.slope) * (i + 1)) >> FRACTION;
             start.wrapping_add(risen).wrapping_add(code) & significant <= shifted
-        }))
+        };
+        // Where the line would reach the number if all codes were in their middle; below it at its beginning.
+        let above = shifted.wrapping_sub(start).wrapping_sub(code_mask / 2);
+        let above = ((above << shift) as i64 >> shift).max(0) as u64;
+        let reached = (above as f64 * f64::from(1 << FRACTION) / f64::from(plain.slope)) as u64;
+        Some(count_from(reached.saturating_sub(1), count, holds))
     }
 }
 

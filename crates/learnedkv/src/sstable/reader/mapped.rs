@@ -34,9 +34,9 @@ use crate::sstable::lenders::{Lender, Lenders};
 
 /// A table just written is checked so many bytes at a time, or a block.
 const CHECK_BYTES: u64 = 256 << 10;
-/// So much of a block a search looks at, mostly: its head, its entries' places, their heads and keys; bytes. The processor
-/// is asked for it at once, or else each place says where the next is, and each is waited for (docs/decisions/0054).
-const HEAD_BYTES: usize = 1 << 10;
+/// So much of a block the processor is asked for at once, bytes: all of most. Otherwise each place says where the next is, and each
+/// is waited for, the value last, whose page may be another one (docs/decisions/0022, 0054).
+const EXPECTED_BYTES: usize = 4 << 10;
 
 /// See the module page.
 #[derive(Default)]
@@ -160,7 +160,7 @@ impl<'a> Indexed<'a> {
             return None;
         }
         let (lender, (start, end), bytes) = self.held(map, ordinal)?;
-        fetch_ahead(&bytes[..bytes.len().min(HEAD_BYTES)]);
+        fetch_ahead(&bytes[..bytes.len().min(EXPECTED_BYTES)]);
         if !map.checked.has(ordinal) {
             self.table.check(bytes, ordinal, start).ok()?;
             map.checked.add(ordinal);
