@@ -83,6 +83,21 @@ impl Case {
         }
     }
 
+    /// Bytes of its values, and of keys of 8 B; of values of several lengths none are counted.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        self.count * (parse_bytes(self.value_size).unwrap_or(0) + 8)
+    }
+
+    /// Bytes of its keys and values where reads of them go to the device: nothing where they fit in what memory there is.
+    #[must_use]
+    pub fn bytes_beyond_memory(&self) -> Option<u64> {
+        parse_bytes(self.value_size).ok()?;
+        let bytes = self.data_bytes();
+        let is_beyond = self.limit_bytes > 0 && bytes > self.limit_bytes;
+        (is_beyond || self.reads == "direct").then_some(bytes)
+    }
+
     /// The file of its keys below `data`, where they come from one.
     #[must_use]
     pub fn file_in(&self, data: &Path) -> Option<PathBuf> {

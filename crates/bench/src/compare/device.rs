@@ -14,11 +14,9 @@ use ::learnedkv::disk::real::RealDisk;
 use ::learnedkv::disk::{Access, Disk, File, ReadRequest};
 use serde::{Deserialize, Serialize};
 
-use super::case::Case;
 use crate::random::Rng;
 use crate::report::median;
 use crate::run::resources::Usage;
-use crate::sizes::parse_bytes;
 use crate::suite::place::Place;
 use crate::{Error, Result};
 
@@ -50,21 +48,6 @@ impl Device {
             Some(device) => device.rounds.push(speeds),
             None => devices.push(Device { case: case.to_string(), rounds: vec![speeds] }),
         }
-    }
-}
-
-impl Case {
-    /// Bytes of its values, and of keys of 8 B; of values of several lengths none are counted.
-    pub(super) fn data_bytes(&self) -> u64 {
-        self.count * (parse_bytes(self.value_size).unwrap_or(0) + 8)
-    }
-
-    /// Bytes of its keys and values where reads of them go to the device: nothing where they fit in what memory there is.
-    pub(super) fn bytes_beyond_memory(&self) -> Option<u64> {
-        parse_bytes(self.value_size).ok()?;
-        let bytes = self.data_bytes();
-        let is_beyond = self.limit_bytes > 0 && bytes > self.limit_bytes;
-        (is_beyond || self.reads == "direct").then_some(bytes)
     }
 }
 

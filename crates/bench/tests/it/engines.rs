@@ -445,6 +445,47 @@ fn rocksdb_uses_its_logs_again_once_some_were_filled() {
     assert!(again() > 0, "no log was used again");
 }
 
+/// What `verify_checksums=false` is measured for: nobody computes the checksum of what is read.
+#[cfg(feature = "rocksdb")]
+#[test]
+fn rocksdb_that_verifies_nothing_does_not_see_a_flipped_bit() {
+    let Some(opener) = rocksdb() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = settings(dir.path(), Durability::Buffered);
+    let engine = opener(&settings).unwrap();
+    let value = [7; 1000];
+    (0..100_u32).for_each(|key| engine.insert(&key.to_be_bytes(), &value).unwrap());
+    engine.settle().unwrap();
+    engine.close().unwrap();
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let tables: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|e| e == "sst")).collect();
+    for table in &tables {
+        let mut bytes = std::fs::read(table).unwrap();
+        // Amid some value.
+        let at = bytes.windows(500).position(|piece| piece == &value[..500]).unwrap() + 250;
+        bytes[at] ^= 1;
+        std::fs::write(table, bytes).unwrap();
+    }
+    assert!(!tables.is_empty());
+    for (verifies, is_seen) in [("true", true), ("false", false)] {
+        settings.options = vec![("verify_checksums".to_string(), verifies.to_string())];
+        let engine = opener(&settings).unwrap();
+        let (mut refused, mut wrong) = (0, 0);
+        for key in 0..100_u32 {
+            match engine.get(&key.to_be_bytes(), &mut |found| wrong += u32::from(found != value)) {
+                Ok(is_there) => assert!(is_there, "{key}"),
+                Err(_) => refused += 1,
+            }
+        }
+        assert_eq!(
+            (refused > 0, wrong > 0),
+            (is_seen, !is_seen),
+            "{refused} refused, {wrong} wrong"
+        );
+    }
+}
+
 #[cfg(feature = "lmdb")]
 #[test]
 fn lmdb_in_a_writable_map_is_a_map_too() {

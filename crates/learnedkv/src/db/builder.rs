@@ -17,12 +17,26 @@ use crate::verify::{Verified, Verifying, verify};
 /// One for what writers wait for, two for the rest, which waits for the disk half of its time.
 const BACKGROUND_THREADS: usize = 3;
 
+/// Of the memory budget a memtable takes so many-th a part at most, unless its size is said: with those that wait to be flushed they
+/// take three such parts, and leave the rest to metadata and cache.
+const MEMTABLE_SHARES: u64 = 8;
+/// It is no smaller for that, bytes.
+const LEAST_MEMTABLE_BYTES: u64 = 4 << 10;
+
+/// How large memtables get whose size was not said, bytes.
+fn of_budget(options: &DatabaseOptions) -> usize {
+    let share = (options.memory_budget_bytes / MEMTABLE_SHARES).max(LEAST_MEMTABLE_BYTES);
+    options.memtable_bytes.min(usize::try_from(share).unwrap_or(usize::MAX))
+}
+
 /// Says how a database is opened.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
     path: PathBuf,
     options: DatabaseOptions,
+    /// As it was said; none: by the budget.
+    memtable_bytes: Option<usize>,
     disk: Option<Arc<dyn Disk>>,
     executor: Option<Arc<dyn Executor>>,
     background_threads: usize,
@@ -34,24 +48,25 @@ impl Builder {
         Builder {
             path,
             options: DatabaseOptions::default(),
+            memtable_bytes: None,
             disk: None,
             executor: None,
             background_threads: BACKGROUND_THREADS,
         }
     }
 
-    /// All memory the database may use, bytes: memtables, indexes, cache; 512 MiB by default. It
-    /// must hold four memtables at least. Give it what the machine can spare: what the memtables
+    /// All memory the database may use, bytes: memtables, indexes, cache; 512 MiB by default, 64 KiB at least. Where the size of
+    /// memtables is said too, it must hold four of them. Give it what the machine can spare: what the memtables
     /// and the (small) metadata leave is cache.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.options.memory_budget_bytes = bytes;
         self
     }
 
-    /// How large a memtable grows before it is flushed, bytes; 32 MiB by default, and of the disk a 32nd part at most, so that a full one can
-    /// be emptied (not so with [`Builder::ballast_bytes`]). Larger ones make fewer, larger runs and hold more of a skewed update load; they also make recovery longer.
+    /// How large a memtable grows before it is flushed, bytes; 32 MiB by default, but an eighth of the memory budget at most, and of the
+    /// disk a 32nd part at most, so that a full one can be emptied (this also where it is said, but not with [`Builder::ballast_bytes`]). Larger ones make fewer, larger runs and hold more of a skewed update load; they also make recovery longer.
     pub fn memtable_bytes(mut self, bytes: usize) -> Self {
-        self.options.memtable_bytes = bytes;
+        self.memtable_bytes = Some(bytes);
         self
     }
 
@@ -325,7 +340,10 @@ impl Builder {
                  is closed or could not be opened, so that each needs another",
             ));
         }
-        let opened = open(disk, executor.clone(), &self.path, self.options);
+        let of_budget = || of_budget(&self.options);
+        let memtable_bytes = self.memtable_bytes.unwrap_or_else(of_budget);
+        let options = DatabaseOptions { memtable_bytes, ..self.options };
+        let opened = open(disk, executor.clone(), &self.path, options);
         let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;
         if engine.options.sweeps_ahead {
             executor.hurry(true);
@@ -335,5 +353,43 @@ impl Builder {
             lsm::spawn_if_wanted(&engine);
         }
         Ok(Database::of(engine, report))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::error::ErrorKind;
+    use crate::executor::SeededExecutor;
+
+    fn open_with(say: impl FnOnce(Builder) -> Builder) -> Result<Database> {
+        let builder = Database::builder("/db").disk(Arc::new(SimDisk::new(1)));
+        say(builder.executor(Arc::new(SeededExecutor::new(1)))).open()
+    }
+
+    /// It was refused, as too small for four memtables that nobody had asked for.
+    #[test]
+    fn a_memory_budget_that_is_said_alone_has_memtables_that_fit_it() {
+        for (budget, expected) in
+            [(64 << 10, 8 << 10), (1 << 20, 128 << 10), (256 << 20, 32 << 20), (1 << 40, 32 << 20)]
+        {
+            let db = open_with(|builder| builder.memory_budget_bytes(budget)).unwrap();
+            assert_eq!(db.engine().options.memtable_bytes, expected, "{budget}");
+            let keyspace = db.keyspace("k", crate::KeyspaceOptions::default()).unwrap();
+            (0..100_u32).for_each(|key| keyspace.insert(key.to_be_bytes(), [7; 1000]).unwrap());
+            assert_eq!(keyspace.iter().count(), 100);
+        }
+        let refused = open_with(|builder| builder.memory_budget_bytes(10)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        assert!(refused.to_string().starts_with("memory_budget_bytes: "), "{refused}");
+    }
+
+    #[test]
+    fn memtables_that_were_said_are_as_they_were_said_or_refused() {
+        let both = |bytes| open_with(|b| b.memtable_bytes(bytes).memory_budget_bytes(1 << 20));
+        assert_eq!(both(256 << 10).unwrap().engine().options.memtable_bytes, 256 << 10);
+        let refused = both(257 << 10).unwrap_err().to_string();
+        assert!(refused.contains("expected at least 1052672 (four memtables"), "{refused}");
     }
 }

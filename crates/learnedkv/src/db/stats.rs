@@ -559,6 +559,12 @@ impl Stats {
         self.keyspaces.iter().filter(|keyspace| keyspace.store != Store::Lsm)
     }
 
+    /// What is taken of the memory budget, bytes: memtables, with those that readers alone keep, metadata and cache.
+    pub fn memory_bytes(&self) -> u64 {
+        let taken = self.keyspaces.iter().map(|k| k.memtable_bytes + k.metadata_bytes);
+        taken.sum::<u64>() + self.pinned_memory_bytes + self.cache_bytes
+    }
+
     /// The share of entries that are not settled yet, 0 to 1, of all keyspaces together but those of
     /// [`Store::Lsm`], which never settle; 0 if there are none. What is promised of cold reads does not hold of these.
     pub fn unsettled_share(&self) -> f64 {

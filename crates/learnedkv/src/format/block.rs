@@ -21,21 +21,47 @@
 //! * The content is stored as it is unless compression makes separators and content an eighth
 //!   shorter, and the block by 64 bytes or more with its padding.
 //!
-//! A block [aa, ac) of one entry `ab = v`, sequence 7, with ordinal 3 in a file tagged 1, at offset 0;
-//! then the same with the value `v` 80 times, as lz4:
+//! A block [aa, ac) of one entry `ab = v`, sequence 7, with ordinal 3 in a file tagged 1, at offset 0:
 //! ```text
-//! CHECKSUM 14000000 14000000 03000000 00 00 0000
-//! 010101 61 61 63 | 01000000 1000 1300 1400 | 01 07 62 | 76
-//! CHECKSUM 1f000000 63000000 03000000 01 00 0000
-//! 010101 61 61 63 | ef 01000000100013006300 01076276 0100 36 60 767676767676
+//! a5 e1 41 19 08 43 d8 7b | 14 00 00 00 | 14 00 00 00   checksum; 20 bytes stored, and raw
+//! 03 00 00 00 | 00 00 00 00                             ordinal 3; not compressed, places are u16
+//! 01 01 01 | 61 | 61 | 63                               a, then a and c: what the separators begin with, and end with
+//! 01 00 00 00 | 10 00 | 13 00 | 14 00                   one entry: its head, its value, the end
+//! 01 07 62 | 76                                         a value, sequence 7, key (a)b; v
 //! ```
-//! (lz4: 14 bytes as they are, then 73 more like the last of them, then 6 bytes as they are.) Once more, with
-//! `v` 65,536 times as it is, which makes the places `u32`s, up to the first of these:
+//! The same with the value `v` 80 times, as lz4:
 //! ```text
-//! CHECKSUM 19000100 19000100 03000000 00 01 0000
-//! 010101 61 61 63 | 01000000 16000000 19000000 19000100 | 01 07 62 | 76
+//! 2a 99 f5 eb 56 41 d5 ae | 1f 00 00 00 | 63 00 00 00   31 bytes stored, 99 raw
+//! 03 00 00 00 | 01 | 00 | 00 00                         lz4
+//! 01 01 01 | 61 | 61 | 63                               the separators as they are
+//! ef 01 00 00 00 10 00 13 00 63 00 01 07 62 76 | 01 00 36
+//! 60 76 76 76 76 76 76
 //! ```
-//! See the test `the_examples_are_what_is_written`, which prints them.
+//! (14 bytes as they are, then 73 more like the last of them, then 6 bytes as they are.) With the value `v` 80 times, as zstd:
+//! ```text
+//! 40 5a 96 51 e5 02 a3 96 | 23 00 00 00 | 63 00 00 00   35 bytes stored, 99 raw
+//! 03 00 00 00 | 02 | 00 | 00 00                         zstd
+//! 01 01 01 | 61 | 61 | 63                               the separators as they are
+//! 28 b5 2f fd 00 00 a5 00 00 70 01 00 00 00 10 00 13    a frame, as RFC 8878 has it
+//! 00 63 00 01 07 62 76 01 00 8c 02 25
+//! ```
+//! Once more, with `v` 65,536 times as it is, which makes the places `u32`s, up to the first of these:
+//! ```text
+//! 65 dd 0f d6 d0 a2 70 51 | 19 00 01 00 | 19 00 01 00   65,561 bytes
+//! 03 00 00 00 | 00 | 01 | 00 00                         places are u32
+//! 01 01 01 | 61 | 61 | 63
+//! 01 00 00 00 | 16 00 00 00 | 19 00 00 00 | 19 00 01 00
+//! 01 07 62 | 76
+//! ```
+//! A block [aa, ae) of `ab`, whose value is kept apart (see [`super::value`]), and `ad`, which is removed:
+//! ```text
+//! 93 87 c7 9a 5c 96 a3 64 | 1f 00 00 00 | 1f 00 00 00
+//! 03 00 00 00 | 00 | 00 | 00 00
+//! 01 01 01 | 61 | 61 | 65
+//! 02 00 00 00 | 14 00 | 18 00 | 1c 00 | 1f 00 | 1f 00   two entries: heads, values (the second is none), the end
+//! 02 ac 02 62 | 03 ac 02 64                             a pointer, sequence 300, (a)b; a tombstone, 300, (a)d
+//! 03 20 01                                              segment 3, offset 32, length 1
+//! ```
 
 use std::ops::Deref;
 

@@ -131,6 +131,29 @@ fn few_long_values_that_are_overwritten_or_removed_are_all_counted() {
     }
 }
 
+/// New keys alone: the share of them that the option names begins a sweep, and less does not.
+#[test]
+fn a_sweep_begins_when_there_is_as_much_fresh_data_as_was_chosen() {
+    for percent in [20, 50, 200] {
+        let options = KeyspaceOptions::default().min_conversion_bytes(0);
+        let setup = setup(options.lsm_ratio_percent(percent));
+        let (db, keyspace) = open(&SimDisk::new(1), &setup);
+        put(&keyspace, 0..8000, 100, 1);
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let sweeps = db.stats().sweeps;
+        let [less, more] = [80, 120].map(|share| 8000 + 80 * percent * share / 100);
+        put(&keyspace, 8000..less, 100, 2);
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+        assert_eq!(db.stats().sweeps, sweeps, "four fifths of {percent} %");
+        put(&keyspace, less..more, 100, 2);
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+        assert!(db.stats().sweeps > sweeps, "six fifths of {percent} %");
+    }
+}
+
 /// Settled and shadowed: a tenth of the garbage allowed begins no sweep, twice as much does.
 #[test]
 fn a_sweep_begins_when_there_is_garbage_enough_and_new_keys_are_none() {

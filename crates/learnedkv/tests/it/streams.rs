@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use learnedkv::disk::sim::{CrashKind, SimDisk};
 use learnedkv::disk::{Access, Disk};
@@ -387,8 +388,12 @@ fn many_long_values_need_few_open_files() {
     db.close().unwrap();
 }
 
-/// Longer than any buffer, and not a multiple of anything.
-const HUGE_BYTES: u64 = (64 << 20) + 3;
+/// Longer than any buffer, and not a multiple of anything: so many MiB (64 unless [`HUGE_MIB`] says more), and a little.
+static HUGE_BYTES: LazyLock<u64> = LazyLock::new(|| {
+    let said = std::env::var(HUGE_MIB).map(|mib| mib.parse::<u64>().unwrap());
+    (said.unwrap_or(64) << 20) + 3
+});
+const HUGE_MIB: &str = "LEARNEDKV_HUGE_MIB";
 /// What may be in memory of it at a time, with all else that the database takes.
 const HUGE_MEMORY_BYTES: u64 = 8 << 20;
 const HUGE: &str = "LEARNEDKV_TEST_HUGE_VALUE";
@@ -411,7 +416,7 @@ impl Read for Made {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         self.most_bytes = self.most_bytes.max(own_bytes());
         // As a pipe gives it: never all that is asked for.
-        let length = (out.len() as u64).min(100_000).min(HUGE_BYTES - self.position) as usize;
+        let length = (out.len() as u64).min(100_000).min(*HUGE_BYTES - self.position) as usize;
         for (byte, at) in out[..length].iter_mut().zip(self.position..) {
             // Every second chunk is of runs of one word, which can be compressed.
             let word = if (at / CHUNK as u64).is_multiple_of(2) { at / 8 } else { at / 800 };
@@ -425,11 +430,11 @@ impl Read for Made {
 /// Reads it all, or a piece here and there; the most memory there was meanwhile.
 fn check_huge(keyspace: &Keyspace, all: bool) -> u64 {
     let mut reader = keyspace.get_reader("huge").unwrap().unwrap();
-    assert_eq!(reader.len(), HUGE_BYTES);
+    assert_eq!(reader.len(), *HUGE_BYTES);
     let (mut most_bytes, mut piece) = (0, vec![0; 1 << 20]);
     let step = if all { piece.len() as u64 } else { 9_999_991 };
-    for start in (0..HUGE_BYTES).step_by(step as usize) {
-        let length = (HUGE_BYTES - start).min(piece.len() as u64) as usize;
+    for start in (0..*HUGE_BYTES).step_by(step as usize) {
+        let length = (*HUGE_BYTES - start).min(piece.len() as u64) as usize;
         reader.seek(SeekFrom::Start(start)).unwrap();
         reader.read_exact(&mut piece[..length]).unwrap();
         let mut expected = vec![0; length];
@@ -453,31 +458,31 @@ fn writes_and_reads_a_huge_value() {
     let db = open();
     let keyspace = db.keyspace("k", setup().keyspace.compression(Compression::Lz4)).unwrap();
     let mut made = Made { position: 0, most_bytes: 0 };
-    assert_eq!(keyspace.insert_reader("huge", &mut made).unwrap(), HUGE_BYTES);
+    assert_eq!(keyspace.insert_reader("huge", &mut made).unwrap(), *HUGE_BYTES);
     let mut most_bytes = made.most_bytes.max(check_huge(&keyspace, true));
     keyspace.insert("beside", "it").unwrap();
     keyspace.convert().unwrap();
     most_bytes = most_bytes.max(check_huge(&keyspace, false));
     let stored = keyspace.stats().unwrap().value_live_bytes;
-    assert!((HUGE_BYTES / 2..HUGE_BYTES * 6 / 10).contains(&stored), "{stored}");
+    assert!((*HUGE_BYTES / 2..*HUGE_BYTES * 6 / 10).contains(&stored), "{stored}");
     drop(keyspace);
     db.close().unwrap();
     let db = open();
     let keyspace = db.find("k").unwrap();
     most_bytes = most_bytes.max(check_huge(&keyspace, false));
     let taken = most_bytes.saturating_sub(before);
-    assert!(taken < HUGE_MEMORY_BYTES, "{taken} bytes of memory for a value of {HUGE_BYTES}");
+    assert!(taken < HUGE_MEMORY_BYTES, "{taken} bytes of memory for a value of {}", *HUGE_BYTES);
     keyspace.remove("huge").unwrap();
     keyspace.convert().unwrap();
     db.wait_idle().unwrap();
     let left: u64 =
         std::fs::read_dir(&path).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
-    assert!(left < HUGE_BYTES / 8, "{left} bytes are left of it");
+    assert!(left < *HUGE_BYTES / 8, "{left} bytes are left of it");
     println!("it took {taken} bytes");
 }
 
 #[test]
-fn a_value_of_64_mib_passes_through_little_memory() {
+fn a_huge_value_passes_through_little_memory() {
     let dir = tempfile::tempdir().unwrap();
     let worked = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "streams::writes_and_reads_a_huge_value", "--nocapture"])

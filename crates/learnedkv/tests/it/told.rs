@@ -1,8 +1,13 @@
 //! What `stats()` says of reads, and of what is not settled yet.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use learnedkv::disk::OperationKind;
+use learnedkv::disk::sim::{SimDisk, Stage};
 use learnedkv::{KeyspaceOptions, ReadOptions, Stats, Store};
 
-use crate::plain::{name, nothing_kept, open};
+use crate::plain::{name, nothing_kept, open, open_on};
 use crate::workload::Setup;
 
 /// What is in memory is not settled, and a keyspace that never settles is in no share.
@@ -101,4 +106,63 @@ fn requests_are_told_by_what_answered() {
     let [gets, requests] = [0, 1].map(|i| kinds(&stats).iter().map(|kind| kind[i]).sum::<u64>());
     assert_eq!((gets, requests), (stats.gets, stats.get_requests));
     assert_eq!(Stats::default().apart_gets.requests_per_get(), 0.0);
+}
+
+/// What the promise of few bits is told by: learned indexes take several times fewer than the fence pointers that they replace.
+#[test]
+fn metadata_is_told_in_bits_a_key() {
+    let told = |index: &str| {
+        let mut options = KeyspaceOptions::default();
+        options.set("settled_index", index).unwrap();
+        let (db, keyspace) = open(&Setup { keyspace: options, ..nothing_kept() });
+        assert_eq!(keyspace.stats().unwrap().metadata_bits_per_entry(), 0.0, "there is nothing");
+        (0..40_000).for_each(|number| keyspace.insert(name(number), [7; 200]).unwrap());
+        keyspace.convert().unwrap();
+        let (stats, whole) = (keyspace.stats().unwrap(), db.stats());
+        assert_eq!((stats.settled_entries, stats.lsm_entries), (40_000, 0));
+        assert_eq!(stats.metadata_bits_per_entry(), stats.metadata_bytes as f64 / 5000.0);
+        let others = stats.memtable_bytes + whole.cache_bytes + whole.pinned_memory_bytes;
+        assert_eq!(whole.memory_bytes(), stats.metadata_bytes + others, "nobody else has any");
+        stats.metadata_bits_per_entry()
+    };
+    let [learned, fence] = ["exact", "fence"].map(told);
+    // Some 2,000 blocks: of them a fence keeps the separators and where they end, ten bytes and more.
+    assert!(learned > 0.1 && fence > 4.0 && learned * 3.0 < fence, "{learned} and {fence} bits");
+}
+
+/// Tables and log: what they say that they wrote is what the disk was asked to.
+#[test]
+fn what_a_byte_put_costs_is_what_the_disk_writes_for_it() {
+    let disk = SimDisk::new(1);
+    let setup = Setup { memtable_bytes: 256 << 10, ..nothing_kept() };
+    let (db, keyspace) = open_on(&disk, &setup);
+    assert_eq!(db.stats().write_amplification(), 0.0, "nothing was put");
+    let written = Arc::new(AtomicU64::new(0));
+    let seen = written.clone();
+    disk.observe(move |operation, _| {
+        let path = operation.path.to_string_lossy();
+        let counts = match operation.kind {
+            OperationKind::Write => path.contains("/table-") || path.contains("/values-"),
+            OperationKind::Publish => true,
+            _ => false,
+        };
+        if counts && operation.stage == Stage::Before {
+            seen.fetch_add(operation.length_bytes, Ordering::Relaxed);
+        }
+    });
+    let mut before = 0.0;
+    for round in 0..4_u8 {
+        (0..2_000).for_each(|number| keyspace.insert(name(number), [round; 1000]).unwrap());
+        keyspace.convert().unwrap();
+        db.wait_idle().unwrap();
+        let stats = db.stats();
+        let by_disk = written.load(Ordering::Relaxed) as f64 / stats.put_bytes as f64;
+        let told = stats.write_amplification();
+        assert!(
+            (0.98..1.1).contains(&(by_disk / told)),
+            "round {round}: {told}, {by_disk} written"
+        );
+        assert!(told > 2.0 && told > before, "round {round}: {told} after {before}");
+        before = told;
+    }
 }

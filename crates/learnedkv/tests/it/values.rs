@@ -82,6 +82,23 @@ fn a_fresh_long_value_takes_two_requests_a_settled_one_one_and_a_very_long_one_t
     }
 }
 
+/// Whatever the order in which they were put: merges and sweeps then read a segment from its beginning to its end.
+#[test]
+fn a_flush_writes_values_in_the_order_of_their_keys() {
+    let disk = SimDisk::new(1);
+    let (_db, keyspace) = open(&disk);
+    let value = |number| key(number).repeat(60).into_bytes();
+    (0..40).for_each(|n| keyspace.insert(key(n * 27 % 40), value(n * 27 % 40)).unwrap());
+    keyspace.flush().unwrap();
+    let [segment] = &segments(&disk)[..] else { panic!("a flush makes one") };
+    let file = disk.open(&Path::new("/db").join(segment), Access::Random).unwrap();
+    let mut bytes = vec![0; file.length_bytes().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let place = |n| bytes.windows(value(n).len()).position(|piece| piece == value(n));
+    let places: Vec<_> = (0..40).map(place).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+}
+
 #[test]
 fn segments_go_when_nothing_points_into_them_and_not_before() {
     let disk = SimDisk::new(1);

@@ -186,10 +186,15 @@ impl Stats {
     fn show_reads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "cache            {:>12.1} MiB  of {:.1}, of a budget of {:.1}; {} hits, {} mapped reads ({} lost), {} misses",
+            "memory           {:>12.1} MiB  of a budget of {:.1}: memtables, metadata, cache",
+            self.memory_bytes() as f64 / MIB,
+            self.memory_budget_bytes as f64 / MIB
+        )?;
+        writeln!(
+            f,
+            "cache            {:>12.1} MiB  of {:.1}; {} hits, {} mapped reads ({} lost), {} misses",
             self.cache_bytes as f64 / MIB,
             self.cache_capacity_bytes as f64 / MIB,
-            self.memory_budget_bytes as f64 / MIB,
             self.cache_hits,
             self.mapped_reads,
             self.lost_mappings,

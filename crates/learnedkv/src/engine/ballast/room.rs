@@ -218,6 +218,7 @@ mod tests {
         engine.see_probes(&mut seen);
         assert!(!engine.may_have_room(&mut seen), "it was itself that asked");
     }
+
     /// It was known to be given up before its room was there: of who met a full disk in that moment nobody knew that there
     /// would be some, and a flush failed for it.
     #[test]
@@ -239,5 +240,21 @@ mod tests {
         let amid: Vec<_> = lock(&amid).drain(..).collect();
         assert!(!amid.is_empty());
         assert!(amid.into_iter().all(|seen| engine.give_up_ballast(seen)), "it begins again");
+    }
+
+    /// A file system without inodes has bytes: it said that there was no room, and how much there was, which was more than it said
+    /// was needed.
+    #[test]
+    fn who_has_bytes_enough_is_told_what_else_may_be_lacking() {
+        let disk = SimDisk::new(1);
+        disk.set_space_limit_bytes(Some(1 << 30));
+        let builder = Database::builder("/db").disk(Arc::new(disk.clone()));
+        let db = builder.executor(Arc::new(SeededExecutor::new(1))).open().unwrap();
+        let engine = db.engine();
+        while engine.give_up_ballast(engine.room_seen()) {}
+        assert!(engine.full().to_string().contains(BY_NOW), "{}", engine.full());
+        disk.set_space_limit_bytes(Some(disk.used_bytes()));
+        let text = engine.full().to_string();
+        assert!(text.contains("the disk is full: 0 bytes are free here, "), "{text}");
     }
 }

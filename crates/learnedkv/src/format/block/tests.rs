@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::format::compression::Compression;
+use crate::format::example::assert_shown;
+use crate::format::value::ValuePointer;
 use crate::memory::Buffer;
 use std::cmp::Ordering;
 
@@ -45,27 +47,29 @@ fn noise(length: usize) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).take(length).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What the top of the file says, without the blanks and bars.
 #[test]
 fn the_examples_are_what_is_written() {
-    let raw = build(b"aa", b"ac", &[(b"ab", b"v")]);
-    let lz4 = build_as(Compression::Lz4, b"aa", b"ac", &[(b"ab", &[b'v'; 80])]);
+    let page = include_str!("../block.rs");
+    assert_shown(page, "at offset 0:", &build(b"aa", b"ac", &[(b"ab", b"v")]));
+    for (name, how) in [
+        ("80 times, as lz4:", Compression::Lz4),
+        ("80 times, as zstd:", Compression::Zstd { level: 3 }),
+    ] {
+        assert_shown(page, name, &build_as(how, b"aa", b"ac", &[(b"ab", &[b'v'; 80])]));
+    }
     let mut wide = build(b"aa", b"ac", &[(b"ab", &[b'v'; 1 << 16])]);
     let value = decode(wide.clone(), 1, 0).unwrap();
     let entry = value.entries().entry(0).unwrap();
     wide.truncate(value.entries().value_range(&entry).start + 1);
-    let source = include_str!("../block.rs");
-    let top: String = source.lines().take_while(|line| line.starts_with("//!")).collect();
-    let plain: String = top.chars().filter(|c| !" |/!".contains(*c)).collect();
-    for block in [raw, lz4, wide] {
-        println!("{} {}", hex(&block[..8]), hex(&block[8..]));
-        let expected = format!("CHECKSUM{}", hex(&block[8..]));
-        assert!(plain.contains(&expected), "not in the comment: {}", hex(&block[8..]));
-    }
+    assert_shown(page, "up to the first of these:", &wide);
+    let mut apart = Vec::new();
+    ValuePointer { segment: 3, offset: 32, length: 1, packed: None }.encode(&mut apart);
+    let entries = [(&b"ab"[..], Kind::Pointer, &apart[..]), (b"ad", Kind::Tombstone, b"")];
+    let entries = entries.map(|(key, kind, value)| NewEntry { key, kind, sequence: 300, value });
+    let (mut out, place) = (Vec::new(), BlockPlace { tag: 1, offset_bytes: 0, ordinal: 3 });
+    let separators = (&b"aa"[..], &b"ae"[..]);
+    BlockBuilder::default().write(&mut out, place, separators, entries.into_iter(), None);
+    assert_shown(page, "`ad`, which is removed:", &out);
 }
 
 #[test]

@@ -204,7 +204,7 @@ mod tests {
     use crate::tiered::testing::Without;
     use crate::{Database, KeyspaceOptions};
 
-    const IDLE: usize = 2000;
+    const IDLE: usize = 10_000;
 
     /// A database with so many keyspaces, every other of levels, each of which holds a run of one entry.
     fn with_idle() -> Database {
