@@ -345,7 +345,7 @@ impl KeyspaceOptions {
 
     /// How large the highest level in use gets at most before one above it is used too, and so how much
     /// fresh data is merged into it at once, bytes; 128 MiB by default. Only in [`Store::Lsm`]. Set it
-    /// to four memtables, if these are not as by default. On a small disk it is a sixteenth of it at most, unless the
+    /// to four memtables, if these are not of 32 MiB (nor are they in a memory budget below 256 MiB). On a small disk it is a sixteenth of it at most, unless the
     /// database has `ballast_bytes` set.
     pub fn level_base_bytes(mut self, bytes: u64) -> Self {
         self.level_base_bytes = bytes;
@@ -388,7 +388,7 @@ impl KeyspaceOptions {
     }
 
     /// How large the LSM part gets at least before it is settled by itself, or what it overwrites and removes;
-    /// 512 MiB by default. Set it to sixteen memtables, if these are not as by default. On a small disk it is a sixteenth of it at
+    /// 512 MiB by default. Set it to sixteen memtables, if these are not of 32 MiB (nor are they in a memory budget below 256 MiB). On a small disk it is a sixteenth of it at
     /// most, unless the database has `ballast_bytes` set.
     pub fn min_conversion_bytes(mut self, bytes: u64) -> Self {
         self.min_conversion_bytes = bytes;

@@ -330,6 +330,13 @@ impl Directory {
         statistics
     }
 
+    /// How many bytes all share, and the chunks, with the numbers of their heads.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> (usize, impl Iterator<Item = (u64, &Place)>) {
+        let heads = (0..self.chunks).map(|index| self.head_number(index));
+        (self.shared, heads.zip(&*self.places))
+    }
+
     /// Where the bodies begin in the encoded bytes.
     #[cfg(test)]
     pub(super) fn bodies(&self) -> usize {

@@ -32,7 +32,7 @@ use crate::monotone::{Monotone, bits};
 /// The heads of all chunks but the first.
 #[derive(Clone, Debug)]
 pub(super) enum Heads {
-    /// `numbers` are unpacked, still shifted: every step of a search needs one. It begins where the line leads, if there is one.
+    /// `numbers` are unpacked, still shifted: every step of a search needs one. A search begins where `line` leads, if there is one.
     Numbers { numbers: Box<[u64]>, line: Option<Line>, encoded_bytes: usize, shift: u32 },
     /// `ends` are unpacked likewise.
     Strings { ends: Box<[u32]>, start: usize, end: usize, encoded_ends: usize },
@@ -167,10 +167,7 @@ impl Heads {
                 let number = embed(key) >> shift;
                 let count = count.min(numbers.len() as u64);
                 let holds = |i| numbers.get(i as usize).is_some_and(|head| *head <= number);
-                match line {
-                    Some(line) => count_from(line.place(number), count, holds),
-                    None => count_while(count, holds),
-                }
+                count_from(line.map(|line| line.place(number)), count, holds)
             }
             Self::Strings { .. } => count_while(count, |i| match self.get(bytes, i) {
                 Head::String(head) => head <= key,

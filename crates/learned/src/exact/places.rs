@@ -14,6 +14,10 @@ use super::numeric::{FRACTION, Numeric};
 use super::search::count_from;
 use crate::monotone::bits::{mask, read};
 
+/// Codes that take more than such a part of the line's rise from one separator to the next, in its 256ths, make it no guide: they hide
+/// 32 blocks of a chunk, of 64 at most.
+const WIDE_PART: u64 = 8;
+
 /// Where a chunk lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
@@ -122,15 +126,29 @@ impl Place {
             let risen = (u64::from(plain.slope) * (i + 1)) >> FRACTION;
             start.wrapping_add(risen).wrapping_add(code) & significant <= shifted
         };
-        // Where the line would reach the number if all codes were in their middle; below it at its beginning.
-        let above = shifted.wrapping_sub(start).wrapping_sub(code_mask / 2);
-        let above = ((above << shift) as i64 >> shift).max(0) as u64;
-        let reached = (above as f64 * f64::from(1 << FRACTION) / f64::from(plain.slope)) as u64;
-        Some(count_from(reached.saturating_sub(1), count, holds))
+        Some(count_from(plain.guess(head, shifted), count, holds))
     }
 }
 
 impl Plain {
+    /// About how many separators are at most a number of the chunk, whose highest bits are `shifted`: where the line with all codes
+    /// in their middle reaches it, the last of them. `None` where codes take so much that halving is no longer.
+    #[inline]
+    fn guess(&self, head: u64, shifted: u64) -> Option<u64> {
+        let code_mask = mask(self.width.into());
+        if code_mask > u64::from(self.slope) / WIDE_PART {
+            return None;
+        }
+        // Both from the head, which is at most the number: so nothing wraps that was not written to.
+        let base = (head << (64 - u32::from(self.behind.get()))) >> self.shift;
+        let start = u64::from_le_bytes(self.start).wrapping_sub(base) as i64;
+        let risen = i64::try_from(shifted.saturating_sub(base)).unwrap_or(i64::MAX);
+        let above = risen.saturating_sub(start).saturating_sub((code_mask / 2) as i64);
+        let reached = above as f64 * f64::from(1 << FRACTION) / f64::from(self.slope);
+        // What is below zero, or no number, is zero.
+        Some((reached as u64).saturating_sub(1))
+    }
+
     /// The exception that a code names, of a chunk of `count` codes.
     #[cold]
     fn exception(&self, head: u64, code: u64, count: u64, codes: &[u8]) -> u64 {
@@ -139,5 +157,50 @@ impl Plain {
         let shift = u32::from(self.exception_shift);
         let base = (head << (64 - u32::from(self.behind.get()))) >> shift;
         base.wrapping_add(read(codes, at as usize, own)) << shift
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::super::{Directory, DirectoryBuilder, Limits};
+    use super::embed;
+
+    /// A line over more than half of all numbers was taken to lie above the second half of them.
+    #[test]
+    fn a_guess_is_near_however_much_of_all_numbers_a_chunk_covers() {
+        let even = |first: u64, step: u32| (0..64).map(move |i| first + (i << step));
+        let sets: [Vec<u64>; 4] = [
+            even(0, 58).collect(),
+            even(1 << 63, 57).collect(),
+            even(u64::MAX - (64 << 50), 50).collect(),
+            even(1 << 56, 49).chain(even(4 << 56, 49)).collect(),
+        ];
+        for numbers in sets {
+            let keys: Vec<[u8; 8]> = numbers.iter().map(|number| number.to_be_bytes()).collect();
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            let limits = Limits { max_block_bytes: 100, blocks_per_chunk: 64 };
+            let mut builder = DirectoryBuilder::new(limits, keys[0]);
+            for chunk in keys.chunks(64) {
+                let cuts = builder.cut(chunk, &[100; 64], chunk.last() == keys.last());
+                cuts.iter().for_each(|_| builder.push_end(1));
+            }
+            let directory = Directory::decode(builder.finish()).unwrap();
+            let (shared, chunks) = directory.places();
+            let mut guessed = 0;
+            for (head, place) in chunks {
+                // Of two sets the second's prefix may end behind its head.
+                let Some(plain) = place.plain else { continue };
+                for block in place.first_block()..u64::from(place.end_block) {
+                    let tail = embed(&keys[block as usize][shared..]);
+                    let shifted = tail << (64 - u32::from(plain.behind.get())) >> plain.shift;
+                    let guess = plain.guess(head, shifted).unwrap();
+                    let off = guess.abs_diff(block - place.first_block());
+                    assert!(off <= 2, "{guess} for block {block} of {numbers:?}");
+                    guessed += 1;
+                }
+            }
+            assert!(guessed >= 60, "{guessed} of {numbers:?}");
+        }
     }
 }

@@ -8,38 +8,32 @@ use crate::monotone::bits::bits_of;
 /// predicate is called in one place, so that it is compiled into the loop.
 #[inline]
 pub(super) fn count_while(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
-    let (mut base, mut left) = (0, count);
-    while left > 0 {
-        // Where it does not hold, and `left` is even, one more is asked than need be.
-        let half = left - left / 2;
-        base = std::hint::select_unpredictable(holds(base + half - 1), base + half, base);
-        left -= half;
-    }
-    base
+    count_from(None, count, holds)
 }
 
-/// The same from a `guess` outwards, in steps that double until the end lies between two of them, then by halves
-/// (exponential search: Bentley and Yao, 1976). The predicate is asked [`most_looks`] times at most by how far off the guess is: on
-/// memory where each look waits for the one before, and no processor foresees which way it goes.
+/// The same from a guess outwards, in steps that double until the end lies between two of them, then by halves
+/// (exponential search: Bentley and Yao, 1976). It asks [`most_looks`] times at most, by how far off the guess is. Fewer looks are
+/// what counts: each waits for the one before, or for a branch that no processor foresees. Without a guess it halves.
 #[inline]
-pub(super) fn count_from(guess: u64, count: u64, holds: impl Fn(u64) -> bool) -> u64 {
+pub(super) fn count_from(guess: Option<u64>, count: u64, holds: impl Fn(u64) -> bool) -> u64 {
     // It holds below `low`, and from `high` on for none.
     let (mut low, mut high) = (0, count);
-    let (mut at, mut step) = (guess.min(count.saturating_sub(1)), 1);
+    let mut at = guess.unwrap_or(count / 2).min(count.saturating_sub(1));
+    let mut step = 1_u64;
     while low < high {
         if holds(at) {
             low = at + 1;
         } else {
             high = at;
         }
-        at = if high == count {
-            (at + step).min(count - 1)
-        } else if low == 0 {
+        at = if guess.is_some() && high == count {
+            at.saturating_add(step).min(count - 1)
+        } else if guess.is_some() && low == 0 {
             high.saturating_sub(step)
         } else {
             low + (high - low) / 2
         };
-        step *= 2;
+        step = step.saturating_mul(2);
     }
     low
 }
@@ -89,7 +83,7 @@ mod tests {
                 assert_eq!(count_while(count, |at| at < end), end, "of {count}");
                 for guess in (0..count + 3).chain([u64::MAX]) {
                     let looks = Cell::new(0);
-                    let found = count_from(guess, count, |at| {
+                    let found = count_from(Some(guess), count, |at| {
                         assert!(at < count);
                         looks.set(looks.get() + 1);
                         at < end
@@ -105,12 +99,14 @@ mod tests {
     #[test]
     fn a_search_of_numbers_that_are_not_sorted_ends() {
         for pattern in 0..1 << 12_u64 {
-            let looks = Cell::new(0);
-            let found = count_from(pattern % 13, 12, |at| {
-                looks.set(looks.get() + 1);
-                pattern & (1 << at) != 0
-            });
-            assert!(found <= 12 && looks.get() <= 12, "{} looks", looks.get());
+            for guess in (0..13).map(Some).chain([None]) {
+                let looks = Cell::new(0);
+                let found = count_from(guess, 12, |at| {
+                    looks.set(looks.get() + 1);
+                    pattern & (1 << at) != 0
+                });
+                assert!(found <= 12 && looks.get() <= 12, "{} looks", looks.get());
+            }
         }
     }
 

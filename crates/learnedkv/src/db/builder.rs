@@ -20,11 +20,11 @@ const BACKGROUND_THREADS: usize = 3;
 /// Of the memory budget a memtable takes so many-th a part at most, unless its size is said: with those that wait to be flushed they
 /// take three such parts, and leave the rest to metadata and cache.
 const MEMTABLE_SHARES: u64 = 8;
-/// It is no smaller for that, bytes.
+/// The least that may be said, bytes: so that a budget that is too small is refused by its own name.
 const LEAST_MEMTABLE_BYTES: u64 = 4 << 10;
 
 /// How large memtables get whose size was not said, bytes.
-fn of_budget(options: &DatabaseOptions) -> usize {
+fn memtable_bytes_for(options: &DatabaseOptions) -> usize {
     let share = (options.memory_budget_bytes / MEMTABLE_SHARES).max(LEAST_MEMTABLE_BYTES);
     options.memtable_bytes.min(usize::try_from(share).unwrap_or(usize::MAX))
 }
@@ -340,8 +340,8 @@ impl Builder {
                  is closed or could not be opened, so that each needs another",
             ));
         }
-        let of_budget = || of_budget(&self.options);
-        let memtable_bytes = self.memtable_bytes.unwrap_or_else(of_budget);
+        let for_budget = || memtable_bytes_for(&self.options);
+        let memtable_bytes = self.memtable_bytes.unwrap_or_else(for_budget);
         let options = DatabaseOptions { memtable_bytes, ..self.options };
         let opened = open(disk, executor.clone(), &self.path, options);
         let (engine, report) = opened.inspect_err(|_| executor.shutdown())?;

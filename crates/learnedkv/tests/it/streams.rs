@@ -388,9 +388,9 @@ fn many_long_values_need_few_open_files() {
     db.close().unwrap();
 }
 
-/// Longer than any buffer, and not a multiple of anything: so many MiB (64 unless [`HUGE_MIB`] says more), and a little.
+/// Longer than any buffer, and not a multiple of anything: so many MiB (64 unless [`HUGE_MIB`] says otherwise), and a little.
 static HUGE_BYTES: LazyLock<u64> = LazyLock::new(|| {
-    let said = std::env::var(HUGE_MIB).map(|mib| mib.parse::<u64>().unwrap());
+    let said = std::env::var(HUGE_MIB).map(|mib| mib.parse::<u64>().expect(HUGE_MIB));
     (said.unwrap_or(64) << 20) + 3
 });
 const HUGE_MIB: &str = "LEARNEDKV_HUGE_MIB";

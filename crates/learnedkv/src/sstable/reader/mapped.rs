@@ -34,9 +34,9 @@ use crate::sstable::lenders::{Lender, Lenders};
 
 /// A table just written is checked so many bytes at a time, or a block.
 const CHECK_BYTES: u64 = 256 << 10;
-/// So much of a block the processor is asked for at once, bytes: all of most. Otherwise each place says where the next is, and each
+/// So much of a block the processor is asked for at once, bytes: most blocks as a whole. Otherwise each place says where the next is, and each
 /// is waited for, the value last, whose page may be another one (docs/decisions/0022, 0054).
-const EXPECTED_BYTES: usize = 4 << 10;
+const FETCHED_AHEAD_BYTES: usize = 4 << 10;
 
 /// See the module page.
 #[derive(Default)]
@@ -160,7 +160,7 @@ impl<'a> Indexed<'a> {
             return None;
         }
         let (lender, (start, end), bytes) = self.held(map, ordinal)?;
-        fetch_ahead(&bytes[..bytes.len().min(EXPECTED_BYTES)]);
+        fetch_ahead(&bytes[..bytes.len().min(FETCHED_AHEAD_BYTES)]);
         if !map.checked.has(ordinal) {
             self.table.check(bytes, ordinal, start).ok()?;
             map.checked.add(ordinal);
