@@ -14,8 +14,8 @@ use super::numeric::{FRACTION, Numeric};
 use super::search::count_from;
 use crate::monotone::bits::{mask, read};
 
-/// Codes that take more than such a part of the line's rise from one separator to the next, in its 256ths, make it no guide: they hide
-/// 32 blocks of a chunk, of 64 at most.
+/// A line is no guide where codes span more than it rises over 32 blocks, half of the longest chunk: more than such a part of a slope,
+/// which counts 256ths a block.
 const WIDE_PART: u64 = 8;
 
 /// Where a chunk lies.
