@@ -311,18 +311,26 @@ fn held(
     taken: std::result::Result<(), TryLockError>,
 ) -> Result<Box<dyn Lock>> {
     match taken {
-        Ok(()) => Ok(Box::new(RealLock { path: path.to_path_buf(), _file: file })),
+        Ok(()) => Ok(Box::new(RealLock { path: path.to_path_buf(), file })),
         Err(TryLockError::WouldBlock) => Err(region::locked(path)),
         Err(TryLockError::Error(e)) => Err(Error::io("lock the file", path, &e)),
     }
 }
 
-/// The lock lives as long as the open file.
+/// The lock lives as long as the open file, or until it is let go: a process that another thread is
+/// starting holds a copy of the open file until it runs its program, and the lock with it.
 #[derive(Debug)]
 #[allow(dead_code)] // The path is for people who print the lock.
 struct RealLock {
     path: PathBuf,
-    _file: std::fs::File,
+    file: std::fs::File,
 }
 
 impl Lock for RealLock {}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // If that fails, the lock goes with the last copy of the file.
+        let _ = self.file.unlock();
+    }
+}

@@ -2,7 +2,7 @@
 
 use learnedkv_skips::skip;
 
-use super::{LogRegionKind, ManyReads, RealDisk, platform};
+use super::{LogRegionKind, ManyReads, RealDisk, held, platform};
 use crate::disk::Disk;
 use crate::error::ErrorKind;
 
@@ -224,6 +224,23 @@ fn many_reads_go_the_way_asked_for() {
     }
     // Clones share the rings, and so the one asking.
     assert_eq!(disk.clone().uses_io_uring(), disk.uses_io_uring());
+}
+
+/// A database that was closed could not be opened while another thread was starting a process: that
+/// one has copies of all open files until it runs its program.
+#[test]
+fn a_lock_that_is_let_go_does_not_live_on_in_copies_of_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    let file = std::fs::File::create(&path).unwrap();
+    let copy = file.try_clone().unwrap();
+    let taken = file.try_lock();
+    let lock = held(&path, file, taken).unwrap();
+    let disk = RealDisk::new();
+    assert_eq!(disk.lock(&path).unwrap_err().kind(), ErrorKind::Locked);
+    drop(lock);
+    disk.lock(&path).unwrap();
+    drop(copy);
 }
 
 #[test]
